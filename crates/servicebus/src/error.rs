@@ -28,6 +28,7 @@ const CONFLICT: &str = "com.microsoft:conflict";
 const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
 /// The beginning of the conditions of a transaction that was rolled back.
 const ROLLED_BACK: &str = "amqp:transaction:";
+const NO_MESSAGE: &str = "com.microsoft:message-not-found";
 const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
 
 impl Fault {
@@ -56,7 +57,7 @@ impl Fault {
         let condition = condition.unwrap_or_else(|| {
             let known = match status {
                 401 | 403 => "amqp:unauthorized-access",
-                404 => "com.microsoft:message-not-found",
+                404 => NO_MESSAGE,
                 408 => "com.microsoft:timeout",
                 409 => CONFLICT,
                 410 => LOCK_LOST[0],
@@ -78,7 +79,7 @@ impl Fault {
     }
 
     pub(super) fn is_missing_message(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if condition == "com.microsoft:message-not-found")
+        matches!(self, Self::Refused { condition, .. } if condition == NO_MESSAGE)
     }
 
     pub(super) fn is_unauthorized(&self) -> bool {
@@ -115,6 +116,16 @@ impl Fault {
                 Self::not_sent(self)
             }
             _ => self,
+        }
+    }
+
+    /// Returns the fault of a token that was refused. The answer has a status and no condition, and what is not found is the queue.
+    pub(super) fn of_token(self) -> Self {
+        match self {
+            Self::Refused { condition, description } if condition == NO_MESSAGE => {
+                Self::Refused { condition: NOT_FOUND[0].to_owned(), description }
+            }
+            other => other,
         }
     }
 
@@ -187,7 +198,7 @@ fn kind_of(condition: &str) -> Kind {
     match condition {
         _ if NOT_FOUND.contains(&condition) => Kind::QueueNotFound,
         _ if LOCK_LOST.contains(&condition) => Kind::LeaseExpired,
-        "com.microsoft:message-not-found" => Kind::MessageNotFound,
+        NO_MESSAGE => Kind::MessageNotFound,
         CONFLICT => Kind::QueueBeingDeleted,
         "com.microsoft:entity-disabled" => Kind::QueueDisabled,
         "com.microsoft:server-busy" => Kind::Throttled,
@@ -219,6 +230,15 @@ mod tests {
         let settling = fault.of_settlement();
         assert!(settling.is_lock_lost() && !settling.is_missing_entity(), "{settling}");
         assert!(Fault::Late.of_settlement().of_change("delete message", "jobs").is_ambiguous());
+    }
+
+    #[test]
+    fn queue_is_missing_that_a_token_was_refused_for() {
+        let of_token = |status, condition| Fault::of_answer(status, condition, "why".to_owned()).of_token();
+        assert!(of_token(404, None).is_missing_entity());
+        assert!(of_token(404, Some("amqp:not-found".to_owned())).is_missing_entity());
+        assert!(of_token(401, None).is_unauthorized());
+        assert!(Fault::of_answer(404, None, "why".to_owned()).is_missing_message());
     }
 
     #[test]

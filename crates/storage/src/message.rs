@@ -154,7 +154,7 @@ impl LeasedMessage {
         /// Sets the time at which the message expires; `None` is never.
         with_expires(expires from Option<SystemTime>);
 
-        /// Sets the time for which the message is leased, where it is less than was asked for.
+        /// Sets the time for which the message is leased, where it is not the time that was asked for.
         with_granted(granted from Option<Duration>);
 
         /// Sets the reason why the message is in a dead-letter queue of the storage's own.

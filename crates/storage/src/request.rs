@@ -233,8 +233,8 @@ pub struct Updated {
     pub receipt: PopReceipt,
     /// The time at which the message becomes visible, by the storage's clock.
     pub next_visible: SystemTime,
-    /// The time for which the message is leased, counted from the request, where the storage grants less than was
-    /// asked for.
+    /// The time for which the message is leased, counted from the request, where that is not the time that was asked for: a storage may
+    /// grant less or more.
     pub granted: Option<Duration>,
 }
 
@@ -245,7 +245,7 @@ impl Updated {
     }
 
     setters! {
-        /// Sets the time for which the message is leased, where it is less than was asked for.
+        /// Sets the time for which the message is leased, where it is not the time that was asked for.
         with_granted(granted from Option<Duration>);
     }
 }

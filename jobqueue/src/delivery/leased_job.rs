@@ -30,8 +30,11 @@ pub(crate) struct LeasedJob {
     pub(crate) lease: Arc<Lease>,
     /// The number of this delivery, from 1: the dequeue count, if the storage returns one.
     pub(crate) dequeue_count: u32,
-    /// The time at which the message was received, by the storage's clock.
+    /// The time of the request by which the message was received: by the storage's clock, or by this machine's where the storage says how long
+    /// its lease lasts.
     received: SystemTime,
+    /// The time after that request for which the storage hides the message: that of the lease, or longer.
+    hidden: Duration,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
     /// The queue's settings when the message was received.
@@ -116,14 +119,13 @@ impl LeasedJob {
         limits: JobLimits,
         content: Content,
     ) -> Self {
+        let granted = leased.granted.unwrap_or(settings.timeout);
         Self {
             core,
             lease,
             dequeue_count,
-            received: leased
-                .next_visible
-                .checked_sub(leased.granted.unwrap_or(settings.timeout))
-                .unwrap_or(leased.inserted),
+            received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
+            hidden: granted.max(settings.timeout),
             inserted: leased.inserted,
             expires: leased.expires,
             settings,
@@ -151,10 +153,15 @@ impl LeasedJob {
         });
     }
 
-    /// Returns the time at which the message was received, by the storage's clock, so that workers with different
-    /// clocks agree on how long a message has waited.
+    /// Returns the time at which the message was received, by the storage's clock where it says one, so that workers with different clocks agree
+    /// on how long a message has waited. Where the storage says how long its lease lasts instead, as Service Bus does, it is by this machine's.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
+    }
+
+    /// Returns the time for which the storage hides the message after a get, at least as long as a renewal.
+    pub(crate) fn hidden(&self) -> Duration {
+        self.hidden
     }
 
     /// Returns the time from the insertion of the message until this delivery, by the storage's clock.

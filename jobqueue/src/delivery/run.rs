@@ -91,7 +91,7 @@ impl Executor {
         report.job = Some(Arc::clone(&info));
         report.process = process;
         let started = Instant::now();
-        let record = RunRecord::begin(state, &info, started, leased_job.settings.timeout);
+        let record = RunRecord::begin(state, &info, started, leased_job.hidden());
         let run = record.as_ref().map(|record| Arc::clone(&record.run));
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
         let _stopped_when_dropped = StopWhenDropped(&context);

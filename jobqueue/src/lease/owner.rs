@@ -62,7 +62,7 @@ pub(super) struct ReceiptState {
     pub(super) receipt: PopReceipt,
     /// The time before which no other worker can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// The length of the lease: the requested one, or what the storage granted.
+    /// The length of the lease: the requested one, or what the storage granted if that is less.
     pub(super) length: Duration,
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
@@ -107,6 +107,7 @@ impl Lease {
         requested: Instant,
         terms: LeaseTerms,
     ) -> Arc<Self> {
+        let now = Instant::now();
         let granted = leased.granted.unwrap_or(terms.visibility);
         let visible = requested + granted;
         // The storage's clock set both times; ours count from before the request. A message may be leased beyond its life.
@@ -114,11 +115,12 @@ impl Lease {
             Ok(beyond) => visible.checked_add(beyond),
             Err(before) => visible.checked_sub(before.duration()),
         });
-        // The lock of a storage may last for longer than was asked for.
-        let granted = granted.min(terms.visibility);
-        let deadline = requested + granted;
-        let deadline = expires.map_or(deadline, |expires| deadline.min(expires));
-        let run_until = requested + terms.max_run_time.max(LONGEST_PREPARATION);
+        // The lock of a storage may last for longer than was asked for. It may also have begun long after the request: a get may wait for its
+        // first message, and ask shards one after the other.
+        let lease_end = visible.min(now + terms.visibility);
+        let deadline = expires.map_or(lease_end, |expires| lease_end.min(expires));
+        let length = granted.min(terms.visibility);
+        let run_until = now + terms.max_run_time.max(LONGEST_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,
             id: leased.message.id.clone(),
@@ -132,7 +134,7 @@ impl Lease {
             state: Mutex::new(ReceiptState {
                 receipt: leased.message.receipt.clone(),
                 deadline,
-                length: granted,
+                length,
                 unanswered_until: None,
                 phase: Phase::Held,
                 transaction: TransactionState::None,
@@ -147,7 +149,7 @@ impl Lease {
         });
         lease.schedule(&mut lease.state());
         lease.watch_end(leased);
-        if granted < SHORT
+        if lease_end.saturating_duration_since(now) < SHORT
             && let Some(warm_up) = lease.renewer_store.warm_up(&lease.queue)
         {
             lease.renewer.spawn(warm_up);

@@ -40,12 +40,23 @@ async fn lease_of(
     requested: Instant,
     terms: LeaseTerms,
 ) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
+    granted_lease_of(message, requested, terms, None).await
+}
+
+/// Like [`lease_of`], but the storage says for how long after the request it has leased the message.
+async fn granted_lease_of(
+    message: PutMessage,
+    requested: Instant,
+    terms: LeaseTerms,
+    granted: Option<Duration>,
+) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
     let storage = crate::memory::open_on(Runtime::paused());
     let queue = QueueName::new("leases").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     storage.queues().put(&queue, message).await.unwrap();
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
-    let received = storage.queues().get(&queue, GetMessages::new(1, terms.visibility)).await.unwrap();
+    let mut received = storage.queues().get(&queue, GetMessages::new(1, terms.visibility)).await.unwrap();
+    received.messages[0].granted = granted;
     let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
         LeasedQueue {
@@ -220,6 +231,44 @@ async fn missing_message_is_a_lost_lease() {
     assert!(matches!(lease.delete().await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.stop_token().is_cancelled());
+}
+
+/// A get from many shards has asked one of them late, or one from Service Bus has waited for its first message.
+#[tokio::test(start_paused = true)]
+async fn lease_that_begins_long_after_the_request_lasts_for_its_whole_time() {
+    const SECOND: Duration = Duration::from_secs(1);
+    for (late, storage_leases, lasts) in [
+        (2 * TERM, TERM, TERM),
+        (TERM / 2, TERM, TERM),
+        (3 * TERM / 2, 2 * TERM, TERM),
+        (3 * TERM / 2, TERM / 3, TERM / 3),
+        // Longer than the preparation of a run may take.
+        (100 * TERM, 2 * TERM, TERM),
+    ] {
+        let requested = Instant::now();
+        tokio::time::sleep(late).await;
+        let terms = LeaseTerms { visibility: TERM, max_run_time: SECOND, expired: ExpiredReceipt::Refuse };
+        let granted = Some(late + storage_leases);
+        let leasing = granted_lease_of(PutMessage::new("text"), requested, terms, granted);
+        let (_storage, _queue, _renewer, lease) = leasing.await;
+        assert_eq!(lease.deadline(), Instant::now() + lasts, "{late:?} after the request");
+        tokio::time::sleep(lasts / 2).await;
+        assert!(lease.begin_run(), "{late:?} after the request");
+    }
+}
+
+/// It ends with the storage's, however late the answer came.
+#[tokio::test(start_paused = true)]
+async fn lease_ends_no_later_than_in_the_storage() {
+    for (late, granted, lasts) in [(TERM / 3, TERM, 2 * TERM / 3), (TERM / 2, 3 * TERM / 4, TERM / 4)] {
+        let requested = Instant::now();
+        tokio::time::sleep(late).await;
+        let max_run_time = Duration::from_secs(86_400);
+        let terms = LeaseTerms { visibility: TERM, max_run_time, expired: ExpiredReceipt::Refuse };
+        let leasing = granted_lease_of(PutMessage::new("text"), requested, terms, Some(granted));
+        let (_storage, _queue, _renewer, lease) = leasing.await;
+        assert_eq!(lease.deadline(), Instant::now() + lasts);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,8 +30,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(20);
 const MAX_COPY_WAITS: u32 = 24;
 /// The time that a delivery behind an overdue message waits before it marks it.
 const OVERDUE_GRACE: Duration = Duration::from_secs(2);
-/// The minimum time for which deliveries mark an overdue message before they skip it, in addition to the queue's visibility
-/// timeout.
+/// The minimum time for which deliveries mark an overdue message before they skip it, in addition to that for which the storage hides a message.
 pub(super) const OVERDUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The addition to this time for each message in the queue: roughly the time to deliver one.
 const OVERDUE_TIMEOUT_PER_MESSAGE: Duration = Duration::from_millis(50);
@@ -231,7 +230,8 @@ impl Delivery<'_> {
             properties => properties?.approximate_count,
         };
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-        let hidden = OVERDUE_TIMEOUT + self.leased_job.settings.timeout;
+        // The overdue one is hidden for as long as this one.
+        let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
         let patience = Patience { hidden, queue };
         let now = self.now();
         if self.log.ask(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {

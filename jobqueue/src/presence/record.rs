@@ -139,8 +139,8 @@ pub struct RunningJob {
     pub since: String,
     /// The seconds for which the handler had run when the record was written.
     pub running_seconds: f64,
-    /// The length of the job's lease in seconds. A worker renews it while the handler runs; when the worker has died, another runs the
-    /// job at the latest so long after the last renewal.
+    /// The length of the job's lease in the storage, in seconds: on Service Bus that of the lock, if it is longer than the lease. A worker renews it
+    /// while the handler runs; when the worker has died, another runs the job at the latest so long after the last renewal.
     #[serde(default)]
     pub lease_seconds: Option<f64>,
     /// The progress that the handler reported last.

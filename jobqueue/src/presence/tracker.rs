@@ -66,7 +66,7 @@ pub(crate) struct Run {
     place: usize,
     job: Arc<JobInfo>,
     started: Instant,
-    /// The length of the lease, which is renewed while the handler runs.
+    /// The time for which the storage hides the message after each renewal, of which there are some while the handler runs.
     lease: Duration,
     /// The time of the start by the worker's clock, once a record has shown it.
     since: OnceLock<SystemTime>,

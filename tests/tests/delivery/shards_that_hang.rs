@@ -26,6 +26,34 @@ async fn shards_of_an_account_that_is_slow_cost_the_others_no_lease() {
     }
 }
 
+// Its lease had ended before it began.
+#[tokio::test(start_paused = true)]
+async fn job_in_a_shard_that_is_asked_late_has_its_whole_lease() {
+    for place in [0, 85, 170, 255] {
+        let account = in_memory();
+        let faulty = Faulty::new(&account);
+        let sharded = Sharded::builder().shards("tasks", 256).account("one", faulty.storage());
+        let storage = Storage::from(sharded.build().unwrap().stores());
+        let _ = storage.queue::<Task>().await.unwrap();
+        let names = account.queues().list_queues("tasks").await.unwrap();
+        let names: Vec<_> = names.into_iter().filter(|name| !name.is_dead_letter()).collect();
+        let queue = account.queue_named::<Task>(names[place].as_str()).await.unwrap();
+        let _ = queue.send(&task("late")).await.unwrap();
+        // A get that asks all shards takes longer than the lease.
+        faulty.plan_always(Operation::Get, Fault::DelayAfter(Duration::from_secs(4)));
+        let deliveries: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let sink = Arc::clone(&deliveries);
+        let handler = move |_: Task, info: JobInfo| {
+            sink.lock().unwrap().push(info.dequeue_count);
+            async { Ok::<_, JobError>(()) }
+        };
+        let built = worker(&storage).concurrency(8).handle(handler).build().unwrap();
+        let report = built.run_until(after(600)).await.unwrap();
+        assert_eq!((report.completed, report.lease_lost), (1, 0), "shard {place}: {report:?}");
+        assert_eq!(*deliveries.lock().unwrap(), [1], "shard {place}");
+    }
+}
+
 /// Runs a job of each shard of the account without the fault, all within this time.
 async fn no_lease_is_lost(fault: Fault, shards: u32, concurrency: usize, seconds: u64) {
     let accounts = [in_memory(), in_memory()];

@@ -171,10 +171,13 @@ fn the_example_of_the_message_lock_runs() {
 /// The lock of the service is longer than the lease that is asked for, and than the job's life.
 #[tokio::test]
 async fn a_job_whose_life_is_shorter_than_the_lock_runs() {
-    let bench = Bench::with(json!({ "LockDuration": "PT60S" }), &[]);
-    let queue = bench.storage.queue::<Work>().await.unwrap();
-    queue.send(&work("short")).ttl(Duration::from_secs(20)).await.unwrap();
-    let handler = |_: Work| async { Ok::<(), JobError>(()) };
-    let worker = Worker::builder(bench.storage.clone()).handle(handler).build().unwrap();
-    assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "LockDuration": "PT60S", "RequiresSession": sessions }), &[]);
+        let queue = bench.storage.queue::<Work>().await.unwrap();
+        queue.send(&work("short")).ttl(Duration::from_secs(20)).await.unwrap();
+        let handler = |_: Work| async { Ok::<(), JobError>(()) };
+        let worker = Worker::builder(bench.storage.clone()).handle(handler).build().unwrap();
+        let report = worker.run_until_idle().await.unwrap();
+        assert_eq!(report.completed, 1, "sessions: {sessions}: {report:?}");
+    }
 }

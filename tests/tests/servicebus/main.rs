@@ -21,6 +21,7 @@ mod long_held;
 mod made_anew;
 mod many_queues;
 mod miscounts;
+mod missing_queues;
 mod namespace;
 mod nested;
 mod numbers;
@@ -39,6 +40,7 @@ mod session_losses;
 mod sessions;
 mod two_namespaces;
 mod until_idle;
+mod waiting_gets;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

@@ -310,7 +310,7 @@ impl Live {
                 self.note_deafness(fault);
             }
         })?;
-        cbs.call(request).await?;
+        cbs.call(request).await.map_err(Fault::of_token)?;
         Ok(Authorized { renewal, end })
     }
 
@@ -321,14 +321,20 @@ impl Live {
             let token = match self.put_token(&queue).await {
                 // A credential may give the same token until shortly before its end.
                 Ok(token) => {
-                    Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token }
+                    Some(Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token })
+                }
+                Err(error) if error.is_missing_entity() => {
+                    log::debug!(queue, "a queue of Service Bus whose token was due does not exist any more");
+                    None
                 }
                 Err(error) => {
                     log::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
-                    Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last }
+                    // After its end, the next use of the queue asks for another one.
+                    Some(Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last })
+                        .filter(|last| !last.is_gone())
                 }
             };
-            self.tokens.set(&queue, Some(token));
+            self.tokens.set(&queue, token);
         });
         join_all(renewing).await;
         let latest = Instant::now() + LONGEST_PAUSE;

@@ -49,6 +49,7 @@ pub(super) async fn get(
     queue: &QueueName,
     options: GetMessages,
 ) -> Result<Received, StoreError> {
+    let requested = Instant::now();
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
     let is_checked = |facts: &mut Facts| std::mem::replace(&mut facts.is_checked, true);
@@ -57,7 +58,7 @@ pub(super) async fn get(
         advice::tell(queues, queue).await;
     }
     if queues.requires_session(queue, Operation::Get).await? {
-        return in_session::get(queues, queue, options).await;
+        return in_session::get(queues, queue, options.count, requested).await;
     }
     let link = queues.receiver(queue).await.map_err(|fault| {
         if fault.is_not_allowed() {
@@ -66,17 +67,10 @@ pub(super) async fn get(
         }
         before(failed)(fault)
     })?;
-    let requested = Instant::now();
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
-    let waited = requested.elapsed();
     let came = taken.len();
-    let leases = join_all(taken.into_iter().map(|taken| leased(queues, queue, &link, taken))).await;
-    let granted = |lease: LeasedMessage| {
-        // The lock began when the message was delivered: after the request was sent.
-        let granted = lease.granted.map(|left| left + waited);
-        lease.with_granted(granted)
-    };
-    let messages: Vec<_> = leases.into_iter().flatten().map(granted).collect();
+    let leases = taken.into_iter().map(|taken| leased(queues, queue, &link, taken, requested));
+    let messages: Vec<_> = join_all(leases).await.into_iter().flatten().collect();
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
@@ -92,8 +86,10 @@ async fn leased(
     queue: &QueueName,
     link: &OpenLink,
     taken: Taken,
+    requested: Instant,
 ) -> Option<LeasedMessage> {
     let mut content = Content::read(taken.message);
+    let waited = requested.elapsed();
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
     let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
@@ -116,7 +112,7 @@ async fn leased(
         .with_expires(held.expires)
         .with_dead(content.cause.filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
-        .with_granted(Some(left));
+        .with_granted(Some(waited + left));
     queues.held.insert(taken.lock, held);
     Some(lease)
 }

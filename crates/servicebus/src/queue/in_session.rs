@@ -1,7 +1,7 @@
 //! Gets and gives back messages in a queue that requires sessions.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
@@ -19,7 +19,7 @@ use super::update::{Lock, UPDATE};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{GetMessages, LeasedMessage, MessageRef, Operation, Received, StoreError};
+use jobqueue_storage::{LeasedMessage, MessageRef, Operation, Received, StoreError};
 
 const MAX_ID: usize = 128;
 
@@ -34,19 +34,18 @@ pub(super) fn id_for(name: &str) -> String {
 pub(super) async fn get(
     queues: &ServiceBusQueues,
     queue: &QueueName,
-    options: GetMessages,
+    count: u32,
+    requested: Instant,
 ) -> Result<Received, StoreError> {
-    let requested = Instant::now();
     let GetResult { claimed, confirmed_empty } =
-        queues.pool(queue).get(options.count, queues.lock_length(queue)).await.map_err(|fault| {
+        queues.pool(queue).get(count, queues.lock_length(queue)).await.map_err(|fault| {
             if fault.is_not_allowed() || fault.is_missing_entity() {
                 queues.forget_sessions(queue);
             }
             fault.of_change(Operation::Get.as_str(), queue)
         })?;
-    let waited = requested.elapsed();
     // Those that are not returned, because the future is dropped, are released.
-    let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, waited));
+    let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, requested));
     let leases = join_all(leases).await.into_iter().flatten();
     let keep = |(message, unclaimed): (LeasedMessage, Unclaimed)| {
         unclaimed.keep();
@@ -63,7 +62,7 @@ async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     claimed: Claimed,
-    waited: Duration,
+    requested: Instant,
 ) -> Option<(LeasedMessage, Unclaimed)> {
     let Claimed { taken, session, unclaimed } = claimed;
     let (token, content) = (taken.lock, Content::read(taken.message));
@@ -88,12 +87,13 @@ async fn leased(
         }
     }
     let locked_until = session.locked_until();
+    let waited = requested.elapsed();
     let left = of_lock(queues, queue, session.left());
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
-        .with_granted(Some(left + waited));
+        .with_granted(Some(waited + left));
     queues.held.insert(token, held);
     Some((lease, unclaimed))
 }

@@ -1,7 +1,7 @@
 //! Changes and deletes messages by their receipts.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fe2o3_amqp::types::messaging::{Data, Message};
 use uuid::Uuid;
@@ -45,7 +45,7 @@ pub(super) async fn update(
     match (&change.text, change.visibility.is_zero()) {
         (None, true) => lock.abandon().await?,
         (_, false) if !change.ends_lease => {
-            return lock.keep(message, change.text.as_deref(), change.visibility).await;
+            return lock.keep(message, change.text.as_deref()).await;
         }
         (text, is_now) => lock.replace(text.as_deref(), (!is_now).then_some(visible)).await?,
     }
@@ -113,12 +113,7 @@ pub(super) struct Lock<'a> {
 
 impl Lock<'_> {
     /// Renews the lock, after saving a text if one is given.
-    async fn keep(
-        &self,
-        message: &MessageRef,
-        text: Option<&str>,
-        asked: Duration,
-    ) -> Result<Updated, StoreError> {
+    async fn keep(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let until = match &self.held.session {
             Some(session) => session.renew(&self.queues.links).await.map_err(failed)?,
@@ -139,8 +134,7 @@ impl Lock<'_> {
         }
         let left = until.duration_since(renewed).unwrap_or_default();
         let granted = left.min(self.queues.lock_length(self.queue));
-        let answer = Updated::new(message.receipt.clone(), until);
-        Ok(answer.with_granted((granted < asked).then_some(granted)))
+        Ok(Updated::new(message.receipt.clone(), until).with_granted(Some(granted)))
     }
 
     async fn abandon(&self) -> Result<(), StoreError> {

@@ -32,6 +32,7 @@ impl ShardedQueues {
         queue: &QueueName,
         options: GetMessages,
     ) -> Result<Received, StoreError> {
+        let requested = Instant::now();
         let mut shards = self.readable_shards(queue).await?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shards.len().max(1);
         shards.rotate_left(turn);
@@ -44,7 +45,7 @@ impl ShardedQueues {
             let width = wave.len();
             // Each shard gets a fair share; together the shares are not more than was asked for.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
-            let late = began.elapsed();
+            let late = requested.elapsed();
             let gets = wave.into_iter().enumerate().map(|(place, shard)| {
                 self.get_from(queue, shard, GetMessages { count: share(place), ..options }, limit)
             });
@@ -137,7 +138,7 @@ impl ShardedQueues {
 
 /// Counts the leases of an answer from the beginning of the whole get, as its caller does.
 fn counted_from(late: Duration, asked: Duration, mut received: Received) -> Received {
-    for message in received.messages.iter_mut().filter(|_| !late.is_zero()) {
+    for message in &mut received.messages {
         message.granted = Some(message.granted.unwrap_or(asked) + late);
     }
     received

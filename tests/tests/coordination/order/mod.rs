@@ -7,6 +7,7 @@ mod disturbed;
 mod ended;
 mod external;
 mod flow;
+mod long_locks;
 mod native;
 mod outages;
 mod outages_that_end;

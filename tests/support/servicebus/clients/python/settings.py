@@ -4,7 +4,7 @@ import datetime
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
 from emulator import one, raises
 
@@ -73,8 +73,9 @@ def the_tier_is_told(emulator):
 
 
 def an_unknown_queue_is_not_found(emulator):
+    # `$cbs` refuses the token, and the client calls each refusal of a token that.
     with emulator.client() as client:
-        with raises(MessagingEntityNotFoundError):
+        with raises(ServiceBusAuthenticationError):
             with client.get_queue_receiver("no-such-queue"):
                 pass
 
@@ -84,10 +85,10 @@ def deleting_a_queue_detaches_its_links(emulator):
     with emulator.opened(queue) as (_, sender, _receiver):
         with emulator.admin() as admin:
             admin.delete_queue(queue)
-        # The client loses the reason when it waits for an answer; the next attach tells it.
+        # The client loses the reason when it waits for an answer; the next attach needs a token.
         with raises(ServiceBusError):
             sender.send_messages(ServiceBusMessage("x"))
-        with raises(MessagingEntityNotFoundError):
+        with raises(ServiceBusAuthenticationError):
             sender.send_messages(ServiceBusMessage("x"))
 
 

@@ -135,7 +135,7 @@ function checkClaim(broker, link) {
 }
 
 function queueOf(broker, { address }) {
-    return broker.namespace.find(address.endsWith(MANAGEMENT) ? address.slice(0, -MANAGEMENT.length) : address);
+    return broker.namespace.find(address);
 }
 
 function plainSource(source) {

@@ -9,7 +9,8 @@ function cbs(broker) {
             const audience = plain(request.applicationProperties.get('name'));
             const token = plain(request.section('value')?.value);
             if (typeof audience !== 'string' || token === undefined) throw badRequest('put-token lacks a name or a token.');
-            broker.claims(connection).put(audience, String(token));
+            // After the token: who has no right is not shown what exists. A token for the whole namespace has no path.
+            broker.claims(connection).put(audience, String(token), (path) => path === '' || broker.namespace.find(path));
             return {};
         },
     };

@@ -62,9 +62,11 @@ class Claims {
         this.alarm = clock.alarm(() => this.expire());
     }
 
-    /** Takes a token for an audience, which is an address with or without a scheme and host. */
-    put(audience, token) {
-        this.byPath.set(pathOf(audience), this.clock.now() + this.tokens.validity(token));
+    /** Takes a token for an audience, which is an address with or without a scheme and host, unless `check` refuses its path. */
+    put(audience, token, check) {
+        const [path, validity] = [pathOf(audience), this.tokens.validity(token)];
+        check(path);
+        this.byPath.set(path, this.clock.now() + validity);
         this.arm();
     }
 

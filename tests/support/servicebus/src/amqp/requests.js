@@ -8,6 +8,8 @@ const { close } = require('./strikes.js');
 const { management, transactional } = require('../management/index.js');
 const { ServiceError, badRequest, notAllowed } = require('../errors.js');
 
+const CBS = '$cbs';
+
 /** The link by which answers go to a client; answers wait here for credit, because rhea lets one link hold up all others. */
 class AnswerLink {
     constructor(sender) {
@@ -94,7 +96,8 @@ class RequestLink {
     fail(request, error) {
         if (!(error instanceof ServiceError)) console.error(error);
         const { condition = 'amqp:internal-error', description = String(error), status = 500 } = error;
-        this.answer(request, status, description, {}, condition);
+        // Those of `$cbs` have none.
+        this.answer(request, status, description, {}, this.entity === CBS ? undefined : condition);
     }
 
     answer(request, status, description, body, condition) {

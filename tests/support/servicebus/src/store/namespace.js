@@ -4,6 +4,7 @@ const settings = require('./settings.js');
 const { entityNotFound, notAllowed, ServiceError } = require('../errors.js');
 
 const DEAD_LETTERS = '/$deadletterqueue';
+const MANAGEMENT = '/$management';
 
 /** All queues by name. Names are not case-sensitive. */
 class Namespace {
@@ -15,8 +16,10 @@ class Namespace {
         this.queues = new Map();
     }
 
-    /** Returns the queue or dead-letter sub-queue of that name; throws when there is none. */
-    find(name) {
+    /** Returns the queue or dead-letter sub-queue of an address, which may be that of its management; throws when there is none. */
+    find(address) {
+        const isManagement = address.toLowerCase().endsWith(MANAGEMENT);
+        const name = isManagement ? address.slice(0, -MANAGEMENT.length) : address;
         const key = name.toLowerCase();
         const main = key.endsWith(DEAD_LETTERS) ? name.slice(0, -DEAD_LETTERS.length) : name;
         const queue = this.main(main);
