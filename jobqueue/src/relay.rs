@@ -30,13 +30,13 @@ impl WorkerBuilder {
     /// Each job is sent there under its own id and source, and then deleted here: at least once. Any number of workers may have
     /// the same relay, and other handlers for other queues.
     ///
-    /// [`build`](Self::build) fails if `destination` is the storage of this worker, or another handler is on the queue. It recognises the same handle,
-    /// the same SQLite file, and the same PostgreSQL database under the same host names. Another name for it, or another handle to the same queues of Azure, is
-    /// not recognised: the relay would send to itself without end.
+    /// [`build`](Self::build) fails if `destination` is the storage of this worker or has [the same blobs](crate::guide::outbox#blobs-of-its-own), or another
+    /// handler is on the queue. It recognises the same handle, the same SQLite file, the same PostgreSQL database under the same host names, and the same
+    /// address of Azure's blobs. Another name for one of them is not recognised: the relay would send to itself without end, or lose jobs.
     pub fn relay(self, queue: impl Into<String>, destination: &Storage) -> Self {
         let queue = queue.into();
-        if is_same(self.storage(), destination) {
-            let text = format!("the relay of the queue `{queue}` would send its jobs to itself");
+        if let Some(mistake) = shared(self.storage(), destination) {
+            let text = format!("the relay of the queue `{queue}` {mistake}");
             return self.mistaken(Error::new(ErrorKind::Configuration, text));
         }
         let destination =
@@ -50,10 +50,19 @@ impl WorkerBuilder {
     }
 }
 
-fn is_same(one: &Storage, other: &Storage) -> bool {
-    let place = one.queues().powers().transaction_place.as_ref();
-    Arc::ptr_eq(one.queues(), other.queues())
-        || place.is_some() && place == other.queues().powers().transaction_place.as_ref()
+/// Returns the consequence of what two storages share, as far as they show it; `None` if they may be an outbox and its destination.
+fn shared(outbox: &Storage, destination: &Storage) -> Option<&'static str> {
+    let [one, other] = [outbox, destination].map(|storage| &storage.queues().powers().transaction_place);
+    if Arc::ptr_eq(outbox.queues(), destination.queues()) || one.is_some() && one == other {
+        return Some("would send its jobs to itself");
+    }
+    let [one, other] = [outbox, destination].map(Storage::blob_powers);
+    let is_same = Arc::ptr_eq(outbox.blobs(), destination.blobs())
+        || one.transaction_place.is_some() && one.transaction_place == other.transaction_place
+        || one.address.is_some() && one.address == other.address;
+    is_same.then_some(
+        "cannot distinguish its jobs from those of the destination, which has the same blobs: give each of the two blobs of its own",
+    )
 }
 
 /// The queue that receives the jobs. It is opened with the first of them.

@@ -106,6 +106,8 @@ pub struct BlobPowers {
     pub detach: Option<Arc<dyn Detach<dyn BlobStore>>>,
     /// The database that holds the blobs. They can be written in a transaction on it.
     pub transaction_place: Option<TransactionPlace>,
+    /// The address of the blobs, without secrets: stores with the same address have the same blobs. `None` if the store has none.
+    pub address: Option<Arc<str>>,
 }
 
 /// The version tag of a blob. It changes with every write.

@@ -4,6 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use super::context::HandlerOutput;
 use super::decode::{Decoded, Inspected, fetch};
 use super::deferral::{Cause, note_known, waits_for_payload};
@@ -66,20 +68,40 @@ impl Executor {
             }
             Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
         };
-        let admitted = admitted.and_then(|(registration, message)| {
-            // The worker may have stopped while the payload was downloaded.
-            let not_run = match waiting.stop.is_cancelled() {
-                true => Box::new(Disposition::Release(Duration::ZERO)),
-                false => match waiting.slot.admit(registration.kind) {
-                    Ok(()) => return Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
-                    Err(wait) => self.over_limit(wait),
-                },
-            };
-            leased_job.end_wait();
-            Err(not_run)
-        });
+        let admitted = match admitted {
+            Ok((registration, message)) => {
+                let begins = self.begin(leased_job, registration, waiting).await;
+                begins.map(|()| RunnableJob { info: Arc::clone(&info), registration, message })
+            }
+            Err(not_run) => Err(not_run),
+        };
         report.job = Some(info);
         admitted
+    }
+
+    /// Takes what the handler needs to begin, and waits for a moment if others have begun just now.
+    async fn begin(
+        &self,
+        leased_job: &LeasedJob,
+        registration: &Registration,
+        waiting: Waiting<'_>,
+    ) -> Result<(), NotRun> {
+        let stopped = || Box::new(Disposition::Release(Duration::ZERO));
+        let not_run = match waiting.stop.is_cancelled() {
+            // It may have come while the payload was downloaded.
+            true => stopped(),
+            false => match waiting.slot.admit(registration.kind) {
+                Ok(wait) if wait.is_zero() => return Ok(()),
+                // Boxed, because few handlers wait.
+                Ok(wait) => match Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await {
+                    Some(()) => return Ok(()),
+                    None => stopped(),
+                },
+                Err(wait) => self.over_limit(wait),
+            },
+        };
+        leased_job.end_wait();
+        Err(not_run)
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {

@@ -26,8 +26,8 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// [`admit`](Self::admit) takes a place again.
     fn give_back(&self);
 
-    /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
-    fn admit(&self, kind: &str) -> Result<(), Duration>;
+    /// Returns the time after which the handler of `kind` may begin, a second at most, else the time for which the message is put back.
+    fn admit(&self, kind: &str) -> Result<Duration, Duration>;
 
     /// Returns `Ok` if a message that did not run may be dead-lettered now, else the time for which it is put back.
     fn reject(&self) -> Result<(), Duration>;

@@ -37,7 +37,10 @@
 //!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
 //!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
 //! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
-//! - An entry of a page counts while the page is linked and open; a change that finds its page closed or gone is made in the head. A page is linked once:
+//! - A page takes no further entries once entries count behind it, however few are left in it. It is sealed when it refuses a job for the first
+//!   time, so that the next page may follow, and before a send is acknowledged whose entry was moved to the tail, behind the pages. Otherwise a
+//!   process that knows an older head would enter a later send there, before jobs that were acknowledged.
+//! - An entry of a page counts while the page is linked and not closed; a change that finds its page closed or gone is made in the head. A page is linked once:
 //!   its number follows that of the last page, or is random if there is none.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
 //!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A

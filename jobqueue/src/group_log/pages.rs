@@ -74,8 +74,8 @@ impl GroupLogs {
         document.change(move |log| log.announce_in_page(opens, &announcements, now)).await
     }
 
-    /// Opens the page behind `last` with its first entries, and links it to the head. A page that is not linked does not count; the next
-    /// sender links it. Returns `None` if another process was faster.
+    /// Opens the page behind `last`, which is sealed, with its first entries, and links it to the head. A page that is not linked does not
+    /// count; the next sender links it. Returns `None` if another process was faster.
     async fn open(
         &self,
         head: &Arc<LogBlob>,
@@ -86,6 +86,7 @@ impl GroupLogs {
         let Some(Announcement { entry: group, .. }) = all.first() else { return Ok(None) };
         // 52 bits, as for copies; not 0, and never a number of former pages.
         let page = last.map_or_else(|| (self.runtime.random_u64() >> 12) + 1, |last| last + 1);
+        self.seal(group, head.latest().passed_page(group.key)).await?;
         let opened = self.announce_in(page, true, all, now).await?;
         let key = group.key;
         let is_linked = head.change(move |log| log.link(key, last, page)).await?;
@@ -93,6 +94,13 @@ impl GroupLogs {
             self.delete_page(group, page).await?;
         }
         Ok(opened.ok().filter(|_| is_linked).map(|answers| (page, answers)))
+    }
+
+    /// Seals a page that entries of the head are behind. Call it before a send behind the page is acknowledged: a process with an older head
+    /// would enter a later send there, before it.
+    pub(super) async fn seal(&self, group: &EntryRef, passed: Option<u64>) -> Result<(), Error> {
+        let Some(page) = passed else { return Ok(()) };
+        self.blob(group, Some(page))?.change(GroupLog::seal).await
     }
 
     /// Changes the document that has the entry of a job: its page, or the head.

@@ -110,18 +110,25 @@ pub(crate) async fn confirm(
     let single: BTreeMap<u64, bool> = all.iter().map(|one| (one.announcement.nonce, one.is_single)).collect();
     let confirm = move |log: &mut GroupLog, one: &Announcement| {
         let visible = Millis(Millis::from(now).after(one.delay));
-        log.confirm(&one.entry, one.nonce, single.get(&one.nonce) == Some(&true), visible)
+        let is_single = single.get(&one.nonce) == Some(&true);
+        let confirmed = log.confirm(&one.entry, one.nonce, is_single, visible);
+        (confirmed, log.passed_page(one.entry.key))
     };
     let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
-    let answers = change_logs(logs, &announcements, confirm).await.into_iter().map(|answer| match answer {
-        Ok(Confirmed::Acknowledged) => Ok(()),
-        Ok(Confirmed::Gone) => Err(unknown("the queue was cleared while the message was sent")),
-        Err(error) => {
-            let text = "the message is stored and may run out of order; send it again under the same id";
-            Err(unknown(text).with_source(error))
-        }
-    });
-    answers.collect()
+    let late = |error: Error| {
+        let text = "the message is stored and may run out of order; send it again under the same id";
+        unknown(text).with_source(error)
+    };
+    let confirmed = change_logs(logs, &announcements, confirm).await;
+    let mut answers = Vec::with_capacity(all.len());
+    for (one, confirmed) in announcements.iter().zip(confirmed) {
+        answers.push(match confirmed {
+            Ok((Confirmed::Acknowledged, passed)) => logs.seal(&one.entry, passed).await.map_err(late),
+            Ok((Confirmed::Gone, _)) => Err(unknown("the queue was cleared while the message was sent")),
+            Err(error) => Err(late(error)),
+        });
+    }
+    answers
 }
 
 /// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip them.

@@ -11,7 +11,7 @@ use super::options::SendOptions;
 use super::prepare::{Draft, Purpose, Render, render_draft};
 use super::sent::Sent;
 use super::unique::{SendUniqueOutcome, UniqueKind, send_unique};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore, wait_until_below};
 
@@ -205,7 +205,7 @@ impl<T> SendRequest<T> {
 
     /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
     /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
-    /// queue may wait for itself.
+    /// queue may wait for itself. If the length cannot be read, and no waiting helps, the send is [`Rejected`](crate::ErrorKind::Rejected).
     pub fn when_below(mut self, mark: u64) -> Self {
         self.below = Some(mark);
         self
@@ -380,7 +380,10 @@ impl<M, I> fmt::Debug for All<'_, M, I> {
 pub(crate) async fn ready_to_send(core: &QueueCore, below: Option<u64>) -> Result<(), Error> {
     if let Some(mark) = below {
         // Boxed, because few sends need it.
-        Box::pin(wait_until_below(core, mark)).await?;
+        Box::pin(wait_until_below(core, mark)).await.map_err(|error| {
+            let text = "the message is not stored: the length of the queue could not be read";
+            Error::new(ErrorKind::Rejected, text).with_source(error)
+        })?;
     }
     core.fresh_settings().await;
     Ok(())

@@ -9,7 +9,7 @@ use crate::runtime::Runtime;
 /// Joins the queues of one storage with the blobs of another.
 ///
 /// All processes that use the queues must use the same blobs: large payloads, leases of leaders, batches and FIFO
-/// groups are there.
+/// groups are there. Storages with different queues of one name must not share blobs: these records are found by the name of the queue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -69,7 +69,7 @@ impl DeliverySlot for DeliveryGuard {
         self.probe.iter().for_each(Probe::give_back);
     }
 
-    fn admit(&self, kind: &str) -> Result<(), Duration> {
+    fn admit(&self, kind: &str) -> Result<Duration, Duration> {
         self.slot.admit(kind)
     }
 

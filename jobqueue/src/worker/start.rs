@@ -360,9 +360,11 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
         }
     };
-    let released = futures_util::future::join_all(running.into_iter().map(release));
-    // A message that is not released by then becomes visible again when its lease runs out.
+    let released = futures_util::future::join_all(running.iter().cloned().map(release));
     let _ = tokio::time::timeout(LAST_ROUND, released).await;
+    // A message that is not released by then becomes visible again when its lease runs out, also if a task of the application keeps the
+    // context of its job.
+    running.iter().for_each(|leased_job| leased_job.lease.abandon());
     report
 }
 

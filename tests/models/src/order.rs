@@ -9,7 +9,7 @@
 //! | [`NO_WAIT`] | I12b: whatever has happened, all that waits is run once faults end |
 //!
 //! The model has two jobs of one key, their sender, two workers and a redrive; or one job that is cancelled. It leaves out:
-//! several keys in one log, logs that are full, heartbeats of long runs, `clear`, and a time to live.
+//! several keys in one log, logs that are full or have pages, heartbeats of long runs, `clear`, and a time to live.
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};

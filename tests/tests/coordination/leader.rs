@@ -45,6 +45,19 @@ async fn one_lost_renew_answer_costs_nothing() {
     assert!(a.has_control() && !held.token().is_cancelled() && b.try_lead().await.unwrap().is_none());
 }
 
+// audit 13, C13-5
+#[tokio::test(start_paused = true)]
+async fn storage_that_panics_in_a_renewal_costs_nothing() {
+    let (_, faulty, a, b) = pair();
+    let held = a.lead().await.unwrap();
+    faulty.on(Operation::RenewLease, |call| {
+        assert_ne!(call.nth, 1, "boom");
+        None
+    });
+    sleep(LEASE * 4).await;
+    assert!(a.has_control() && !held.token().is_cancelled() && b.try_lead().await.unwrap().is_none());
+}
+
 // F77
 #[tokio::test(start_paused = true)]
 async fn leader_without_renew_answers_stops_at_its_deadline() {

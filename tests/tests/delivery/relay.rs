@@ -272,3 +272,23 @@ async fn relay_to_its_own_storage_is_refused() {
         assert!(error.to_string().contains("to itself"), "{error}");
     }
 }
+
+/// Both queues have one name, and so one record of each job that is done, one place of payloads and one log of each key.
+// audit 13, C13-2
+#[tokio::test]
+async fn relay_between_storages_that_share_blobs_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = format!("sqlite:{}", folder.path().join("app.db").display());
+    let other = "DefaultEndpointsProtocol=https;AccountName=other;AccountKey=b3RoZXI=";
+    let other = Storage::connect(other).await.unwrap();
+    for text in [&*path, "UseDevelopmentStorage=true"] {
+        let (outbox, again) = (Storage::connect(text).await.unwrap(), Storage::connect(text).await.unwrap());
+        for (blobs, is_refused) in [(&outbox, true), (&again, true), (&other, false), (&in_memory(), false)] {
+            let queues = in_memory();
+            let destination = Storage::builder().queues_of(&queues).blobs_of(blobs).build().unwrap();
+            let error = relay(&outbox, &destination).build().err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), is_refused, "{text} {blobs:?}: {error:?}");
+            assert!(error.is_none_or(|error| error.contains("the same blobs")));
+        }
+    }
+}

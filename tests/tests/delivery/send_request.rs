@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jobqueue::clock::Clock;
 use jobqueue::queue::SendUniqueOutcome;
+use jobqueue::storage::{Operation, StoreError, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, JobInfo, Queue, SendOptions, Storage, sqlite};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -137,6 +139,22 @@ async fn when_below_waits_for_room() {
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
     assert!(queue.cancel(&first).await.unwrap());
     let _ = waiting.await.unwrap();
+}
+
+// audit 13, C13-6
+#[tokio::test(start_paused = true)]
+async fn send_whose_queue_cannot_be_measured_is_rejected() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = tasks(&faulty.storage()).await;
+    faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let message = task("a");
+    let one = queue.send(&message).when_below(5).await.unwrap_err();
+    let unique = queue.send(&message).unique_for(MINUTE).when_below(5).await.unwrap_err();
+    let all = queue.send_all([task("b")]).when_below(5).await.unwrap_err();
+    for error in [one, unique, all] {
+        assert!(error.is_rejected() && !error.is_retryable(), "{error:?}");
+        assert!(StoreError::in_chain(&error).is_some(), "{error:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -179,6 +179,7 @@ impl BlobStore for AzureBlobs {
 
     fn powers(self: Arc<Self>) -> BlobPowers {
         BlobPowers {
+            address: Some(self.connection.account().blobs.as_str().into()),
             leases: Some(Arc::clone(&self) as _),
             permissions: Some(Arc::clone(&self) as _),
             detach: Some(self),

@@ -121,7 +121,7 @@ forward! {
     }
 
     fn powers(self: Arc<Self>) -> BlobPowers {
-        let BlobPowers { leases, journal, permissions, detach, transaction_place } =
+        let BlobPowers { leases, journal, permissions, detach, transaction_place, address } =
             Arc::clone(&self.inner).powers();
         self.interceptor.blob_powers(BlobPowers {
             leases: leases.map(|leases| self.around(leases) as _),
@@ -129,6 +129,7 @@ forward! {
             permissions: permissions.map(|permissions| self.around(permissions) as _),
             detach: detach.map(|detach| self.around(detach) as _),
             transaction_place,
+            address,
         })
     }
 }

@@ -18,9 +18,11 @@
 //! records of one turn would hold each other up.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Ledger, MAX_BYTES};
@@ -128,10 +130,11 @@ impl Ledger<'_> {
                     _ => Edit::Keep(true),
                 };
                 let known = if is_claimed { Known::Nothing } else { Known::Absent };
-                match claim.change(known, sign_of_life).await {
-                    Ok(kept) if !kept.result => return lease.expire(),
-                    Ok(_) => is_claimed = true,
-                    Err(error) => crate::log::debug!(%error, "the claim of a copy was not renewed"),
+                match AssertUnwindSafe(claim.change(known, sign_of_life)).catch_unwind().await {
+                    Ok(Ok(kept)) if !kept.result => return lease.expire(),
+                    Ok(Ok(_)) => is_claimed = true,
+                    Ok(Err(error)) => crate::log::debug!(%error, "the claim of a copy was not renewed"),
+                    Err(_) => crate::log::debug!("the claim of a copy was not renewed: the storage panicked"),
                 }
             }
         };

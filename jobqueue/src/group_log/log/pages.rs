@@ -22,6 +22,9 @@ const LOW: usize = 8;
 pub(super) enum PageState {
     #[serde(rename = "o")]
     Open,
+    /// Entries may count behind it: it takes no further ones, however few are left in it.
+    #[serde(rename = "s")]
+    Sealed,
     /// Its entries are being taken over into the head: nothing in it counts any more.
     #[serde(rename = "c")]
     Closed,
@@ -44,6 +47,13 @@ impl GroupLog {
     /// Returns the number of the page that the next entry of a group belongs into; `None` if the last entry of the group is in the head.
     pub(crate) fn last_page(&self, key: KeyHash) -> Option<u64> {
         self.group(key).last().and_then(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.end - 1)
+    }
+
+    /// Returns the last page of a group if entries of the head are behind it, such as a job that was acknowledged late.
+    pub(crate) fn passed_page(&self, key: KeyHash) -> Option<u64> {
+        let is_passed = self.last_page(key).is_none();
+        let pages = self.group(key).filter_map(|(_, entry)| entry.pages.as_ref()).last();
+        pages.filter(|_| is_passed).map(|pages| pages.end - 1)
     }
 
     /// Returns whether the head should take over the next page of a group.
@@ -69,7 +79,8 @@ impl GroupLog {
         self.announce_unless(is_full, all, now)
     }
 
-    /// Announces jobs in a page. `opens`: creates the page if it does not exist.
+    /// Announces jobs in a page. `opens`: creates the page if it does not exist. A page that refuses jobs is sealed: the next page may follow
+    /// it, which a process with an older head does not know.
     pub(crate) fn announce_in_page(
         &mut self,
         opens: bool,
@@ -78,10 +89,22 @@ impl GroupLog {
     ) -> Result<Vec<Announced>, Refused> {
         match self.page {
             None if opens => (self.page, self.changed) = (Some(PageState::Open), true),
-            Some(PageState::Open) => {}
+            Some(PageState::Open | PageState::Sealed) => {}
             None | Some(PageState::Closed) => return Err(Refused::Closed),
         }
-        self.announce_unless(self.entries.len() >= PAGE, all, now)
+        let is_full = self.page == Some(PageState::Sealed) || self.entries.len() >= PAGE;
+        let announced = self.announce_unless(is_full, all, now);
+        if announced.is_err() {
+            self.seal();
+        }
+        announced
+    }
+
+    /// Makes a page refuse further jobs.
+    pub(crate) fn seal(&mut self) {
+        if self.page == Some(PageState::Open) {
+            (self.page, self.changed) = (Some(PageState::Sealed), true);
+        }
     }
 
     fn announce_unless(
@@ -128,8 +151,9 @@ impl GroupLog {
         })
     }
 
+    /// Returns whether the entries of a page count: it exists, and is not being taken over.
     pub(crate) fn is_open(&self) -> bool {
-        self.page == Some(PageState::Open)
+        matches!(self.page, Some(PageState::Open | PageState::Sealed))
     }
 
     pub(crate) fn is_closed(&self) -> bool {

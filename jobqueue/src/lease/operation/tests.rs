@@ -212,6 +212,22 @@ async fn an_update_whose_caller_is_dropped_leaves_doubt() {
     assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{deleted:?}");
 }
 
+// audit 13, C13-5
+#[tokio::test(start_paused = true)]
+async fn renewal_that_panics_does_not_cost_the_lease() {
+    let scene = Scene::quiet().await;
+    let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+    let mut calls = 0;
+    scene.faulty.on(Operation::Update, move |_| {
+        calls += 1;
+        assert!(calls > 2, "boom");
+        None
+    });
+    tokio::time::sleep(3 * TERM).await;
+    assert_eq!(lease.loss(), None);
+    assert!(scene.faulty.calls_of(Operation::Update) >= 4);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
     let scene = Scene::new().await;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use crate::clock::WITHOUT_END;
 use crate::sync::lock;
@@ -50,14 +50,19 @@ struct TokenBucket {
     /// The time between two tokens.
     interval: Duration,
     burst: u32,
-    /// The time at which the burst is complete again; in the past if it is.
-    full_at: Mutex<Option<Instant>>,
+    /// Counts the messages to fetch.
+    taken: Bucket,
+    /// Counts the jobs that have begun.
+    begun: Bucket,
     /// Keeps the waiting callers in their order.
     turn: tokio::sync::Mutex<()>,
     returned: Notify,
 }
 
-/// The permission to begin one job. If it is dropped unspent, it goes back to the limiter.
+/// The time at which the burst is complete again; in the past if it is.
+type Bucket = Mutex<Option<Instant>>;
+
+/// The permission to fetch and to begin one job. If it is dropped unspent, it goes back to the limiter.
 #[derive(Debug)]
 pub(super) struct Token {
     limit: Option<RateLimit>,
@@ -79,8 +84,9 @@ impl RateLimit {
     }
 
     fn of(interval: Duration, burst: u32) -> Self {
-        let (full_at, turn, returned) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Self { inner: Arc::new(TokenBucket { interval, burst, full_at, turn, returned }) }
+        let (taken, begun) = (Bucket::default(), Bucket::default());
+        let (turn, returned) = (tokio::sync::Mutex::default(), Notify::new());
+        Self { inner: Arc::new(TokenBucket { interval, burst, taken, begun, turn, returned }) }
     }
 
     pub(super) fn per_second(&self) -> f64 {
@@ -97,11 +103,11 @@ impl RateLimit {
         loop {
             let mut returned = pin!(self.inner.returned.notified());
             returned.as_mut().enable();
-            let Err(next) = self.take_now() else { return Token { limit: Some(self.clone()) } };
+            let Err(wait) = self.take_now() else { return Token { limit: Some(self.clone()) } };
             tokio::select! {
                 biased;
                 () = returned => {}
-                () = sleep_until(next) => {}
+                () = sleep(wait) => {}
             }
         }
     }
@@ -109,29 +115,31 @@ impl RateLimit {
     /// Takes a token if one is free and no other caller waits for it; otherwise returns the time until the next.
     pub(super) fn try_take(&self) -> Result<Token, Duration> {
         let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
-        match self.take_now() {
-            Ok(()) => Ok(Token { limit: Some(self.clone()) }),
-            Err(next) => Err(next.saturating_duration_since(Instant::now())),
-        }
+        self.take_now().map(|()| Token { limit: Some(self.clone()) })
     }
 
-    /// Takes a token, or returns the time of the next.
-    fn take_now(&self) -> Result<(), Instant> {
-        let TokenBucket { interval, burst, full_at, .. } = &*self.inner;
-        let mut full_at = lock(full_at);
+    /// Takes a token, or returns the time until the next.
+    fn take_now(&self) -> Result<(), Duration> {
+        self.count(&self.inner.taken, Duration::ZERO).map(drop)
+    }
+
+    /// Counts one more job, unless it would wait for more than `at_most`. Returns for how long it waits, or would wait.
+    fn count(&self, bucket: &Bucket, at_most: Duration) -> Result<Duration, Duration> {
+        let TokenBucket { interval, burst, .. } = &*self.inner;
+        let mut full_at = lock(bucket);
         let now = Instant::now();
         let after = full_at.map_or(now, |full_at| full_at.max(now)) + *interval;
         // Capped, so that the sum with an instant stays a valid one.
-        let at_most = interval.saturating_mul(*burst).min(WITHOUT_END);
-        if after > now + at_most {
-            return Err(after - at_most);
+        let wait = after.saturating_duration_since(now + interval.saturating_mul(*burst).min(WITHOUT_END));
+        if wait > at_most {
+            return Err(wait);
         }
         *full_at = Some(after);
-        Ok(())
+        Ok(wait)
     }
 
     fn put_back(&self) {
-        let mut full_at = lock(&self.inner.full_at);
+        let mut full_at = lock(&self.inner.taken);
         *full_at = full_at.and_then(|full_at| full_at.checked_sub(self.inner.interval));
         drop(full_at);
         self.inner.returned.notify_waiters();
@@ -146,7 +154,18 @@ impl fmt::Debug for RateLimit {
 }
 
 impl Token {
-    pub(super) fn spend(mut self) {
+    /// Begins a job, and returns for how long it waits before. Tokens are taken before messages are fetched: a storage that was slow since then
+    /// hands many over at once. Begins none that would wait for more than `at_most`, and returns for how long.
+    pub(super) fn begin(self, at_most: Duration) -> Result<Duration, Duration> {
+        let wait = match &self.limit {
+            Some(limit) => limit.count(&limit.inner.begun, at_most)?,
+            None => Duration::ZERO,
+        };
+        self.spend();
+        Ok(wait)
+    }
+
+    fn spend(mut self) {
         self.limit = None;
     }
 }
@@ -203,6 +222,21 @@ mod tests {
         tokio::time::sleep(SECOND * 10).await;
         drop(unused);
         assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count(), 2);
+    }
+
+    // audit 13, C13-3
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_were_held_up_begin_at_the_rate() {
+        let limit = RateLimit::new(10, SECOND).burst(2);
+        let mut held = Vec::new();
+        for _ in 0..64 {
+            held.push(limit.take().await);
+        }
+        tokio::time::sleep(SECOND * 20).await;
+        let begun: Vec<_> = held.into_iter().map(|token| token.begin(SECOND)).collect();
+        let waits: Vec<_> = begun.iter().flatten().map(Duration::as_millis).collect();
+        assert_eq!(waits, [0, 0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000]);
+        assert_eq!(begun.into_iter().filter_map(Result::err).collect::<Vec<_>>(), [SECOND * 11 / 10; 52]);
     }
 
     #[tokio::test(start_paused = true)]

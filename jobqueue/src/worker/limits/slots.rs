@@ -198,13 +198,10 @@ impl Slot {
         }
     }
 
-    /// Spends what the handler of `kind` needs.
-    fn admit(&mut self, kind: &str) -> Result<(), Duration> {
+    /// Spends what the handler of `kind` needs. Returns for how long it waits before it begins.
+    fn admit(&mut self, kind: &str) -> Result<Duration, Duration> {
         self.reserve(kind)?;
-        if let Some(token) = self.token.take() {
-            token.spend();
-        }
-        Ok(())
+        self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(HANDLER_IS_BUSY))
     }
 }
 
@@ -244,15 +241,18 @@ impl Occupied {
         }
     }
 
-    /// Returns `Ok` if the handler of `kind` may begin now, else the time for which the message is put back.
-    pub(in crate::worker) fn admit(&self, kind: &str) -> Result<(), Duration> {
+    /// Returns the time after which the handler of `kind` may begin, a second at most, else the time for which the message is put back.
+    pub(in crate::worker) fn admit(&self, kind: &str) -> Result<Duration, Duration> {
         self.with_slot(|slot| slot.admit(kind))
     }
 
-    fn with_slot(&self, ask: impl FnOnce(&mut Slot) -> Result<(), Duration>) -> Result<(), Duration> {
+    fn with_slot<T: Default>(
+        &self,
+        ask: impl FnOnce(&mut Slot) -> Result<T, Duration>,
+    ) -> Result<T, Duration> {
         match &mut *lock(&self.held) {
             Held::Slot(slot) => ask(slot),
-            Held::PlaceToSettle(_) | Held::Nothing => Ok(()),
+            Held::PlaceToSettle(_) | Held::Nothing => Ok(T::default()),
         }
     }
 

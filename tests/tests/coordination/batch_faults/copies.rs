@@ -85,6 +85,32 @@ async fn copy_of_a_lost_answer_waits_for_its_child() {
     }
 }
 
+/// The claim of a child that runs is read with each sign of life.
+// audit 13, C13-5
+#[tokio::test(start_paused = true)]
+async fn storage_that_panics_once_ends_no_signs_of_life() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    fan_out(&storage, 1, OnDeadLetters::Wait).await;
+    let mut reads = 0;
+    faulty.on(Operation::GetBlob, move |call| {
+        if call.subject.contains("/claim/") {
+            reads += 1;
+            assert_ne!(reads, 3, "boom");
+        }
+        None
+    });
+    let slice = async |_: Slice| {
+        after(600).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = worker(&storage).state(Log::default()).handle(slice).handle(join).build().unwrap();
+    assert_eq!(worker.run_until(after(700)).await.unwrap().completed, 2);
+    let reads = faulty.calls().into_iter().filter(|call| call.operation == Operation::GetBlob);
+    let reads = reads.filter(|call| call.subject.contains("/claim/")).count();
+    assert!(reads > 20, "{reads} signs of life in ten minutes");
+}
+
 // I1, I12a
 #[tokio::test(start_paused = true)]
 async fn copy_of_a_lost_request_runs_after_a_minute() {

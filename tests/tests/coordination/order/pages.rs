@@ -123,3 +123,53 @@ async fn job_far_behind_can_be_cancelled() {
     assert!(took < MINUTE, "{took:?}");
     assert!(queue.is_empty().await.unwrap());
 }
+
+/// A sender last read the head before the second page was linked, and the first one has room again.
+// audit 13, C13-1
+#[tokio::test(start_paused = true)]
+async fn sender_with_an_older_head_enters_no_job_before_others() {
+    let storage = logged();
+    let process = || Faulty::new(&storage).storage();
+    let (quiet, busy) = (steps(&process()).await, steps(&process()).await);
+    for number in 0..33 {
+        send(&quiet, &step("a", number)).await;
+    }
+    let mut sent = Vec::new();
+    for number in 33..66 {
+        sent.push(busy.send(&step("a", number)).in_order().await.unwrap());
+    }
+    assert!(busy.cancel(&sent[3]).await.unwrap());
+    send(&quiet, &step("a", 66)).await;
+    let watch = Watch::default();
+    run(&storage, &watch, 66).await;
+    assert_eq!(watch.begun("a"), (0..67).filter(|number| *number != 36).collect::<Vec<_>>());
+}
+
+/// The first job is confirmed after the others have passed it by, so that it is moved behind the page into which another sender writes.
+// audit 13, C13-1
+#[tokio::test(start_paused = true)]
+async fn later_sends_run_after_a_job_that_was_acknowledged_late() {
+    let storage = logged();
+    let slow = Faulty::new(&storage);
+    let late = steps(&slow.storage()).await;
+    let puts = slow.clone();
+    slow.on(Operation::PutBlob, move |_| {
+        (puts.calls_of(Operation::Put) == 1).then_some(Fault::DelayBefore(MINUTE * 10))
+    });
+    let first = tokio::spawn(async move {
+        late.send(&step("a", 1_000)).delay(MINUTE * 90).in_order().await.unwrap();
+    });
+    while slow.calls_of(Operation::Put) == 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let other = steps(&storage).await;
+    for number in 0..40 {
+        send(&other, &step("a", number)).await;
+    }
+    let watch = Watch::default();
+    run(&storage, &watch, 3).await;
+    first.await.unwrap();
+    send(&other, &step("a", 40)).await;
+    run(&storage, &watch, 42).await;
+    assert_eq!(watch.begun("a"), (0..40).chain([1_000, 40]).collect::<Vec<_>>());
+}

@@ -11,8 +11,9 @@ use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{in_memory, worker};
 use serde::{Deserialize, Serialize};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use crate::limits::rates::most_within;
 use crate::limits::{Other, Quick, SECOND, Watch, other, quick, send};
 
 /// A job of the queue "slow" whose payload does not fit into its message.
@@ -45,6 +46,26 @@ async fn payload_of_a_job_over_a_limit_is_not_fetched_at_each_delivery() {
     let fetched = faulty.calls().into_iter().filter(|call| call.operation == Operation::GetBlob);
     let fetched = fetched.filter(|call| call.subject.contains("jobqueue-payloads")).count();
     assert_eq!(fetched, 2);
+}
+
+/// The downloads hang, and are answered at once. Their jobs were fetched at the rate.
+// audit 13, C13-3
+#[tokio::test(start_paused = true)]
+async fn rate_holds_for_jobs_whose_downloads_were_held_up() {
+    let faulty = Faulty::new(&in_memory());
+    let (storage, watch) = (faulty.storage(), Watch::default());
+    send(&storage, 100, || Large { data: "x".repeat(100_000) }).await;
+    let answered = Instant::now() + SECOND * 20;
+    faulty.on(Operation::GetBlob, move |call| {
+        let left = answered.saturating_duration_since(call.at);
+        (!left.is_zero()).then_some(Fault::DelayBefore(left))
+    });
+    let limits = HandlerLimits::new().rate(&RateLimit::new(10, SECOND));
+    let built = worker(&storage).concurrency(64).state(watch.clone()).handle(large).limit::<Large>(limits);
+    let _ = built.build().unwrap().run_until(sleep(SECOND * 300)).await.unwrap();
+    let ran = watch.ended();
+    assert_eq!(ran.len(), 100);
+    assert!(most_within(&ran, SECOND) <= 11, "{}", most_within(&ran, SECOND));
 }
 
 /// The message of the next release.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::limits::{Quick, Ran, SECOND, Slow, Watch, quick, send, slow};
 
 /// Returns the most runs that began within a window of so long.
-fn most_within(ran: &[Ran], window: Duration) -> usize {
+pub(super) fn most_within(ran: &[Ran], window: Duration) -> usize {
     let mut began: Vec<Instant> = ran.iter().map(|ran| ran.began).collect();
     began.sort();
     (0..began.len())

@@ -86,6 +86,20 @@ fn pages_come_into_the_head_in_their_order_and_once() {
     assert!(log.announce_all(&[send(70)], START).is_ok(), "the head takes sends again");
 }
 
+// audit 13, C13-1
+#[test]
+fn page_that_refused_a_job_takes_none_when_it_has_room_again() {
+    let mut page = page(&sends(33..65));
+    assert_eq!(page.announce_in_page(false, &[send(65)], START), Err(Refused::Full));
+    let (ended, turn) = (send(40).entry, Turn { copy: 40, delivery: 1 });
+    assert!(page.end(&ended, turn, EndState::DeadLettered, START), "its entries count");
+    assert_eq!(page.announce_in_page(false, &[send(66)], START), Err(Refused::Full));
+    assert!(page.announce_in_page(false, &[send(41)], START).is_ok(), "a job that it has is sent again");
+    let stored: GroupLog = serde_json::from_value(serde_json::to_value(&page).unwrap()).unwrap();
+    assert!(stored.is_open() && stored.page == page.page);
+    assert_eq!(stored.clone().close().entries.len(), 31);
+}
+
 #[test]
 fn closed_page_or_one_that_is_gone_takes_nothing() {
     let mut page = page(&[send(33)]);
@@ -285,9 +299,10 @@ fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
     assert!(!log.knows(&send(5).entry), "a repeated send gets a position in the last page");
     assert_eq!(log.confirm(&send(5).entry, 5, true, START), Confirmed::Acknowledged);
     assert_eq!(log.last_page(key()), None, "the pages are before the job that was acknowledged late");
+    assert_eq!(log.passed_page(key()), Some(8), "it takes no later sends");
     assert_eq!(log.announce_all(&[send(100)], START), Err(Refused::Full));
     assert!(log.link(key(), None, 900), "a page of its own");
-    assert_eq!(log.last_page(key()), Some(900));
+    assert_eq!((log.last_page(key()), log.passed_page(key())), (Some(900), None));
 }
 
 #[test]
