@@ -6,21 +6,26 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::dead_envelope::dead_envelope;
 use super::deferral::Cause;
 use super::disposition::Disposition;
-use super::forged_history::discard_forged_history;
 use super::leased_job::{Content, LeasedJob};
 use super::rejection::Rejection;
-use super::unwritable::mark_unwritable;
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
-use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
+use crate::envelope::{Envelope, EnvelopeError, History, JsonText, Parsed, Payload, fits_with_room, parse};
 use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeaseTerms, LeasedQueue};
 use crate::message::{DecodeError, MessageDefaults};
 use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
+
+/// The number for a delivery whose dequeue count the storage does not tell: one more than the last recorded delivery.
+const UNKNOWN: u32 = 0;
+/// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
+/// references.
+const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
 
 /// The payload of a job, or the disposition of a message that cannot run now.
 pub(crate) type Decoded = Result<Bytes, Box<Disposition>>;
@@ -124,6 +129,29 @@ fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms
     Lease::start(queue, leased, requested, terms)
 }
 
+/// Checks whether the event has room for a history. An event of another producer without room cannot be
+/// rewritten: each of its deliveries counts as an attempt.
+fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
+    if fits_with_room(text, EXTERNAL_HISTORY_RESERVE, job.settings.encoding) {
+        return job;
+    }
+    // The longest history, apart from texts that can be shortened.
+    let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
+    let has_room = |mut event: Envelope| {
+        event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
+        job.render(&mut event).is_ok()
+    };
+    let is_event = matches!(&*job.content(), Content::Event(_));
+    job.is_unwritable = is_event && !dead_envelope(&job, &longest, 1).is_ok_and(has_room);
+    let former = job.dequeue_count.saturating_sub(1);
+    if job.is_unwritable
+        && let Content::Event(event) = &mut *job.content()
+    {
+        event.history.attempts = former;
+    }
+    job
+}
+
 fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
     let now = leased_job.received_at();
     if let Some(rejection) = spent(event, leased_job) {
@@ -192,6 +220,37 @@ fn read(
     (Content::Event(event), delivery, None)
 }
 
+/// Removes every part of the history that the framework has not written. Returns the number of this delivery, from 1.
+///
+/// Every producer can write any attribute. A history is the framework's own if it names a delivery that has
+/// taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
+/// set. A storage that changes a message by writing a copy of it must continue the count of the original.
+fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32, settings: &QueueSettings) -> u32 {
+    let history = &mut envelope.history;
+    let delivery = match dequeue_count {
+        UNKNOWN => history.delivery.saturating_add(1),
+        count => count,
+    };
+    let is_own = (1..delivery).contains(&history.delivery);
+    if !is_own && !settings.trust_producers {
+        envelope.dead_letter = None;
+        *history = of_redriven(history);
+    }
+    // Each delivery is uncounted at most once, so there cannot be more uncounted ones than former deliveries.
+    history.uncounted = history.uncounted.min(delivery - 1);
+    if is_own {
+        history.uncounted = history.uncounted.min(history.delivery);
+    }
+    delivery
+}
+
+/// Returns the part of the history that a redriven job keeps: the new message starts without deliveries.
+fn of_redriven(history: &mut History) -> History {
+    let past = history.past.take();
+    let checkpoint = history.checkpoint.take().filter(|_| past.is_some());
+    History { past, checkpoint, ..History::default() }
+}
+
 fn rejected(rejection: Rejection) -> Decoded {
     Err(Box::new(Disposition::DeadLetter(rejection)))
 }
@@ -252,3 +311,6 @@ fn not_before(event: &Envelope) -> Result<Option<SystemTime>, Rejection> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

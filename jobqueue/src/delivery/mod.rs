@@ -24,7 +24,6 @@ mod deferral;
 mod disposition;
 mod durable;
 mod executor;
-mod forged_history;
 mod hook;
 mod hooks;
 #[cfg_attr(
@@ -48,7 +47,6 @@ mod shrink_history;
 mod slot;
 mod snooze;
 mod state;
-mod unwritable;
 
 pub(crate) use claimed_letter::claim_letter;
 pub use context::Context;
