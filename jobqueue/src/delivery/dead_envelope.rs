@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
-use super::rejection::Rejection;
 use crate::envelope::{
     DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, UNREADABLE_KIND, parse,
 };

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
 use super::dead_envelope::{DeathOf, dead_envelope, events};
+use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
 use super::native_dead_letter::move_in_one_step;
 use super::order_position::{end_position_of_done, end_turn, is_done_in_order, position_of};
-use super::rejection::Rejection;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;

@@ -8,9 +8,8 @@ use tokio::time::Instant;
 
 use super::dead_envelope::dead_envelope;
 use super::deferral::Cause;
-use super::disposition::Disposition;
+use super::disposition::{Disposition, Rejection};
 use super::leased_job::{Content, LeasedJob};
-use super::rejection::Rejection;
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, History, JsonText, Parsed, Payload, fits_with_room, parse};

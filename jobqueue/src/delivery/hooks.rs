@@ -6,10 +6,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::context::HandlerOutput;
 use super::deferral::Cause;
-use super::disposition::Disposition;
+use super::disposition::{Disposition, Rejection};
 use super::hook::{Hook, HookContext, Waiting};
 use super::leased_job::LeasedJob;
-use super::rejection::Rejection;
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;

@@ -2,8 +2,8 @@
 //! could fail after it.
 
 use super::dead_envelope::dead_envelope;
+use super::disposition::Rejection;
 use super::leased_job::LeasedJob;
-use super::rejection::Rejection;
 use crate::envelope::Envelope;
 use crate::error::Error;
 use crate::lease::LeaseError;
