@@ -4,10 +4,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::context::HandlerOutput;
-use super::decode::{Decoded, Inspected, fetch};
+use super::decode::{JobPayload, fetch};
 use super::deferral::{Cause, note_known, waits_for_payload};
-use super::disposition::{DeliveryReport, Disposition, Rejection};
+use super::disposition::{DeliveryReport, Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::Executor;
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
@@ -18,7 +20,7 @@ use super::slot::DeliverySlot;
 use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
-use crate::job::outcome::{Reason, chain};
+use crate::job::outcome::chain;
 use crate::lease::Loss;
 
 pub(super) struct RunnableJob<'e> {
@@ -29,41 +31,28 @@ pub(super) struct RunnableJob<'e> {
 
 type Readable<'e> = (&'e Registration, Box<dyn Any + Send>);
 
-/// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every
-/// message.
-type NotRun = Box<Disposition>;
-
-fn reject(rejection: Rejection) -> NotRun {
-    Box::new(Disposition::DeadLetter(rejection))
-}
-
-fn defer(cause: Cause, detail: String) -> NotRun {
-    Box::new(Disposition::Defer { cause, detail })
-}
-
 impl Executor {
     /// Decides about a message, and reports its job.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
-        inspected: Inspected,
+        payload: Result<JobPayload, NotRun>,
         waiting: Waiting<'_>,
         report: &mut DeliveryReport,
     ) -> Result<RunnableJob<'_>, NotRun> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
-            return Err(match inspected {
-                Inspected::Done(Err(not_run)) => not_run,
-                _ => reject(Rejection::new(Reason::DECODE_ERROR, "the message is not an event")),
-            });
+            // A text that is not an event has no payload.
+            return Err(payload.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
-        let admitted = match inspected {
-            Inspected::Stored(payload) => {
+        let admitted = match payload {
+            Ok(JobPayload::InBlob(payload)) => {
                 // Boxed, because most payloads are inside their messages.
                 let fetched = Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting));
                 let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
                 fetched.unwrap_or_else(|| Err(Box::new(too_late(leased_job))))
             }
-            Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
+            Ok(JobPayload::Here(data)) => self.read_and_ask(leased_job, Ok(data), &mut info, waiting).await,
+            Err(not_run) => self.read_and_ask(leased_job, Err(not_run), &mut info, waiting).await,
         };
         let admitted =
             admitted.and_then(|(registration, message)| match waiting.slot.admit(registration.kind) {
@@ -84,11 +73,11 @@ impl Executor {
     async fn read_and_ask(
         &self,
         leased_job: &LeasedJob,
-        decoded: Decoded,
+        data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> Result<Readable<'_>, NotRun> {
-        match self.read(leased_job, decoded, info, waiting.slot).await {
+        match self.read(leased_job, data, info, waiting.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
             Err(not_run)
@@ -133,7 +122,7 @@ impl Executor {
             self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
         match fetch(&leased_job.core, &payload).await {
-            decoded if !hooks_first => self.read_and_ask(leased_job, decoded, info, waiting).await,
+            data if !hooks_first => self.read_and_ask(leased_job, data, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,
         }
@@ -161,18 +150,18 @@ impl Executor {
         if HandlerOutput::is_kept(leased_job) {
             return None;
         }
-        self.state.cancelled(info).map(reject)
+        self.state.cancelled(info).map(rejected)
     }
 
     /// Reads the handler's message, unless the job must not run.
     async fn read(
         &self,
         leased_job: &LeasedJob,
-        decoded: Decoded,
+        data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
     ) -> Result<Readable<'_>, NotRun> {
-        let data = match decoded {
+        let data = match data {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
                 let is_done = self.is_done(leased_job, info).await;
                 return Err(if is_done { Box::new(Disposition::Discard) } else { never });
@@ -182,9 +171,9 @@ impl Executor {
             {
                 return Err(later);
             }
-            decoded => match self.needs_no_run(leased_job, info).await {
+            data => match self.needs_no_run(leased_job, info).await {
                 Some(not_run) => return Err(not_run),
-                None => decoded?,
+                None => data?,
             },
         };
         self.decode(leased_job, &data, info, slot).await
@@ -199,7 +188,7 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> Result<Readable<'_>, NotRun> {
         let Some(registration) = self.handlers.find(&info.kind) else {
-            return Err(defer(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
+            return Err(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
         let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
         let (version, media_type) = form.unwrap_or_default();
@@ -212,12 +201,12 @@ impl Executor {
                     self.reserve(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
                     let read = Box::pin(read_stored_checkpoint(leased_job)).await;
-                    read.map_err(|error| defer(Cause::PayloadUnreadable, chain(&error)))?;
+                    read.map_err(|error| deferred(Cause::PayloadUnreadable, chain(&error)))?;
                 }
                 Ok((registration, message))
             }
-            Err(error) if error.is_newer_version() => Err(defer(Cause::NewerVersion, chain(&error))),
-            Err(error) => Err(reject(Rejection::undecodable(&error))),
+            Err(error) if error.is_newer_version() => Err(deferred(Cause::NewerVersion, chain(&error))),
+            Err(error) => Err(rejected(Rejection::undecodable(&error))),
         }
     }
 
@@ -242,7 +231,7 @@ impl Executor {
             return Err(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
         // It may have been cancelled while it waited for its turn.
-        state.cancelled(info).map_or(Ok(()), |rejection| Err(reject(rejection)))
+        state.cancelled(info).map_or(Ok(()), |rejection| Err(rejected(rejection)))
     }
 }
 

@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::dead_envelope::dead_envelope;
 use super::deferral::Cause;
-use super::disposition::{Disposition, Rejection};
-use super::leased_job::{Content, LeasedJob};
+use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
+use super::leased_job::{Content, LeasedJob, UnreadableText};
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
 use crate::envelope::{Envelope, EnvelopeError, History, JsonText, Parsed, Payload, fits_with_room, parse};
@@ -26,8 +26,12 @@ const UNKNOWN: u32 = 0;
 /// references.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
 
-/// The payload of a job, or the disposition of a message that cannot run now.
-pub(crate) type Decoded = Result<Bytes, Box<Disposition>>;
+/// The payload of a job whose message has been read.
+pub(super) enum JobPayload {
+    Here(Bytes),
+    /// It is to be fetched from its blob.
+    InBlob(Payload),
+}
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -61,16 +65,17 @@ pub(crate) fn decode(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
-) -> impl Future<Output = (LeasedJob, Decoded)> + Send + use<> {
+) -> impl Future<Output = (LeasedJob, Result<Bytes, NotRun>)> + Send + use<> {
     // Before the future begins, so that it holds the results only.
-    let (leased_job, inspected) = inspect(core, incoming, kinds);
+    let (leased_job, payload) = inspect(core, incoming, kinds);
     async move {
-        let decoded = match inspected {
-            Inspected::Done(decoded) => decoded,
+        let data = match payload {
+            Ok(JobPayload::Here(data)) => Ok(data),
             // Boxed, because most payloads are inside their messages.
-            Inspected::Stored(payload) => Box::pin(fetch(&leased_job.core, &payload)).await,
+            Ok(JobPayload::InBlob(payload)) => Box::pin(fetch(&leased_job.core, &payload)).await,
+            Err(not_run) => Err(not_run),
         };
-        (leased_job, decoded)
+        (leased_job, data)
     }
 }
 
@@ -80,8 +85,8 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
 }
 
 /// Reads the payload of a job from its blob.
-pub(super) async fn fetch(core: &QueueCore, payload: &Payload) -> Decoded {
-    decoded(core.claim_checks.payload(&core.name, payload).await)
+pub(super) async fn fetch(core: &QueueCore, payload: &Payload) -> Result<Bytes, NotRun> {
+    core.claim_checks.payload(&core.name, payload).await.map_err(without_payload)
 }
 
 /// Decodes a message as far as that is possible without a request to the storage. Starts the lease too.
@@ -89,9 +94,9 @@ pub(super) fn inspect(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
-) -> (LeasedJob, Inspected) {
+) -> (LeasedJob, Result<JobPayload, NotRun>) {
     let Incoming { leased, requested, settings } = incoming;
-    let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
+    let (content, delivery) = read(&leased, kinds.of_raw(), &settings);
     let defaults = match &content {
         Content::Event(event) => kinds.defaults(&event.kind),
         Content::Unreadable(_) => MessageDefaults::new(),
@@ -100,21 +105,13 @@ pub(super) fn inspect(
     let limits = settings.limits(&defaults);
     let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
     let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
-    let inspected = match problem {
-        Some(rejection) => Inspected::Done(rejected(rejection)),
-        None => {
-            leased_job.with_envelope(|event| inspect_event(core, event, &leased_job, kinds)).unwrap_or_else(
-                // `read` reports a problem for every text that is not an event.
-                || {
-                    Inspected::Done(rejected(Rejection::new(
-                        Reason::DECODE_ERROR,
-                        "the message is not an event",
-                    )))
-                },
-            )
+    let payload = match &*leased_job.content() {
+        Content::Event(event) => find_payload(core, event, &leased_job, kinds),
+        Content::Unreadable(message) => {
+            Err(rejected(Rejection::new(message.reason.clone(), &message.problem)))
         }
     };
-    (leased_job, inspected)
+    (leased_job, payload)
 }
 
 fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms: LeaseTerms) -> Arc<Lease> {
@@ -151,52 +148,47 @@ fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
     job
 }
 
-fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
+/// Returns the payload of a job that may run now, as far as its event says.
+fn find_payload(
+    core: &QueueCore,
+    event: &Envelope,
+    leased_job: &LeasedJob,
+    kinds: &dyn Kinds,
+) -> Result<JobPayload, NotRun> {
     let now = leased_job.received_at();
     if let Some(rejection) = spent(event, leased_job) {
-        return Inspected::Done(rejected(rejection));
+        return Err(rejected(rejection));
     }
-    match not_before(event).map(|time| time.and_then(|time| time.duration_since(now).ok())) {
-        Err(rejection) => return Inspected::Done(rejected(rejection)),
+    match not_before(event).map_err(rejected)?.and_then(|time| time.duration_since(now).ok()) {
         // A send refuses that too. Each hop would put it back uncounted, for ever.
-        Ok(Some(wait)) if wait > MAX_DELAY + MAX_VISIBILITY => {
+        Some(wait) if wait > MAX_DELAY + MAX_VISIBILITY => {
             let problem = "the attribute `notbefore` is more than 10 years away";
-            return Inspected::Done(rejected(Rejection::new(Reason::DECODE_ERROR, problem)));
+            return Err(rejected(Rejection::new(Reason::DECODE_ERROR, problem)));
         }
-        Ok(Some(wait)) if !wait.is_zero() => {
-            return Inspected::Done(Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY)))));
+        Some(wait) if !wait.is_zero() => {
+            return Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY))));
         }
-        Ok(_) => {}
+        _ => {}
     }
     let Some(newest) = kinds.newest(&event.kind) else {
-        return Inspected::Done(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
+        return Err(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
     };
     if let Some(found) = event.version.filter(|found| *found > newest) {
         let error = DecodeError::unreadable_version(found, newest);
-        return Inspected::Done(deferred(Cause::NewerVersion, chain(&error)));
+        return Err(deferred(Cause::NewerVersion, chain(&error)));
     }
     match core.claim_checks.inline(&event.payload) {
-        Some(payload) => Inspected::Done(decoded(payload)),
-        None => Inspected::Stored(event.payload.clone()),
+        Some(payload) => payload.map(JobPayload::Here).map_err(without_payload),
+        None => Ok(JobPayload::InBlob(event.payload.clone())),
     }
 }
 
-/// The result of decoding without a request to the storage.
-pub(super) enum Inspected {
-    Done(Decoded),
-    Stored(Payload),
-}
-
-/// Reads the text of a message. Returns its content, the number of the delivery, and the problem if it is not an
-/// event.
-fn read(
-    leased: &LeasedMessage,
-    raw: Option<&'static str>,
-    settings: &QueueSettings,
-) -> (Content, u32, Option<Rejection>) {
+/// Reads the text of a message. Returns its content and the number of the delivery.
+fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSettings) -> (Content, u32) {
     let unreadable = |text: Option<&str>, reason, problem: &str| {
-        let content = Content::Unreadable(text.map(ToOwned::to_owned));
-        (content, leased.dequeue_count.max(1), Some(Rejection::new(reason, problem)))
+        let (text, problem) = (text.map(ToOwned::to_owned), problem.to_owned());
+        let message = UnreadableText { text, reason, problem };
+        (Content::Unreadable(Box::new(message)), leased.dequeue_count.max(1))
     };
     let text = match &leased.text {
         Ok(text) => text,
@@ -216,7 +208,7 @@ fn read(
     };
     event.version = event.version.or(settings.raw_version);
     let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings);
-    (Content::Event(event), delivery, None)
+    (Content::Event(event), delivery)
 }
 
 /// Removes every part of the history that the framework has not written. Returns the number of this delivery, from 1.
@@ -250,22 +242,12 @@ fn of_redriven(history: &mut History) -> History {
     History { past, checkpoint, ..History::default() }
 }
 
-fn rejected(rejection: Rejection) -> Decoded {
-    Err(Box::new(Disposition::DeadLetter(rejection)))
-}
-
-fn deferred(cause: Cause, detail: String) -> Decoded {
-    Err(Box::new(Disposition::Defer { cause, detail }))
-}
-
-fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
-    match payload {
-        Ok(data) => Ok(data),
-        Err(error) => match error.reason() {
-            Some(reason) => rejected(Rejection::new(reason, chain(&error))),
-            None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
-            None => deferred(Cause::PayloadUnreadable, chain(&error)),
-        },
+/// Returns the end of a delivery whose payload cannot be read.
+fn without_payload(error: PayloadError) -> NotRun {
+    match error.reason() {
+        Some(reason) => rejected(Rejection::new(reason, chain(&error))),
+        None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
+        None => deferred(Cause::PayloadUnreadable, chain(&error)),
     }
 }
 

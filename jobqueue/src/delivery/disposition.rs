@@ -92,6 +92,18 @@ impl Rejection {
     }
 }
 
+/// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every
+/// message.
+pub(crate) type NotRun = Box<Disposition>;
+
+pub(super) fn rejected(rejection: Rejection) -> NotRun {
+    Box::new(Disposition::DeadLetter(rejection))
+}
+
+pub(super) fn deferred(cause: Cause, detail: String) -> NotRun {
+    Box::new(Disposition::Defer { cause, detail })
+}
+
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
     /// The job; `None` if the message is not a job.

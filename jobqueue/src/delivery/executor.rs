@@ -59,12 +59,12 @@ impl Executor {
         stop: &CancellationToken,
         held: &Mutex<Option<HeldJob>>,
     ) -> DeliveryReport {
-        let (leased_job, inspected) = inspect(&self.core, *message, &*self.handlers);
+        let (leased_job, payload) = inspect(&self.core, *message, &*self.handlers);
         let leased_job = Arc::new(leased_job);
         *lock(held) = Some(HeldJob::new(&leased_job));
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(&leased_job, inspected, waiting, &mut report).await;
+        let admitted = self.admit(&leased_job, payload, waiting, &mut report).await;
         slot.classify(match &admitted {
             Ok(_) => MessageClass::Known,
             Err(disposition) => match **disposition {
