@@ -29,8 +29,6 @@ pub(super) struct RunnableJob<'e> {
     pub(super) message: Box<dyn Any + Send>,
 }
 
-type Readable<'e> = (&'e Registration, Box<dyn Any + Send>);
-
 impl Executor {
     /// Decides about a message, and reports its job.
     pub(super) async fn admit(
@@ -54,14 +52,13 @@ impl Executor {
             Ok(JobPayload::Here(data)) => self.read_and_ask(leased_job, Ok(data), &mut info, waiting).await,
             Err(not_run) => self.read_and_ask(leased_job, Err(not_run), &mut info, waiting).await,
         };
-        let admitted =
-            admitted.and_then(|(registration, message)| match waiting.slot.admit(registration.kind) {
-                Ok(()) => Ok(RunnableJob { info: Arc::clone(&info), registration, message }),
-                Err(wait) => {
-                    leased_job.end_wait();
-                    Err(self.over_limit(wait))
-                }
-            });
+        let admitted = admitted.and_then(|runnable| match waiting.slot.admit(runnable.registration.kind) {
+            Ok(()) => Ok(runnable),
+            Err(wait) => {
+                leased_job.end_wait();
+                Err(self.over_limit(wait))
+            }
+        });
         report.job = Some(info);
         admitted
     }
@@ -76,7 +73,7 @@ impl Executor {
         data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
-    ) -> Result<Readable<'_>, NotRun> {
+    ) -> Result<RunnableJob<'_>, NotRun> {
         match self.read(leased_job, data, info, waiting.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
@@ -88,9 +85,9 @@ impl Executor {
                 Err(not_run)
             }
             Err(not_run) => Err(not_run),
-            Ok(readable) => {
+            Ok(runnable) => {
                 self.ask_hooks(leased_job, info, waiting).await?;
-                Ok(readable)
+                Ok(runnable)
             }
         }
     }
@@ -103,7 +100,7 @@ impl Executor {
         payload: Payload,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
-    ) -> Result<Readable<'_>, NotRun> {
+    ) -> Result<RunnableJob<'_>, NotRun> {
         let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
         // A job that is over needs no place, and ends although its kind has none.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
@@ -160,7 +157,7 @@ impl Executor {
         data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
-    ) -> Result<Readable<'_>, NotRun> {
+    ) -> Result<RunnableJob<'_>, NotRun> {
         let data = match data {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
                 let is_done = self.is_done(leased_job, info).await;
@@ -186,7 +183,7 @@ impl Executor {
         data: &[u8],
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
-    ) -> Result<Readable<'_>, NotRun> {
+    ) -> Result<RunnableJob<'_>, NotRun> {
         let Some(registration) = self.handlers.find(&info.kind) else {
             return Err(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
@@ -203,7 +200,7 @@ impl Executor {
                     let read = Box::pin(read_stored_checkpoint(leased_job)).await;
                     read.map_err(|error| deferred(Cause::PayloadUnreadable, chain(&error)))?;
                 }
-                Ok((registration, message))
+                Ok(RunnableJob { info: Arc::clone(info), registration, message })
             }
             Err(error) if error.is_newer_version() => Err(deferred(Cause::NewerVersion, chain(&error))),
             Err(error) => Err(rejected(Rejection::undecodable(&error))),
