@@ -1,6 +1,7 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 
 use std::any::Any;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,37 +31,35 @@ pub(super) struct RunnableJob<'e> {
 }
 
 impl Executor {
-    /// Decides about a message, and reports its job.
+    /// Returns the job that can run, or breaks off with the end of its delivery, and reports its job.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
         payload: Result<JobPayload, NotRun>,
         waiting: Waiting<'_>,
         report: &mut DeliveryReport,
-    ) -> Result<RunnableJob<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
             // A text that is not an event has no payload.
-            return Err(payload.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
+            return Break(payload.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
         let admitted = match payload {
             Ok(JobPayload::InBlob(payload)) => {
                 // Boxed, because most payloads are inside their messages.
                 let fetched = Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting));
                 let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
-                fetched.unwrap_or_else(|| Err(Box::new(too_late(leased_job))))
+                fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
             Ok(JobPayload::Here(data)) => self.read_and_ask(leased_job, Ok(data), &mut info, waiting).await,
             Err(not_run) => self.read_and_ask(leased_job, Err(not_run), &mut info, waiting).await,
         };
-        let admitted = admitted.and_then(|runnable| match waiting.slot.admit(runnable.registration.kind) {
-            Ok(()) => Ok(runnable),
-            Err(wait) => {
-                leased_job.end_wait();
-                Err(self.over_limit(wait))
-            }
-        });
         report.job = Some(info);
-        admitted
+        let runnable = admitted?;
+        if let Err(wait) = waiting.slot.admit(runnable.registration.kind) {
+            leased_job.end_wait();
+            return Break(self.over_limit(wait));
+        }
+        Continue(runnable)
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {
@@ -73,21 +72,21 @@ impl Executor {
         data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
-    ) -> Result<RunnableJob<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         match self.read(leased_job, data, info, waiting.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
-            Err(not_run)
+            Break(not_run)
                 if (matches!(*not_run, Disposition::Defer { .. }) && position_of(leased_job).is_some())
                     || HandlerOutput::is_kept(leased_job) =>
             {
                 self.ask_hooks(leased_job, info, waiting).await?;
-                Err(not_run)
+                Break(not_run)
             }
-            Err(not_run) => Err(not_run),
-            Ok(runnable) => {
+            Break(not_run) => Break(not_run),
+            Continue(runnable) => {
                 self.ask_hooks(leased_job, info, waiting).await?;
-                Ok(runnable)
+                Continue(runnable)
             }
         }
     }
@@ -100,14 +99,14 @@ impl Executor {
         payload: Payload,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
-    ) -> Result<RunnableJob<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
         // A job that is over needs no place, and ends although its kind has none.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
         if (hooks_first || is_over)
             && let Some(not_run) = self.needs_no_run(leased_job, info).await
         {
-            return Err(not_run);
+            return Break(not_run);
         }
         if hooks_first {
             self.ask_hooks(leased_job, info, waiting).await?;
@@ -127,13 +126,16 @@ impl Executor {
 
     /// Takes the place of a handler for the download before it: without one, it would be in vain. A message whose last download failed
     /// takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
-    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> Result<(), NotRun> {
+    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> ControlFlow<NotRun> {
         note_known(leased_job);
         if waits_for_payload(leased_job) {
             slot.give_back();
-            return Ok(());
+            return Continue(());
         }
-        slot.reserve(kind).map_err(|wait| self.over_limit(wait))
+        match slot.reserve(kind) {
+            Ok(()) => Continue(()),
+            Err(wait) => Break(self.over_limit(wait)),
+        }
     }
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
@@ -157,20 +159,20 @@ impl Executor {
         data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
-    ) -> Result<RunnableJob<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let data = match data {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
                 let is_done = self.is_done(leased_job, info).await;
-                return Err(if is_done { Box::new(Disposition::Discard) } else { never });
+                return Break(if is_done { Box::new(Disposition::Discard) } else { never });
             }
             Err(later)
                 if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
             {
-                return Err(later);
+                return Break(later);
             }
-            data => match self.needs_no_run(leased_job, info).await {
-                Some(not_run) => return Err(not_run),
-                None => data?,
+            data => match (self.needs_no_run(leased_job, info).await, data) {
+                (Some(not_run), _) | (None, Err(not_run)) => return Break(not_run),
+                (None, Ok(data)) => data,
             },
         };
         self.decode(leased_job, &data, info, slot).await
@@ -183,9 +185,9 @@ impl Executor {
         data: &[u8],
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
-    ) -> Result<RunnableJob<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(registration) = self.handlers.find(&info.kind) else {
-            return Err(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
+            return Break(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
         let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
         let (version, media_type) = form.unwrap_or_default();
@@ -197,13 +199,14 @@ impl Executor {
                 if has_stored_checkpoint(leased_job) {
                     self.reserve(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
-                    let read = Box::pin(read_stored_checkpoint(leased_job)).await;
-                    read.map_err(|error| deferred(Cause::PayloadUnreadable, chain(&error)))?;
+                    if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
+                        return Break(deferred(Cause::PayloadUnreadable, chain(&error)));
+                    }
                 }
-                Ok(RunnableJob { info: Arc::clone(info), registration, message })
+                Continue(RunnableJob { info: Arc::clone(info), registration, message })
             }
-            Err(error) if error.is_newer_version() => Err(deferred(Cause::NewerVersion, chain(&error))),
-            Err(error) => Err(rejected(Rejection::undecodable(&error))),
+            Err(error) if error.is_newer_version() => Break(deferred(Cause::NewerVersion, chain(&error))),
+            Err(error) => Break(rejected(Rejection::undecodable(&error))),
         }
     }
 
@@ -213,22 +216,26 @@ impl Executor {
         leased_job: &LeasedJob,
         info: &JobInfo,
         waiting: Waiting<'_>,
-    ) -> Result<(), NotRun> {
+    ) -> ControlFlow<NotRun> {
         let state = &self.state;
-        match state.admit(leased_job, info, waiting).await? {
-            None => {}
-            Some(Disposition::Release(wait)) => {
+        match state.admit(leased_job, info, waiting).await {
+            Ok(None) => {}
+            Ok(Some(Disposition::Release(wait))) => {
                 leased_job.end_wait();
-                return Err(Box::new(Disposition::Release(wait)));
+                return Break(Box::new(Disposition::Release(wait)));
             }
-            Some(other) => return Err(Box::new(other)),
+            Ok(Some(other)) => return Break(Box::new(other)),
+            Err(failed) => return Break(failed),
         }
         if let Some(output) = HandlerOutput::kept_with(leased_job) {
             let failed = state.completing(leased_job, info, &output).await.err();
-            return Err(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
+            return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
         // It may have been cancelled while it waited for its turn.
-        state.cancelled(info).map_or(Ok(()), |rejection| Err(rejected(rejection)))
+        match state.cancelled(info) {
+            Some(rejection) => Break(rejected(rejection)),
+            None => Continue(()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One delivery from its message to its end: decode, admit, run, settle.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,8 +67,8 @@ impl Executor {
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
         let admitted = self.admit(&leased_job, payload, waiting, &mut report).await;
         slot.classify(match &admitted {
-            Ok(_) => MessageClass::Known,
-            Err(disposition) => match **disposition {
+            Continue(_) => MessageClass::Known,
+            Break(disposition) => match **disposition {
                 Disposition::Defer { cause: Cause::UnknownKind | Cause::NewerVersion, .. } => {
                     MessageClass::Unknown
                 }
@@ -76,7 +77,7 @@ impl Executor {
             },
         });
         let disposition = match admitted {
-            Ok(runnable) => {
+            Continue(runnable) => {
                 report.attempted = true;
                 // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
                 let disposition = Box::pin(self.run(&leased_job, runnable, slot, &mut report)).await;
@@ -86,7 +87,7 @@ impl Executor {
                 }
                 disposition
             }
-            Err(disposition) => {
+            Break(disposition) => {
                 slot.give_back();
                 *disposition
             }
