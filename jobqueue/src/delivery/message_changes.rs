@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -127,7 +127,7 @@ impl LeasedJob {
     /// delivery of those that are counted.
     async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
         let mut smallest = envelope.clone();
-        match self.render_and_store_blobs(&mut envelope).await {
+        match self.render_and_store_blobs(&mut envelope, self.expires).await {
             Ok(rendered) => Ok(rendered),
             Err(error) => {
                 let mut render = |leave_out: fn(&mut History)| {
@@ -157,7 +157,7 @@ impl LeasedJob {
             return Err(LeaseError::Uncertain(None).into());
         }
         let former = envelope.history.checkpoint.replace(Checkpoint::Inline(json));
-        let rendered = self.render_and_store_blobs(&mut envelope).await?;
+        let rendered = self.render_and_store_blobs(&mut envelope, self.expires).await?;
         let saved = self.lease.save(rendered.text).await;
         self.remove_unless_saved(rendered.blobs, &saved).await;
         saved?;
@@ -188,10 +188,15 @@ impl LeasedJob {
         }
     }
 
-    pub(super) async fn render_and_store_blobs(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
+    /// Renders a text whose blobs are kept until `expires`, and stores these. No blob is left behind by an error.
+    pub(super) async fn render_and_store_blobs(
+        &self,
+        envelope: &mut Envelope,
+        expires: Option<SystemTime>,
+    ) -> Result<Rendered, Error> {
         let rendered = self.render(envelope)?;
         for (reference, data) in &rendered.blobs {
-            if let Err(error) = self.core.claim_checks.store(reference, data.clone(), self.expires).await {
+            if let Err(error) = self.core.claim_checks.store(reference, data.clone(), expires).await {
                 let unused = rendered.blobs.into_iter().map(|(reference, _)| reference).collect();
                 remove_blobs(&self.core, &self.core.name, unused).await;
                 return Err(error.into());

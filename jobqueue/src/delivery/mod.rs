@@ -33,7 +33,6 @@ mod hooks;
 mod in_transaction;
 mod leased_job;
 mod message_changes;
-mod native_dead_letter;
 mod order_position;
 mod past_dead_letters;
 mod progress;
