@@ -1,14 +1,15 @@
 //! One delivery: a leased message until its end.
 //!
 //! ```text
-//!                 executor ─────────────────────────────────────────────────────────┐
-//!  message ──► decode ──► LeasedJob ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
-//!   (lease)                               │  hooks, limits         │ handler             │
-//!                                         └── Disposition ─────────┴─────────────────────┘
+//!                 executor ────────────────────────────────────────────────────────────────────┐
+//!  Incoming ──► decode ──► LeasedJob, JobPayload ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
+//!               (lease)                                │ hooks, limits          │ handler             │
+//!                                                      └── Disposition ─────────┴─────────────────────┘
 //! ```
 //!
 //! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
+//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`. The worker calls
+//! `completion` for jobs whose messages are deleted together.
 //! Programs that receive by hand use the same steps without a handler. This module knows no worker.
 
 mod admit;
