@@ -55,7 +55,7 @@ impl Executor {
         self.complete_reports(reports, &leased_jobs, deletion).await;
     }
 
-    /// Does the same for one report, by requests of its own, for as long as its lease.
+    /// Deletes the message of one undeleted report by requests of its own, for as long as its lease, and completes the report.
     pub(crate) async fn delete_alone(&self, report: &mut DeliveryReport) {
         let reports = std::slice::from_mut(report);
         let leased_jobs = undeleted(reports);

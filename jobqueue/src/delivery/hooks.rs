@@ -61,9 +61,9 @@ impl DeliveryState {
         Ok(())
     }
 
-    /// Does the same right after the run. A hook that may succeed soon is called again for a minute, while the lease is held: a message that
-    /// is put back must keep the output of its handler, for which it may have no room. If the slot is not free, other jobs wait for it, and
-    /// the hook is called again for seconds.
+    /// Calls the hooks right after the run. A hook that may succeed soon is called again for a minute, while the lease is held, because a
+    /// message that is put back must keep the output of its handler, for which it may have no room. If the slot is not free, other jobs wait
+    /// for it, and the hook is called again for seconds only.
     pub(super) async fn completing_after_run(
         &self,
         leased_job: &LeasedJob,

@@ -28,7 +28,8 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// Deletes the message of a job that lives on in a dead letter, then its blobs. Those of which a letter has no copy stay: it refers to them.
+    /// Deletes the message of a job that has a dead letter, then the blobs that the letter has copied. Blobs that could not be copied stay,
+    /// because the letter refers to them.
     pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
         let (checks, queue) = (&self.core.claim_checks, &self.core.name);
         let mut copied = Vec::new();
@@ -65,8 +66,8 @@ impl LeasedJob {
         self.put_back(delay, false, uncounted).await.map(drop)
     }
 
-    /// Does the same for a message that waits for something, which `deferral` records, or that its receiver leaves to others: for less if
-    /// its group log cannot be changed. Returns the time.
+    /// Puts the message back for `delay` without counting an attempt, because it waits for a condition, which `deferral` records, or
+    /// because its receiver leaves it to others. If its group log cannot be changed, the time is shorter. Returns the time.
     pub(crate) async fn release_waiting(
         &self,
         delay: Duration,

@@ -291,7 +291,7 @@ async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Erro
     Ok(Outcome::Released(wait))
 }
 
-/// Leaves a message in its queue that could not be dead-lettered, to be tried again later.
+/// Leaves a message that could not be dead-lettered in its queue, and retries later.
 async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
     if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) {
         return Err(error);

@@ -34,8 +34,8 @@
 //! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
 //!   Every delivery that finds its position here, every put-back for a long time, and every 100 seconds the delivery
 //!   that has the turn, also while it waits for a slot, confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
-//!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
-//!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
+//!   overdue entry ahead of it. A message is given up once every other message of the queue could have been delivered
+//!   since: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
 //! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
 //! - An entry of a page counts while the page is linked and open; a change that finds its page closed or gone is made in the head. A page is linked once:
 //!   its number follows that of the last page, or is random if there is none.

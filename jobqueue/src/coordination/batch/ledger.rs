@@ -194,7 +194,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Does the same for a batch with `sealed` children, if that is known. Returns their number, if the batch is sealed.
+    /// Marks the complete groups of a batch with `sealed` children, if that number is known. Returns the number, if the batch is sealed.
     async fn climb_from(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
         let mut children = sealed;
         let mut at = index;
