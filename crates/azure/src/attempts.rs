@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_be_repeated_is_tried_three_times() {
+    async fn repeatable_call_is_tried_three_times() {
         let tried = Cell::new(0);
         let call = Call::repeatable("renew lease", &"b");
         let error = call

@@ -42,7 +42,7 @@ pub enum Deviation {
     /// An expired receipt is refused even if expired receipts are allowed. Service Bus.
     ExpiredNeverAllowed,
     /// The receipt of a message that was given back is refused as one of a message that is gone, not as expired. Service Bus: the
-    /// lock is over, and nothing is known of who had it.
+    /// lock is over, and its former owner is unknown.
     ReleaseEndsReceipt,
     /// A get may return fewer messages than are visible, though not none. Service Bus, from queues that require sessions: each message
     /// is one of another session, and the first does not wait for the others.

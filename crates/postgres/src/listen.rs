@@ -16,7 +16,7 @@ use crate::database::{Call, Database};
 use crate::error;
 use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{Backoff, StoreError, StoreErrorKind};
+use jobqueue_storage::{Backoff, StoreError};
 
 /// The time in which a notification of this process has come back, where notifications pass at all.
 const PROOF: Duration = Duration::from_secs(5);
@@ -172,6 +172,7 @@ impl Listener {
 mod tests {
     use super::*;
     use crate::fake_server::FakeServer;
+    use jobqueue_storage::StoreErrorKind;
     use jobqueue_storage::log::tracing::span::{Attributes, Id, Record};
     use jobqueue_storage::log::tracing::subscriber::set_default;
     use jobqueue_storage::log::tracing::{Event, Level, Metadata, Subscriber};

@@ -183,7 +183,7 @@ impl Options {
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.key {
             Some(key) => Credential::Key(key, self.token_validity, self.runtime.clone()),
-            None => Credential::entra(self.source),
+            None => Credential::entra(self.source, self.runtime.clone()),
         });
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);

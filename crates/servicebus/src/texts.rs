@@ -29,7 +29,7 @@ const CONTAINER: &str = "jobqueue-servicebus";
 const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 40;
 /// The time for which a note is believed that texts are saved. It is renewed while they are.
 const NOTE_TTL: Duration = Duration::from_secs(86_400);
-/// The most rounds against others who write the same blob.
+/// The maximum number of rounds while other processes write the same blob.
 pub(super) const ROUNDS: u32 = 5;
 
 /// The blobs beside the queues. Clones share the store.

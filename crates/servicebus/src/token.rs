@@ -19,7 +19,8 @@ const SCOPE: &str = "https://servicebus.azure.net/.default";
 pub(super) enum Credential {
     /// A shared access key, the validity of the signatures that are made with it, and the runtime that has the clock by which they are made.
     Key(Key, Duration, Runtime),
-    Entra(TokenSource, OnceCell<Arc<dyn TokenCredential>>),
+    /// A source of tokens, the credential that it has chosen, and the runtime whose clock says how long a token is still valid.
+    Entra(TokenSource, OnceCell<Arc<dyn TokenCredential>>, Runtime),
 }
 
 pub(super) struct Token {
@@ -31,8 +32,8 @@ pub(super) struct Token {
 }
 
 impl Credential {
-    pub(super) fn entra(source: TokenSource) -> Self {
-        Self::Entra(source, OnceCell::new())
+    pub(super) fn entra(source: TokenSource, runtime: Runtime) -> Self {
+        Self::Entra(source, OnceCell::new(), runtime)
     }
 
     /// Returns a token for `audience`, such as `sb://host/queue`.
@@ -44,12 +45,12 @@ impl Credential {
                 let text = text.ok_or_else(|| Fault::not_sent("cannot create a token from this key"))?;
                 Ok(Token { text, kind: "servicebus.windows.net:sastoken", renewal, end })
             }
-            Self::Entra(source, chosen) => {
+            Self::Entra(source, chosen, runtime) => {
                 let credential =
                     chosen.get_or_try_init(|| async { source.credential() }).await.map_err(none)?;
                 let asked = Instant::now();
                 let token = credential.get_token(&[SCOPE], None).await.map_err(none)?;
-                let left = SystemTime::from(token.expires_on).duration_since(SystemTime::now());
+                let left = SystemTime::from(token.expires_on).duration_since(runtime.now());
                 let (renewal, end) = times(asked, left.unwrap_or_default());
                 Ok(Token { text: token.token.secret().to_owned(), kind: "jwt", renewal, end })
             }
@@ -76,7 +77,7 @@ impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(key, ..) => key.fmt(f),
-            Self::Entra(source, _) => source.fmt(f),
+            Self::Entra(source, ..) => source.fmt(f),
         }
     }
 }

@@ -27,8 +27,8 @@ use serde::de::DeserializeOwned;
 use crate::name::BlobName;
 use crate::runtime::Runtime;
 use crate::{
-    Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, get_if_present,
-    put_creating,
+    Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, Tries,
+    get_if_present, put_creating,
 };
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ pub trait ExclusiveBlobs {
     fn put(&self, blob: &BlobName, data: Bytes, options: PutBlob) -> Result<(), StoreError>;
 }
 
-impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
+impl<T> JsonBlob<T> {
     /// Returns the document in `name`, of at most `max_bytes`.
     pub fn new(blobs: &Arc<dyn BlobStore>, runtime: &Runtime, name: BlobName, max_bytes: u64) -> Self {
         let (blobs, runtime) = (Arc::clone(blobs), runtime.clone());
@@ -125,7 +125,9 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     pub fn name(&self) -> &BlobName {
         &self.name
     }
+}
 
+impl<T: DeserializeOwned> JsonBlob<T> {
     /// Reads the document; returns `None` if there is none.
     ///
     /// # Errors
@@ -147,7 +149,61 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
         Ok(Version { value, tag: blob.properties.etag.clone(), marks })
     }
+}
 
+impl<T: Serialize> JsonBlob<T> {
+    /// Writes the document if there is none, without a mark. Returns whether an answer says so: a write whose answer was lost may have
+    /// left the document that the next one finds.
+    ///
+    /// # Errors
+    /// Those of the storage; `TooLarge` if the document is larger than the maximum.
+    pub async fn create(&self, value: &T, tries: Tries) -> Result<bool, StoreError> {
+        match self.put(value, Condition::IfAbsent, tries).await {
+            Ok(()) => Ok(true),
+            Err(e) if matches!(e.kind(), Kind::BlobAlreadyExists | Kind::ConditionNotMet) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same.
+    ///
+    /// # Errors
+    /// Those of the storage; `TooLarge` if the document is larger than the maximum.
+    pub async fn replace(&self, value: &T, tries: Tries) -> Result<(), StoreError> {
+        self.put(value, Condition::Always, tries).await
+    }
+
+    async fn put(&self, value: &T, condition: Condition, tries: Tries) -> Result<(), StoreError> {
+        let (data, options) = self.encode(value, condition, &[])?;
+        tries.run(|| put_creating(&*self.blobs, &self.name, data.clone(), options.clone())).await.map(drop)
+    }
+
+    fn encode(
+        &self,
+        value: &T,
+        condition: Condition,
+        marks: &[String],
+    ) -> Result<(Bytes, PutBlob), StoreError> {
+        let data = serde_json::to_vec(value)
+            .map_err(|e| StoreError::new(Kind::InvalidInput, "write record", &self.name).with_source(e))?;
+        if data.len() as u64 > self.max_bytes {
+            return Err(StoreError::new(Kind::TooLarge, "write record", &self.name));
+        }
+        let mut metadata = (self.metadata)(value);
+        if !marks.is_empty() {
+            metadata = metadata.with(METADATA, marks.join(" "));
+        }
+        let options = PutBlob::new().with_condition(condition).with_metadata(metadata);
+        Ok((Bytes::from(data), options))
+    }
+
+    async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
+        let (data, options) = self.encode(value, condition(before), marks)?;
+        Ok(put_creating(&*self.blobs, &self.name, data, options).await?.etag)
+    }
+}
+
+impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     /// Changes the document, starting from the caller's version. Writes it on condition that it has not changed since;
     /// otherwise reads it again and retries. A change that [keeps](Edit::Keep) the document
     /// does not check whether the known version is still current.
@@ -226,34 +282,18 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
             Edit::Keep(result) => Ok(result),
             Edit::Write(value, result) => {
                 let (_, marks) = next_marks(before.as_ref(), &self.runtime);
-                let (data, options) = self.encode(&value, before.map(|version| version.tag), &marks)?;
+                let (data, options) =
+                    self.encode(&value, condition(before.map(|version| version.tag)), &marks)?;
                 blobs.put(&self.name, data, options)?;
                 Ok(result)
             }
         }
     }
+}
 
-    fn encode(
-        &self,
-        value: &T,
-        before: Option<ETag>,
-        marks: &[String],
-    ) -> Result<(Bytes, PutBlob), StoreError> {
-        let data = serde_json::to_vec(value)
-            .map_err(|e| StoreError::new(Kind::InvalidInput, "write record", &self.name).with_source(e))?;
-        if data.len() as u64 > self.max_bytes {
-            return Err(StoreError::new(Kind::TooLarge, "write record", &self.name));
-        }
-        let metadata = (self.metadata)(value).with(METADATA, marks.join(" "));
-        let condition = before.map_or(Condition::IfAbsent, Condition::IfMatch);
-        let options = PutBlob::new().with_condition(condition).with_metadata(metadata);
-        Ok((Bytes::from(data), options))
-    }
-
-    async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
-        let (data, options) = self.encode(value, before, marks)?;
-        Ok(put_creating(&*self.blobs, &self.name, data, options).await?.etag)
-    }
+/// Returns the condition that the document is still as it was found.
+fn condition(before: Option<ETag>) -> Condition {
+    before.map_or(Condition::IfAbsent, Condition::IfMatch)
 }
 
 /// Returns the result of the unanswered write that was applied, as `version` shows.

@@ -77,27 +77,13 @@ pub use request::{
     DeadLetterMessage, ExpiredReceipt, GetMessages, PutMessage, PutOutcome, SweepLeftovers, SweptLeftovers,
     UpdateMessage, Updated,
 };
+pub use rules::limits::{MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY};
 pub use stores::{OpenStores, Stores};
 pub use throttle::Throttle;
 
 pub use listing::{Listed, delete_if_present, get_if_present, list_all, put_creating};
 
 pub use certainty::{Certainty, Tries};
-
-/// The greatest number of bytes in the text of a message, as sent: 64 KiB ([Put Message]).
-///
-/// [Put Message]: https://learn.microsoft.com/rest/api/storageservices/put-message
-pub const MAX_TEXT_BYTES: usize = 65_536;
-
-/// The greatest number of messages that one call to get or peek returns ([Get Messages]).
-///
-/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
-pub const MAX_MESSAGES: u32 = 32;
-
-/// The longest visibility timeout: 7 days ([Get Messages]).
-///
-/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
-pub const MAX_VISIBILITY: std::time::Duration = std::time::Duration::from_secs(604_800);
 
 #[cfg(test)]
 mod tests {

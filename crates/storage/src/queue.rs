@@ -144,7 +144,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
 pub struct QueuePowers {
     /// The promises that the store keeps beyond the contract of [`QueueStore`].
     pub guarantees: Guarantees,
-    /// The number of messages, visible or not, at which a peek looks at most; `None` if it finds all that are visible. A store that is not
+    /// The maximum number of messages, visible or not, that a peek examines; `None` if a peek examines the whole queue. A store that is not
     /// asked for visible messages alone must not read a long queue for each look.
     pub peek_reach: Option<u64>,
     /// Reads the metadata of a queue without counting its messages, and replaces it on condition.

@@ -72,8 +72,8 @@ pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M
     check_in(&root.as_ref().join("golden"), example, message, bless)
 }
 
-/// Does the same as [`check`], with the folder of the files and whether to write them as arguments: for tests of tests,
-/// since a test cannot set an environment variable for itself alone, and for golden files elsewhere.
+/// Compares the message with its golden files in a given folder, or writes them if `bless` is set. For golden files elsewhere than
+/// [`check`] expects, and for tests of tests, which cannot set an environment variable for themselves alone.
 ///
 /// ```
 /// # use jobqueue::QueueMessage; use jobqueue_testing::golden; use serde::{Deserialize, Serialize};

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_cannot_be_joined() {
+    fn empty_list_cannot_be_joined() {
         assert!(matches!(join(0, []), Err(MosaicError::EmptyPicture)));
         assert!(matches!(stack::<RgbImage>([]), Err(MosaicError::EmptyPicture)));
     }

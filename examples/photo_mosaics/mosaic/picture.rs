@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_named_in_the_error() {
+    fn file_that_is_no_picture_is_named_in_the_error() {
         for bytes in [&b""[..], b"not a picture", b"\x89PNG\r\n\x1a\n"] {
             let error = decode_picture("holiday.jpg", bytes).unwrap_err();
             assert!(error.to_string().contains("holiday.jpg"), "{error}");

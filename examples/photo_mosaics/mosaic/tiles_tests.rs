@@ -63,7 +63,7 @@ fn atlas_round_trip_gives_the_same_bytes() {
 }
 
 #[test]
-fn what_is_no_atlas_is_refused() {
+fn picture_that_is_no_atlas_is_refused() {
     assert!(matches!(TileLibrary::from_png(b"junk"), Err(MosaicError::Decode { .. })));
     for (width, height) in [(65, 65), (8, 9), (8, 7)] {
         let bytes = encode_png(&RgbImage::new(width, height)).unwrap();

@@ -46,8 +46,8 @@ impl DeadLetterQueue {
         Seen::new(self.core.store().powers().dead_letters.is_none())
     }
 
-    /// Does the same, and calls also for each letter that it deletes as a copy, or would delete: also of a letter that a former pass has
-    /// handled (`seen`).
+    /// Handles all dead letters that exist when it begins, like [`pass`](Self::pass). Also reports each letter that it deletes as a copy, or
+    /// would delete, including copies of letters that an earlier pass has handled (`seen`).
     pub async fn pass_telling_copies(
         &self,
         seen: &mut Seen,

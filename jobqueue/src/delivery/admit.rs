@@ -1,27 +1,28 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 
 use std::any::Any;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::context::HandlerOutput;
-use super::decode::{Decoded, Inspected, fetch};
+use super::decode::{JobPayload, fetch};
 use super::deferral::{Cause, note_known, waits_for_payload};
-use super::disposition::{DeliveryReport, Disposition};
+use super::disposition::{DeliveryReport, Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::Executor;
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
 use super::order_position::position_of;
 use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
 use super::registry::UNKNOWN_KIND;
-use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
-use crate::job::outcome::{Reason, chain};
+use crate::job::outcome::chain;
 use crate::lease::Loss;
 
 pub(super) struct RunnableJob<'e> {
@@ -30,53 +31,33 @@ pub(super) struct RunnableJob<'e> {
     pub(super) message: Box<dyn Any + Send>,
 }
 
-type Readable<'e> = (&'e Registration, Box<dyn Any + Send>);
-
-/// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every
-/// message.
-type NotRun = Box<Disposition>;
-
-fn reject(rejection: Rejection) -> NotRun {
-    Box::new(Disposition::DeadLetter(rejection))
-}
-
-fn defer(cause: Cause, detail: String) -> NotRun {
-    Box::new(Disposition::Defer { cause, detail })
-}
-
 impl Executor {
-    /// Decides about a message, and reports its job.
+    /// Returns the job that can run, or breaks off with the end of its delivery, and reports its job.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
-        inspected: Inspected,
+        payload: Result<JobPayload, NotRun>,
         waiting: Waiting<'_>,
         report: &mut DeliveryReport,
-    ) -> Result<RunnableJob<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
-            return Err(match inspected {
-                Inspected::Done(Err(not_run)) => not_run,
-                _ => reject(Rejection::new(Reason::DECODE_ERROR, "the message is not an event")),
-            });
+            // A text that is not an event has no payload.
+            return Break(payload.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
-        let admitted = match inspected {
-            Inspected::Stored(payload) => {
+        let admitted = match payload {
+            Ok(JobPayload::InBlob(payload)) => {
                 // Boxed, because most payloads are inside their messages.
                 let fetched = Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting));
                 let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
-                fetched.unwrap_or_else(|| Err(Box::new(too_late(leased_job))))
+                fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
-            Inspected::Done(decoded) => self.read_and_ask(leased_job, decoded, &mut info, waiting).await,
-        };
-        let admitted = match admitted {
-            Ok((registration, message)) => {
-                let begins = self.begin(leased_job, registration, waiting).await;
-                begins.map(|()| RunnableJob { info: Arc::clone(&info), registration, message })
-            }
-            Err(not_run) => Err(not_run),
+            Ok(JobPayload::Here(data)) => self.read_and_ask(leased_job, Ok(data), &mut info, waiting).await,
+            Err(not_run) => self.read_and_ask(leased_job, Err(not_run), &mut info, waiting).await,
         };
         report.job = Some(info);
-        admitted
+        let runnable = admitted?;
+        self.begin(leased_job, runnable.registration, waiting).await?;
+        Continue(runnable)
     }
 
     /// Takes what the handler needs to begin, and waits for a moment if others have begun just now.
@@ -85,23 +66,23 @@ impl Executor {
         leased_job: &LeasedJob,
         registration: &Registration,
         waiting: Waiting<'_>,
-    ) -> Result<(), NotRun> {
+    ) -> ControlFlow<NotRun> {
         let stopped = || Box::new(Disposition::Release(Duration::ZERO));
         let not_run = match waiting.stop.is_cancelled() {
             // It may have come while the payload was downloaded.
             true => stopped(),
             false => match waiting.slot.admit(registration.kind) {
-                Ok(wait) if wait.is_zero() => return Ok(()),
+                Ok(wait) if wait.is_zero() => return Continue(()),
                 // Boxed, because few handlers wait.
                 Ok(wait) => match Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await {
-                    Some(()) => return Ok(()),
+                    Some(()) => return Continue(()),
                     None => stopped(),
                 },
                 Err(wait) => self.over_limit(wait),
             },
         };
         leased_job.end_wait();
-        Err(not_run)
+        Break(not_run)
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {
@@ -111,24 +92,24 @@ impl Executor {
     async fn read_and_ask(
         &self,
         leased_job: &LeasedJob,
-        decoded: Decoded,
+        data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
-    ) -> Result<Readable<'_>, NotRun> {
-        match self.read(leased_job, decoded, info, waiting.slot).await {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
+        match self.read(leased_job, data, info, waiting.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
-            Err(not_run)
+            Break(not_run)
                 if (matches!(*not_run, Disposition::Defer { .. }) && position_of(leased_job).is_some())
                     || HandlerOutput::is_kept(leased_job) =>
             {
                 self.ask_hooks(leased_job, info, waiting).await?;
-                Err(not_run)
+                Break(not_run)
             }
-            Err(not_run) => Err(not_run),
-            Ok(readable) => {
+            Break(not_run) => Break(not_run),
+            Continue(runnable) => {
                 self.ask_hooks(leased_job, info, waiting).await?;
-                Ok(readable)
+                Continue(runnable)
             }
         }
     }
@@ -141,14 +122,14 @@ impl Executor {
         payload: Payload,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
-    ) -> Result<Readable<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
         // A job that is over needs no place, and ends although its kind has none.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
         if (hooks_first || is_over)
             && let Some(not_run) = self.needs_no_run(leased_job, info).await
         {
-            return Err(not_run);
+            return Break(not_run);
         }
         if hooks_first {
             self.ask_hooks(leased_job, info, waiting).await?;
@@ -160,7 +141,7 @@ impl Executor {
             self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
         match fetch(&leased_job.core, &payload).await {
-            decoded if !hooks_first => self.read_and_ask(leased_job, decoded, info, waiting).await,
+            data if !hooks_first => self.read_and_ask(leased_job, data, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,
         }
@@ -168,13 +149,16 @@ impl Executor {
 
     /// Takes the place of a handler for the download before it: without one, it would be in vain. A message whose last download failed
     /// takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
-    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> Result<(), NotRun> {
+    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> ControlFlow<NotRun> {
         note_known(leased_job);
         if waits_for_payload(leased_job) {
             slot.give_back();
-            return Ok(());
+            return Continue(());
         }
-        slot.reserve(kind).map_err(|wait| self.over_limit(wait))
+        match slot.reserve(kind) {
+            Ok(()) => Continue(()),
+            Err(wait) => Break(self.over_limit(wait)),
+        }
     }
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
@@ -188,30 +172,30 @@ impl Executor {
         if HandlerOutput::is_kept(leased_job) {
             return None;
         }
-        self.state.cancelled(info).map(reject)
+        self.state.cancelled(info).map(rejected)
     }
 
     /// Reads the handler's message, unless the job must not run.
     async fn read(
         &self,
         leased_job: &LeasedJob,
-        decoded: Decoded,
+        data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
-    ) -> Result<Readable<'_>, NotRun> {
-        let data = match decoded {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
+        let data = match data {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
                 let is_done = self.is_done(leased_job, info).await;
-                return Err(if is_done { Box::new(Disposition::Discard) } else { never });
+                return Break(if is_done { Box::new(Disposition::Discard) } else { never });
             }
             Err(later)
                 if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
             {
-                return Err(later);
+                return Break(later);
             }
-            decoded => match self.needs_no_run(leased_job, info).await {
-                Some(not_run) => return Err(not_run),
-                None => decoded?,
+            data => match (self.needs_no_run(leased_job, info).await, data) {
+                (Some(not_run), _) | (None, Err(not_run)) => return Break(not_run),
+                (None, Ok(data)) => data,
             },
         };
         self.decode(leased_job, &data, info, slot).await
@@ -224,9 +208,9 @@ impl Executor {
         data: &[u8],
         info: &mut Arc<JobInfo>,
         slot: &dyn DeliverySlot,
-    ) -> Result<Readable<'_>, NotRun> {
+    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(registration) = self.handlers.find(&info.kind) else {
-            return Err(defer(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
+            return Break(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
         let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
         let (version, media_type) = form.unwrap_or_default();
@@ -238,13 +222,14 @@ impl Executor {
                 if has_stored_checkpoint(leased_job) {
                     self.reserve(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
-                    let read = Box::pin(read_stored_checkpoint(leased_job)).await;
-                    read.map_err(|error| defer(Cause::PayloadUnreadable, chain(&error)))?;
+                    if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
+                        return Break(deferred(Cause::PayloadUnreadable, chain(&error)));
+                    }
                 }
-                Ok((registration, message))
+                Continue(RunnableJob { info: Arc::clone(info), registration, message })
             }
-            Err(error) if error.is_newer_version() => Err(defer(Cause::NewerVersion, chain(&error))),
-            Err(error) => Err(reject(Rejection::undecodable(&error))),
+            Err(error) if error.is_newer_version() => Break(deferred(Cause::NewerVersion, chain(&error))),
+            Err(error) => Break(rejected(Rejection::undecodable(&error))),
         }
     }
 
@@ -254,22 +239,26 @@ impl Executor {
         leased_job: &LeasedJob,
         info: &JobInfo,
         waiting: Waiting<'_>,
-    ) -> Result<(), NotRun> {
+    ) -> ControlFlow<NotRun> {
         let state = &self.state;
-        match state.admit(leased_job, info, waiting).await? {
-            None => {}
-            Some(Disposition::Release(wait)) => {
+        match state.admit(leased_job, info, waiting).await {
+            Ok(None) => {}
+            Ok(Some(Disposition::Release(wait))) => {
                 leased_job.end_wait();
-                return Err(Box::new(Disposition::Release(wait)));
+                return Break(Box::new(Disposition::Release(wait)));
             }
-            Some(other) => return Err(Box::new(other)),
+            Ok(Some(other)) => return Break(Box::new(other)),
+            Err(failed) => return Break(failed),
         }
         if let Some(output) = HandlerOutput::kept_with(leased_job) {
             let failed = state.completing(leased_job, info, &output).await.err();
-            return Err(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
+            return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
         // It may have been cancelled while it waited for its turn.
-        state.cancelled(info).map_or(Ok(()), |rejection| Err(reject(rejection)))
+        match state.cancelled(info) {
+            Some(rejection) => Break(rejected(rejection)),
+            None => Continue(()),
+        }
     }
 }
 

@@ -6,9 +6,9 @@
 //! names exists, or was handled.
 
 use super::dead_envelope::{DeathOf, dead_envelope};
+use super::disposition::Rejection;
 use super::durable::{COMPLETED, create, digest_name, expiry, read};
 use super::leased_job::LeasedJob;
-use super::rejection::Rejection;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
+use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
-use super::rejection::Rejection;
 use crate::envelope::{
     DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, UNREADABLE_KIND, parse,
 };
@@ -27,7 +27,7 @@ pub(crate) fn dead_envelope(
         // Kept whole: there is no room in it for the attributes of a dead letter.
         Content::Event(envelope) if job.is_unwritable => wrap_unwritable(job, envelope)?,
         Content::Event(envelope) => (**envelope).clone(),
-        Content::Unreadable(text) => wrap_unreadable(job, text.as_deref())?,
+        Content::Unreadable(message) => wrap_unreadable(job, message.text.as_deref())?,
     };
     envelope.history.attempts = envelope.history.attempts.saturating_add(attempts);
     envelope.history.last_error = Some(printable(&rejection.detail, crate::envelope::MAX_ERROR_CHARS));

@@ -1,27 +1,28 @@
 //! Moves a message to the dead-letter queue: copies it, then deletes it.
 //!
 //! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery finds
-//! the copy, or the [record](super::claimed_letter) of a redrive or purge that met it, and only deletes the message. A storage with dead-letter queues of its own takes the message over
-//! (`native_dead_letter`).
+//! the copy, or the [record](super::claimed_letter) of a redrive or purge that met it, and only deletes the message.
+//! A storage with dead-letter queues of its own moves the message in one step.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
 use super::dead_envelope::{DeathOf, dead_envelope, events};
+use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
-use super::native_dead_letter::move_in_one_step;
 use super::order_position::{end_position_of_done, end_turn, is_done_in_order, position_of};
-use super::rejection::Rejection;
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
 use crate::group_log::EndState;
 use crate::job::outcome::chain;
 use crate::lease::LeaseError;
-use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, ensure, remove_blobs};
-use crate::storage::QueueName;
-use crate::storage::{Certainty, MAX_MESSAGES, PutMessage, Queues, StoreErrorKind};
+use crate::queue_core::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, ensure, remove_blobs};
+use crate::storage::{
+    Certainty, DeadLetterCause, DeadLetterMessage, MAX_MESSAGES, PutMessage, QueueName, Queues,
+    StoreErrorKind,
+};
 
 /// The pause before the next attempt for a message that could not be moved.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
@@ -61,7 +62,7 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
     let _saving = job.saving.lock().await;
     let mut envelope = dead_envelope(job, rejection, attempts)?;
     *job.content() = Content::Event(Box::new(envelope.clone()));
-    let rendered = job.render_and_store_blobs(&mut envelope).await?;
+    let rendered = job.render_and_store_blobs(&mut envelope, job.expires).await?;
     let saved = job.lease.save_here(rendered.text).await;
     job.remove_unless_saved(rendered.blobs, &saved).await;
     saved?;
@@ -108,6 +109,26 @@ pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Resul
     moved
 }
 
+/// Hands the message over to the dead-letter queue of the storage, then deletes the blobs of the message. The message
+/// stays where it is if the storage refuses, or if its blobs cannot be copied now.
+async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
+    let mut envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
+    let (text, copied) = stage(job, &mut envelope).await?;
+    let cause = DeadLetterCause::new(rejection.reason.as_str()).with_description(envelope.history.last_error);
+    match job.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
+        Ok(()) => {
+            remove_blobs(&job.core, &job.core.name, copied.old).await;
+            Ok(Certainty::Applied)
+        }
+        // Whichever it is, its blobs are there.
+        Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
+        Err(error) => {
+            remove_blobs(&job.core, &job.core.name, copied.new).await;
+            Err(error.into())
+        }
+    }
+}
+
 async fn copy_and_delete(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let dead_letter_queue = job.core.name.dead_letter()?;
     let envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
@@ -148,25 +169,34 @@ async fn copy_to(
     dead_letter_queue: &QueueName,
     mut envelope: Envelope,
 ) -> Result<Vec<StoredReference>, Error> {
-    let mut blobs = copy_blobs(&job.core, &job.core.name, &mut envelope, MAX_COPIED_BYTES).await?;
-    let stored = async {
-        let rendered = job.render(&mut envelope).map_err(|error| (Certainty::NotApplied, error))?;
-        for (reference, data) in rendered.blobs {
-            blobs.new.push(reference.clone());
-            let stored = job.core.claim_checks.store(&reference, data, None).await;
-            stored.map_err(|error| (Certainty::NotApplied, error.into()))?;
-        }
-        // A process that was stopped for a while would add a letter beside the one that the next owner has written.
-        job.lease.check_not_ended().map_err(|error| (Certainty::NotApplied, error.into()))?;
-        put_into(job.core.store(), dead_letter_queue, rendered.text).await
+    let (text, copied) = stage(job, &mut envelope).await?;
+    // A process that was stopped for a while would add a letter beside the one that the next owner has written.
+    let stored = match job.lease.check_not_ended() {
+        Ok(()) => put_into(job.core.store(), dead_letter_queue, text).await,
+        Err(error) => Err((Certainty::NotApplied, error.into())),
     };
-    match stored.await {
-        Ok(()) => Ok(blobs.old),
+    match stored {
+        Ok(()) => Ok(copied.old),
         Err((certainty, error)) => {
             // Otherwise the copy may be stored and need them.
             if certainty == Certainty::NotApplied {
-                remove_blobs(&job.core, &job.core.name, blobs.new).await;
+                remove_blobs(&job.core, &job.core.name, copied.new).await;
             }
+            Err(error)
+        }
+    }
+}
+
+/// Returns the text of a dead letter, after storing its blobs, which never expire.
+async fn stage(job: &LeasedJob, envelope: &mut Envelope) -> Result<(String, CopiedBlobs), Error> {
+    let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES).await?;
+    match job.render_and_store_blobs(envelope, None).await {
+        Ok(rendered) => {
+            copied.new.extend(rendered.blobs.into_iter().map(|(reference, _)| reference));
+            Ok((rendered.text, copied))
+        }
+        Err(error) => {
+            remove_blobs(&job.core, &job.core.name, copied.new).await;
             Err(error)
         }
     }

@@ -6,15 +6,13 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::dead_envelope::dead_envelope;
 use super::deferral::Cause;
-use super::disposition::Disposition;
-use super::forged_history::discard_forged_history;
-use super::leased_job::{Content, LeasedJob};
-use super::rejection::Rejection;
-use super::unwritable::mark_unwritable;
+use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
+use super::leased_job::{Content, LeasedJob, UnreadableText};
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
-use crate::envelope::{Envelope, EnvelopeError, JsonText, Parsed, Payload, parse};
+use crate::envelope::{Envelope, EnvelopeError, History, JsonText, Parsed, Payload, fits_with_room, parse};
 use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeaseTerms, LeasedQueue};
 use crate::message::{DecodeError, MessageDefaults};
@@ -22,8 +20,18 @@ use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
-/// The payload of a job, or the disposition of a message that cannot run now.
-pub(crate) type Decoded = Result<Bytes, Box<Disposition>>;
+/// The number for a delivery whose dequeue count the storage does not tell: one more than the last recorded delivery.
+const UNKNOWN: u32 = 0;
+/// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
+/// references.
+const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
+
+/// The payload of a job whose message has been read.
+pub(super) enum JobPayload {
+    Here(Bytes),
+    /// It is to be fetched from its blob.
+    InBlob(Payload),
+}
 
 /// A message as it was received.
 #[derive(Debug)]
@@ -57,16 +65,17 @@ pub(crate) fn decode(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
-) -> impl Future<Output = (LeasedJob, Decoded)> + Send + use<> {
+) -> impl Future<Output = (LeasedJob, Result<Bytes, NotRun>)> + Send + use<> {
     // Before the future begins, so that it holds the results only.
-    let (leased_job, inspected) = inspect(core, incoming, kinds);
+    let (leased_job, payload) = inspect(core, incoming, kinds);
     async move {
-        let decoded = match inspected {
-            Inspected::Done(decoded) => decoded,
+        let data = match payload {
+            Ok(JobPayload::Here(data)) => Ok(data),
             // Boxed, because most payloads are inside their messages.
-            Inspected::Stored(payload) => Box::pin(fetch(&leased_job.core, &payload)).await,
+            Ok(JobPayload::InBlob(payload)) => Box::pin(fetch(&leased_job.core, &payload)).await,
+            Err(not_run) => Err(not_run),
         };
-        (leased_job, decoded)
+        (leased_job, data)
     }
 }
 
@@ -76,8 +85,8 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
 }
 
 /// Reads the payload of a job from its blob.
-pub(super) async fn fetch(core: &QueueCore, payload: &Payload) -> Decoded {
-    decoded(core.claim_checks.payload(&core.name, payload).await)
+pub(super) async fn fetch(core: &QueueCore, payload: &Payload) -> Result<Bytes, NotRun> {
+    core.claim_checks.payload(&core.name, payload).await.map_err(without_payload)
 }
 
 /// Decodes a message as far as that is possible without a request to the storage. Starts the lease too.
@@ -85,9 +94,9 @@ pub(super) fn inspect(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
-) -> (LeasedJob, Inspected) {
+) -> (LeasedJob, Result<JobPayload, NotRun>) {
     let Incoming { leased, requested, settings } = incoming;
-    let (content, delivery, problem) = read(&leased, kinds.of_raw(), &settings);
+    let (content, delivery) = read(&leased, kinds.of_raw(), &settings);
     let defaults = match &content {
         Content::Event(event) => kinds.defaults(&event.kind),
         Content::Unreadable(_) => MessageDefaults::new(),
@@ -96,21 +105,13 @@ pub(super) fn inspect(
     let limits = settings.limits(&defaults);
     let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
     let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
-    let inspected = match problem {
-        Some(rejection) => Inspected::Done(rejected(rejection)),
-        None => {
-            leased_job.with_envelope(|event| inspect_event(core, event, &leased_job, kinds)).unwrap_or_else(
-                // `read` reports a problem for every text that is not an event.
-                || {
-                    Inspected::Done(rejected(Rejection::new(
-                        Reason::DECODE_ERROR,
-                        "the message is not an event",
-                    )))
-                },
-            )
+    let payload = match &*leased_job.content() {
+        Content::Event(event) => find_payload(core, event, &leased_job, kinds),
+        Content::Unreadable(message) => {
+            Err(rejected(Rejection::new(message.reason.clone(), &message.problem)))
         }
     };
-    (leased_job, inspected)
+    (leased_job, payload)
 }
 
 fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms: LeaseTerms) -> Arc<Lease> {
@@ -124,52 +125,70 @@ fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms
     Lease::start(queue, leased, requested, terms)
 }
 
-fn inspect_event(core: &QueueCore, event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Inspected {
+/// Checks whether the event has room for a history. An event of another producer without room cannot be
+/// rewritten: each of its deliveries counts as an attempt.
+fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
+    if fits_with_room(text, EXTERNAL_HISTORY_RESERVE, job.settings.encoding) {
+        return job;
+    }
+    // The longest history, apart from texts that can be shortened.
+    let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
+    let has_room = |mut event: Envelope| {
+        event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
+        job.render(&mut event).is_ok()
+    };
+    let is_event = matches!(&*job.content(), Content::Event(_));
+    job.is_unwritable = is_event && !dead_envelope(&job, &longest, 1).is_ok_and(has_room);
+    let former = job.dequeue_count.saturating_sub(1);
+    if job.is_unwritable
+        && let Content::Event(event) = &mut *job.content()
+    {
+        event.history.attempts = former;
+    }
+    job
+}
+
+/// Returns the payload of a job that may run now, as far as its event says.
+fn find_payload(
+    core: &QueueCore,
+    event: &Envelope,
+    leased_job: &LeasedJob,
+    kinds: &dyn Kinds,
+) -> Result<JobPayload, NotRun> {
     let now = leased_job.received_at();
     if let Some(rejection) = spent(event, leased_job) {
-        return Inspected::Done(rejected(rejection));
+        return Err(rejected(rejection));
     }
-    match not_before(event).map(|time| time.and_then(|time| time.duration_since(now).ok())) {
-        Err(rejection) => return Inspected::Done(rejected(rejection)),
+    match not_before(event).map_err(rejected)?.and_then(|time| time.duration_since(now).ok()) {
         // A send refuses that too. Each hop would put it back uncounted, for ever.
-        Ok(Some(wait)) if wait > MAX_DELAY + MAX_VISIBILITY => {
+        Some(wait) if wait > MAX_DELAY + MAX_VISIBILITY => {
             let problem = "the attribute `notbefore` is more than 10 years away";
-            return Inspected::Done(rejected(Rejection::new(Reason::DECODE_ERROR, problem)));
+            return Err(rejected(Rejection::new(Reason::DECODE_ERROR, problem)));
         }
-        Ok(Some(wait)) if !wait.is_zero() => {
-            return Inspected::Done(Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY)))));
+        Some(wait) if !wait.is_zero() => {
+            return Err(Box::new(Disposition::Release(wait.min(MAX_VISIBILITY))));
         }
-        Ok(_) => {}
+        _ => {}
     }
     let Some(newest) = kinds.newest(&event.kind) else {
-        return Inspected::Done(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
+        return Err(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
     };
     if let Some(found) = event.version.filter(|found| *found > newest) {
         let error = DecodeError::unreadable_version(found, newest);
-        return Inspected::Done(deferred(Cause::NewerVersion, chain(&error)));
+        return Err(deferred(Cause::NewerVersion, chain(&error)));
     }
     match core.claim_checks.inline(&event.payload) {
-        Some(payload) => Inspected::Done(decoded(payload)),
-        None => Inspected::Stored(event.payload.clone()),
+        Some(payload) => payload.map(JobPayload::Here).map_err(without_payload),
+        None => Ok(JobPayload::InBlob(event.payload.clone())),
     }
 }
 
-/// The result of decoding without a request to the storage.
-pub(super) enum Inspected {
-    Done(Decoded),
-    Stored(Payload),
-}
-
-/// Reads the text of a message. Returns its content, the number of the delivery, and the problem if it is not an
-/// event.
-fn read(
-    leased: &LeasedMessage,
-    raw: Option<&'static str>,
-    settings: &QueueSettings,
-) -> (Content, u32, Option<Rejection>) {
+/// Reads the text of a message. Returns its content and the number of the delivery.
+fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSettings) -> (Content, u32) {
     let unreadable = |text: Option<&str>, reason, problem: &str| {
-        let content = Content::Unreadable(text.map(ToOwned::to_owned));
-        (content, leased.dequeue_count.max(1), Some(Rejection::new(reason, problem)))
+        let (text, problem) = (text.map(ToOwned::to_owned), problem.to_owned());
+        let message = UnreadableText { text, reason, problem };
+        (Content::Unreadable(Box::new(message)), leased.dequeue_count.max(1))
     };
     let text = match &leased.text {
         Ok(text) => text,
@@ -189,25 +208,46 @@ fn read(
     };
     event.version = event.version.or(settings.raw_version);
     let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings);
-    (Content::Event(event), delivery, None)
+    (Content::Event(event), delivery)
 }
 
-fn rejected(rejection: Rejection) -> Decoded {
-    Err(Box::new(Disposition::DeadLetter(rejection)))
+/// Removes every part of the history that the framework has not written. Returns the number of this delivery, from 1.
+///
+/// Every producer can write any attribute. A history is the framework's own if it names a delivery that has
+/// taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
+/// set. A storage that changes a message by writing a copy of it must continue the count of the original.
+fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32, settings: &QueueSettings) -> u32 {
+    let history = &mut envelope.history;
+    let delivery = match dequeue_count {
+        UNKNOWN => history.delivery.saturating_add(1),
+        count => count,
+    };
+    let is_own = (1..delivery).contains(&history.delivery);
+    if !is_own && !settings.trust_producers {
+        envelope.dead_letter = None;
+        *history = of_redriven(history);
+    }
+    // Each delivery is uncounted at most once, so there cannot be more uncounted ones than former deliveries.
+    history.uncounted = history.uncounted.min(delivery - 1);
+    if is_own {
+        history.uncounted = history.uncounted.min(history.delivery);
+    }
+    delivery
 }
 
-fn deferred(cause: Cause, detail: String) -> Decoded {
-    Err(Box::new(Disposition::Defer { cause, detail }))
+/// Returns the part of the history that a redriven job keeps: the new message starts without deliveries.
+fn of_redriven(history: &mut History) -> History {
+    let past = history.past.take();
+    let checkpoint = history.checkpoint.take().filter(|_| past.is_some());
+    History { past, checkpoint, ..History::default() }
 }
 
-fn decoded(payload: Result<Bytes, PayloadError>) -> Decoded {
-    match payload {
-        Ok(data) => Ok(data),
-        Err(error) => match error.reason() {
-            Some(reason) => rejected(Rejection::new(reason, chain(&error))),
-            None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
-            None => deferred(Cause::PayloadUnreadable, chain(&error)),
-        },
+/// Returns the end of a delivery whose payload cannot be read.
+fn without_payload(error: PayloadError) -> NotRun {
+    match error.reason() {
+        Some(reason) => rejected(Rejection::new(reason, chain(&error))),
+        None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
+        None => deferred(Cause::PayloadUnreadable, chain(&error)),
     }
 }
 
@@ -252,3 +292,6 @@ fn not_before(event: &Envelope) -> Result<Option<SystemTime>, Rejection> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use super::disposition::Rejection;
 use super::leased_job::LeasedJob;
-use super::rejection::Rejection;
 use crate::clock::parse_rfc3339;
 use crate::envelope::Deferral;
 use crate::error::Error;

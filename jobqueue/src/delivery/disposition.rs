@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::deferral::Cause;
 use super::leased_job::{HeldJob, LeasedJob};
-use super::rejection::Rejection;
+use crate::envelope::MAX_ERROR_CHARS;
 use crate::error::Error;
 use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, chain};
+use crate::job::outcome::{Outcome, Reason, chain, printable};
+use crate::message::DecodeError;
 use crate::trace::TraceContext;
 
 /// The disposition of a delivery's message.
@@ -57,6 +58,50 @@ impl Disposition {
             _ => None,
         }
     }
+}
+
+/// The decision to dead-letter a message.
+#[derive(Debug, Clone)]
+pub(crate) struct Rejection {
+    pub(crate) reason: Reason,
+    /// One line without control characters.
+    pub(crate) detail: String,
+    /// True if an attempt of this delivery has failed that the message does not count yet.
+    pub(super) attempted: bool,
+}
+
+impl Rejection {
+    /// Returns a rejection before any attempt.
+    pub(crate) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
+        let detail = printable(detail.as_ref(), MAX_ERROR_CHARS);
+        Self { reason, detail, attempted: false }
+    }
+
+    /// Returns a rejection after a failed attempt.
+    pub(crate) fn of_attempt(reason: Reason, detail: impl AsRef<str>) -> Self {
+        Self { attempted: true, ..Self::new(reason, detail) }
+    }
+
+    /// Returns the rejection of a payload that is not of its type.
+    pub(crate) fn undecodable(error: &DecodeError) -> Self {
+        let reason = match error {
+            DecodeError::Invalid(_) => Reason::INVALID,
+            _ => Reason::DECODE_ERROR,
+        };
+        Self::new(reason, chain(error))
+    }
+}
+
+/// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every
+/// message.
+pub(crate) type NotRun = Box<Disposition>;
+
+pub(super) fn rejected(rejection: Rejection) -> NotRun {
+    Box::new(Disposition::DeadLetter(rejection))
+}
+
+pub(super) fn deferred(cause: Cause, detail: String) -> NotRun {
+    Box::new(Disposition::Defer { cause, detail })
 }
 
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! One delivery from its message to its end: decode, admit, run, settle.
 
+use std::ops::ControlFlow::{Break, Continue};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,8 +15,7 @@ use super::hook::Waiting;
 use super::leased_job::HeldJob;
 use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
-use super::snooze::Snooze;
-use super::state::DeliveryState;
+use super::state::{DeliveryState, Snooze};
 use crate::job::outcome::JobError;
 use crate::queue_core::QueueCore;
 use crate::sync::lock;
@@ -60,15 +60,15 @@ impl Executor {
         stop: &CancellationToken,
         held: &Mutex<Option<HeldJob>>,
     ) -> DeliveryReport {
-        let (leased_job, inspected) = inspect(&self.core, *message, &*self.handlers);
+        let (leased_job, payload) = inspect(&self.core, *message, &*self.handlers);
         let leased_job = Arc::new(leased_job);
         *lock(held) = Some(HeldJob::new(&leased_job));
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(&leased_job, inspected, waiting, &mut report).await;
+        let admitted = self.admit(&leased_job, payload, waiting, &mut report).await;
         slot.classify(match &admitted {
-            Ok(_) => MessageClass::Known,
-            Err(disposition) => match **disposition {
+            Continue(_) => MessageClass::Known,
+            Break(disposition) => match **disposition {
                 Disposition::Defer { cause: Cause::UnknownKind | Cause::NewerVersion, .. } => {
                     MessageClass::Unknown
                 }
@@ -77,7 +77,7 @@ impl Executor {
             },
         });
         let disposition = match admitted {
-            Ok(runnable) => {
+            Continue(runnable) => {
                 report.attempted = true;
                 // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
                 let disposition = Box::pin(self.run(&leased_job, runnable, slot, &mut report)).await;
@@ -87,7 +87,7 @@ impl Executor {
                 }
                 disposition
             }
-            Err(disposition) => {
+            Break(disposition) => {
                 slot.give_back();
                 *disposition
             }

@@ -6,10 +6,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::context::HandlerOutput;
 use super::deferral::Cause;
-use super::disposition::Disposition;
+use super::disposition::{Disposition, Rejection};
 use super::hook::{Hook, HookContext, Waiting};
 use super::leased_job::LeasedJob;
-use super::rejection::Rejection;
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -62,9 +61,9 @@ impl DeliveryState {
         Ok(())
     }
 
-    /// Does the same right after the run. A hook that may succeed soon is called again for a minute, while the lease is held: a message that
-    /// is put back must keep the output of its handler, for which it may have no room. If the slot is not free, other jobs wait for it, and
-    /// the hook is called again for seconds.
+    /// Calls the hooks right after the run. A hook that may succeed soon is called again for a minute, while the lease is held, because a
+    /// message that is put back must keep the output of its handler, for which it may have no room. If the slot is not free, other jobs wait
+    /// for it, and the hook is called again for seconds only.
     pub(super) async fn completing_after_run(
         &self,
         leased_job: &LeasedJob,

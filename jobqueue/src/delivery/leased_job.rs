@@ -13,6 +13,7 @@ use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReferenc
 use crate::error::{Error, ErrorKind};
 use crate::group_log::InOrder;
 use crate::job::JobInfo;
+use crate::job::outcome::Reason;
 use crate::lease::Lease;
 use crate::queue_core::{QueueCore, fit};
 use crate::settings::{JobLimits, QueueSettings};
@@ -97,8 +98,16 @@ impl Drop for HeldJob {
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Event(Box<Envelope>),
-    /// Another text; `None` if it could not be read at all.
-    Unreadable(Option<String>),
+    Unreadable(Box<UnreadableText>),
+}
+
+/// A text that is not an event.
+#[derive(Debug, Clone)]
+pub(crate) struct UnreadableText {
+    /// `None` if it could not be read at all.
+    pub(super) text: Option<String>,
+    pub(super) reason: Reason,
+    pub(super) problem: String,
 }
 
 /// A text to store, and the blobs to store before it.

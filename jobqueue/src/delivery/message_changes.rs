@@ -1,8 +1,7 @@
-//! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint.
+//! The changes of a leased message that stays in the storage: put it back, save a checkpoint.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -12,43 +11,11 @@ use crate::claim_check::{MAX_CHECKPOINT_BYTES, PayloadError};
 use crate::envelope::{Checkpoint, Deferral, Envelope, History, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
-use crate::lease::{LeaseError, delete_all};
-use crate::queue_core::{MAX_COPIED_BYTES, remove_blobs};
+use crate::lease::LeaseError;
+use crate::queue_core::remove_blobs;
 use crate::storage::{MAX_VISIBILITY, StoreError};
 
 impl LeasedJob {
-    /// Deletes the message, then its blobs.
-    pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
-        // If the message is not deleted, it still needs its blobs.
-        self.lease.delete().await?;
-        let references = self.references();
-        if !references.is_empty() {
-            Box::pin(remove_blobs(&self.core, &self.core.name, references)).await;
-        }
-        Ok(())
-    }
-
-    /// Deletes the message of a job that lives on in a dead letter, then its blobs. Those of which a letter has no copy stay: it refers to them.
-    pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
-        let (checks, queue) = (&self.core.claim_checks, &self.core.name);
-        let mut copied = Vec::new();
-        for reference in self.references() {
-            if checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok() {
-                copied.push(reference);
-            }
-        }
-        self.lease.delete().await?;
-        remove_blobs(&self.core, queue, copied).await;
-        Ok(())
-    }
-
-    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order; `None` for a message that has to be
-    /// deleted alone.
-    pub(crate) async fn complete_all(leased_jobs: &[Arc<Self>]) -> Vec<Option<Result<(), LeaseError>>> {
-        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
-        delete_all(&leases).await
-    }
-
     /// Counts a failed attempt and puts the message back for `delay`.
     pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<(), Error> {
         self.put_back(delay, false, |envelope| {
@@ -65,8 +32,8 @@ impl LeasedJob {
         self.put_back(delay, false, uncounted).await.map(drop)
     }
 
-    /// Does the same for a message that waits for something, which `deferral` records, or that its receiver leaves to others: for less if
-    /// its group log cannot be changed. Returns the time.
+    /// Puts the message back for `delay` without counting an attempt, because it waits for a condition, which `deferral` records, or
+    /// because its receiver leaves it to others. If its group log cannot be changed, the time is shorter. Returns the time.
     pub(crate) async fn release_waiting(
         &self,
         delay: Duration,
@@ -127,7 +94,7 @@ impl LeasedJob {
     /// delivery of those that are counted.
     async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
         let mut smallest = envelope.clone();
-        match self.render_and_store_blobs(&mut envelope).await {
+        match self.render_and_store_blobs(&mut envelope, self.expires).await {
             Ok(rendered) => Ok(rendered),
             Err(error) => {
                 let mut render = |leave_out: fn(&mut History)| {
@@ -157,7 +124,7 @@ impl LeasedJob {
             return Err(LeaseError::Uncertain(None).into());
         }
         let former = envelope.history.checkpoint.replace(Checkpoint::Inline(json));
-        let rendered = self.render_and_store_blobs(&mut envelope).await?;
+        let rendered = self.render_and_store_blobs(&mut envelope, self.expires).await?;
         let saved = self.lease.save(rendered.text).await;
         self.remove_unless_saved(rendered.blobs, &saved).await;
         saved?;
@@ -188,10 +155,15 @@ impl LeasedJob {
         }
     }
 
-    pub(super) async fn render_and_store_blobs(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
+    /// Renders a text whose blobs are kept until `expires`, and stores these. No blob is left behind by an error.
+    pub(super) async fn render_and_store_blobs(
+        &self,
+        envelope: &mut Envelope,
+        expires: Option<SystemTime>,
+    ) -> Result<Rendered, Error> {
         let rendered = self.render(envelope)?;
         for (reference, data) in &rendered.blobs {
-            if let Err(error) = self.core.claim_checks.store(reference, data.clone(), self.expires).await {
+            if let Err(error) = self.core.claim_checks.store(reference, data.clone(), expires).await {
                 let unused = rendered.blobs.into_iter().map(|(reference, _)| reference).collect();
                 remove_blobs(&self.core, &self.core.name, unused).await;
                 return Err(error.into());

@@ -1,14 +1,15 @@
 //! One delivery: a leased message until its end.
 //!
 //! ```text
-//!                 executor ─────────────────────────────────────────────────────────┐
-//!  message ──► decode ──► LeasedJob ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
-//!   (lease)                               │  hooks, limits         │ handler             │
-//!                                         └── Disposition ─────────┴─────────────────────┘
+//!                 executor ────────────────────────────────────────────────────────────────────┐
+//!  Incoming ──► decode ──► LeasedJob, JobPayload ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
+//!               (lease)                                │ hooks, limits          │ handler             │
+//!                                                      └── Disposition ─────────┴─────────────────────┘
 //! ```
 //!
 //! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
+//! the end of the delivery; `settle` performs it, by `completion`, by `dead_letter` or by the `message_changes` of a [`LeasedJob`]. The
+//! worker calls `completion` for jobs whose messages are deleted together.
 //! Programs that receive by hand use the same steps without a handler. This module knows no worker.
 
 mod admit;
@@ -24,7 +25,6 @@ mod deferral;
 mod disposition;
 mod durable;
 mod executor;
-mod forged_history;
 mod hook;
 mod hooks;
 #[cfg_attr(
@@ -34,21 +34,17 @@ mod hooks;
 mod in_transaction;
 mod leased_job;
 mod message_changes;
-mod native_dead_letter;
 mod order_position;
 mod past_dead_letters;
 mod progress;
 mod registry;
-mod rejection;
 mod run;
 mod run_record;
 mod saved;
 mod settle;
 mod shrink_history;
 mod slot;
-mod snooze;
 mod state;
-mod unwritable;
 
 pub(crate) use claimed_letter::claim_letter;
 pub use context::Context;
@@ -57,9 +53,9 @@ pub(crate) use dead_envelope::{DeathOf, events};
 pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
-pub(crate) use decode::{Decoded, Incoming, Kinds, decode, lease_only};
+pub(crate) use decode::{Incoming, Kinds, decode, lease_only};
 pub(crate) use deferral::{Cause, defer};
-pub(crate) use disposition::{DeliveryReport, Disposition};
+pub(crate) use disposition::{DeliveryReport, Disposition, NotRun, Rejection};
 pub(crate) use durable::{COMPLETED, ONCE};
 pub(crate) use executor::{Executor, panic_text};
 pub(crate) use hook::{Hook, HookContext, Waiting};
@@ -70,9 +66,7 @@ pub use past_dead_letters::{PastDeadLetter, past_dead_letters};
 pub use progress::CheckpointOutcome;
 pub(crate) use progress::{load_saved, save_progress};
 pub(crate) use registry::{QueueHandlers, Registry};
-pub(crate) use rejection::Rejection;
 pub(crate) use saved::{from_json, to_json};
 pub(crate) use shrink_history::HistoryTrim;
 pub(crate) use slot::{DeliverySlot, MessageClass};
-pub(crate) use snooze::Snooze;
-pub(crate) use state::{DeliveryOptions, DeliveryState};
+pub(crate) use state::{DeliveryOptions, DeliveryState, Snooze};

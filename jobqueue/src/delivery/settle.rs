@@ -8,11 +8,10 @@ use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
 use super::dead_letter_hook::DeadLettered;
 use super::deferral::{Cause, defer};
-use super::disposition::{DeliveryReport, Disposition};
+use super::disposition::{DeliveryReport, Disposition, Rejection};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
 use super::order_position::{end_position_of_done, needs_note};
-use super::rejection::Rejection;
 use super::slot::DeliverySlot;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
@@ -292,7 +291,7 @@ async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Erro
     Ok(Outcome::Released(wait))
 }
 
-/// Leaves a message in its queue that could not be dead-lettered, to be tried again later.
+/// Leaves a message that could not be dead-lettered in its queue, and retries later.
 async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
     if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) {
         return Err(error);

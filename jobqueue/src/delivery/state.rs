@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::completed::Completed;
 use super::dead_letter_hook::DeadLetterHooks;
+use super::disposition::Rejection;
 use super::hook::Hook;
 use super::leased_job::LeasedJob;
-use super::rejection::Rejection;
+use crate::clock::WITHOUT_END;
 use crate::error::Error;
 use crate::event::Observers;
 use crate::handler::States;
@@ -182,5 +184,22 @@ impl RunningHandler<'_> {
 impl Drop for RunningHandler<'_> {
     fn drop(&mut self) {
         self.leave();
+    }
+}
+
+/// The time until which a worker fetches nothing from a queue because a handler has asked for that.
+#[derive(Debug, Default)]
+pub(crate) struct Snooze(Mutex<Option<Instant>>);
+
+impl Snooze {
+    /// Snoozes the queue for `wait` from now, unless it is already snoozed for longer.
+    pub(crate) fn extend(&self, wait: Duration) {
+        let until = Instant::now() + wait.min(WITHOUT_END);
+        let mut snooze = lock(&self.0);
+        *snooze = (*snooze).max(Some(until));
+    }
+
+    pub(crate) fn until(&self) -> Option<Instant> {
+        lock(&self.0).filter(|until| Instant::now() < *until)
     }
 }

@@ -1,4 +1,4 @@
-//! Those who observe a storage and its workers: listeners, and a tracer.
+//! The observers of a storage and its workers: listeners, and a tracer.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -34,8 +34,8 @@
 //! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
 //!   Every delivery that finds its position here, every put-back for a long time, and every 100 seconds the delivery
 //!   that has the turn, also while it waits for a slot, confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
-//!   overdue entry ahead of it. A message that has not arrived although the whole queue had time to go round
-//!   is given up: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
+//!   overdue entry ahead of it. A message is given up once every other message of the queue could have been delivered
+//!   since: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
 //! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
 //! - A page takes no further entries once entries count behind it, however few are left in it. It is sealed when it refuses a job for the first
 //!   time, so that the next page may follow, and before a send is acknowledged whose entry was moved to the tail, behind the pages. Otherwise a

@@ -17,7 +17,7 @@ pub(crate) struct LeaseTerms {
     pub(crate) expired: ExpiredReceipt,
 }
 
-/// The queue of a leased message, and who works on it.
+/// The queue of a leased message, and the handles through which it is changed.
 #[derive(Debug, Clone)]
 pub(crate) struct LeasedQueue {
     pub(crate) name: QueueName,

@@ -107,7 +107,7 @@ impl Lease {
         Ok(has_committed)
     }
 
-    /// Does the same for an operation that has the turn. How the transaction has ended stays known.
+    /// Finds out whether the transaction has committed, for an operation that has the turn. The state keeps how it has ended.
     pub(super) async fn find_out(&self) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);

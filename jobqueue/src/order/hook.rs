@@ -49,7 +49,7 @@ impl OrderHook {
     }
 }
 
-/// One delivery on its way to its turn.
+/// A delivery that waits for its turn.
 struct Delivery<'a> {
     came: Instant,
     leased_job: &'a LeasedJob,

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_further_behind_waits_longer_and_nobody_near_waits_long() {
+    fn wait_grows_with_the_position() {
         let waits =
             [put_back(1, 1), put_back(1, 100), put_back(400, 1), put_back(400, 3), put_back(20_000, 9)];
         assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 100_000]);

@@ -35,7 +35,7 @@ pub struct Records {
     runtime: Runtime,
 }
 
-/// The blob of a worker: its record, for which the worker alone answers, and what others tell it.
+/// A worker's blob: its record, which only the worker writes, and the notifications from operators.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Document {
     #[serde(flatten)]

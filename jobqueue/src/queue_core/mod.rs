@@ -14,7 +14,7 @@ mod settings_cache;
 mod typed;
 mod wait;
 
-pub(crate) use blobs::{MAX_COPIED_BYTES, copy_blobs, remove_blobs};
+pub(crate) use blobs::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
 pub(crate) use errors::{UNANSWERED, UNCERTAIN_END, payload_error};
 pub(crate) use fit::fit;
 pub(crate) use idle::Idle;

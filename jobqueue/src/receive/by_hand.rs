@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
@@ -11,7 +12,7 @@ use super::manual_delivery::Delivery;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::delivery::{
-    Cause, Decoded, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, Rejection, dead_letter_by_hand,
+    Cause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection, dead_letter_by_hand,
     decode, defer, keep_expected,
 };
 use crate::error::Error;
@@ -73,7 +74,7 @@ fn next<'q>(
     give_up: Instant,
     idle: &'q mut Idle,
     kinds: &'q dyn Kinds,
-) -> BoxFuture<'q, Result<Option<(LeasedJob, Decoded)>, Error>> {
+) -> BoxFuture<'q, Result<Option<(LeasedJob, Result<Bytes, NotRun>)>, Error>> {
     Box::pin(async move {
         loop {
             let settings = core.fresh_settings().await;

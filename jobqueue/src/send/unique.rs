@@ -128,7 +128,7 @@ pub(crate) enum UniqueChildOutcome {
     },
 }
 
-/// Does the same for a child of a batch; `child` names it, the same at each start.
+/// Sends a unique child of a batch. `child` is its name, which is the same at each start of the batch.
 pub(crate) async fn send_unique_child(
     core: &QueueCore,
     draft: Draft,

@@ -1,4 +1,4 @@
-//! Tells whether a worker is idle.
+//! Detects whether a worker is idle.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard};

@@ -357,7 +357,7 @@ async fn a_dropped_delivery_is_released_and_keeps_its_checkpoint() {
 }
 
 #[tokio::test]
-async fn what_is_put_together_wrongly_is_told_at_once() {
+async fn worker_that_is_built_wrongly_is_refused_at_once() {
     let storage = Storage::memory();
     async fn handler(_: Order, _: State<u8>) -> Result<(), JobError> {
         Ok(())

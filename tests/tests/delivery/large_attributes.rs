@@ -34,7 +34,7 @@ fn event(bytes: usize) -> String {
 
 // D4
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_settled_is_refused_at_the_send() {
+async fn message_that_could_not_be_settled_is_refused_at_the_send() {
     for (encoding, refused, accepted) in [("none", 63_500, 62_500), ("base64", 47_000, 46_000)] {
         let storage = in_memory();
         let metadata = Metadata::new().with("messageencoding", encoding).with("poisonthreshold", "3");

@@ -113,7 +113,7 @@ async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
 
 /// The worker waits for the answer to a get under way at the end: the messages that it leased are put back at once.
 #[tokio::test(start_paused = true)]
-async fn what_is_fetched_during_a_shutdown_is_put_back_at_once() {
+async fn message_fetched_during_a_shutdown_is_put_back_at_once() {
     let faulty = Faulty::new(&in_memory());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).await.unwrap();

@@ -275,7 +275,7 @@ async fn unfinished_dead_letter_shares_no_blob_with_its_message() {
 
 // D4
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_leaves_room_for_attempts_and_a_dead_letter() {
+async fn sent_message_leaves_room_for_attempts_and_a_dead_letter() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
     let (mut sent, mut refused) = (0, 0);

@@ -101,7 +101,7 @@ async fn leader_without_leases_says_what_is_missing() {
 }
 
 #[test]
-fn what_the_port_returns_can_be_made_outside_the_crate() {
+fn values_of_the_port_can_be_made_outside_the_crate() {
     let now = SystemTime::UNIX_EPOCH;
     let later = now + Duration::from_secs(60);
     let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("r") };

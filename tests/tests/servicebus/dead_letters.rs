@@ -178,7 +178,7 @@ async fn a_redriven_dead_letter_has_all_its_attempts_and_leaves_no_blob() {
 }
 
 #[tokio::test]
-async fn what_the_service_dead_letters_is_in_the_same_list() {
+async fn dead_letters_of_the_service_are_in_the_same_list() {
     let settings = json!({ "MaxDeliveryCount": 1, "DeadLetteringOnMessageExpiration": true });
     let bench = Bench::with(settings, &[]);
     let queue = bench.work().await;
@@ -375,7 +375,7 @@ async fn a_dead_letter_that_a_stock_tool_resends_has_its_payload() {
 }
 
 #[tokio::test]
-async fn nothing_can_be_put_into_a_dead_letter_queue() {
+async fn put_into_a_dead_letter_queue_is_refused() {
     let bench = Bench::new();
     let dead = bench.queue.dead_letter().unwrap();
     let error = bench.store().put(&dead, PutMessage::new("text")).await.unwrap_err();

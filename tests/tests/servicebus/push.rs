@@ -170,7 +170,7 @@ async fn an_idle_worker_survives_the_end_of_its_link() {
 }
 
 #[tokio::test]
-async fn what_nobody_fetches_goes_back() {
+async fn message_that_is_not_fetched_goes_back() {
     let bench = Bench::new();
     let _subscription = bench.store().subscribe(&bench.queue).unwrap();
     assert_eq!(bench.get_at_once(&bench.storage).await, 0);

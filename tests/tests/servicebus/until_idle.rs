@@ -164,7 +164,7 @@ struct First {
 
 // The worker has found the queue empty before the job puts something into it.
 #[tokio::test]
-async fn what_a_job_puts_into_another_queue_is_awaited() {
+async fn messages_that_a_job_puts_into_another_queue_are_awaited() {
     for requires_session in [false, true] {
         let bench = Bench::with(json!({ "RequiresSession": requires_session }), &[]);
         bench.emulator.create_queue("first", json!({}));

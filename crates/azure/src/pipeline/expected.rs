@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_service_answers_is_let_through() {
+    fn answers_of_the_service_are_let_through() {
         let (queue, blob) = ("http://127.0.0.1/a/q", "http://127.0.0.1/a/c/b");
         for (method, url, status) in [
             (Method::Put, queue, 201),

@@ -4,7 +4,6 @@ mod answer;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use async_trait::async_trait;
 use azure_core::http::StatusCode;
@@ -173,7 +172,7 @@ impl QueueStore for AzureQueues {
             self.connection.queue(queue)?.receive_messages(Some(options)).await
         });
         let raw = answer::complete(call, xml::read_messages(get.await?.body()))?;
-        let until = SystemTime::now() + options.visibility;
+        let until = self.connection.runtime().now() + options.visibility;
         Ok(Received::new(
             raw.into_iter().filter_map(|message| answer::leased(queue, message, until)).collect(),
         ))

@@ -14,7 +14,7 @@ promises! { "condition";
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
-    /// Of many who create a blob at once, one succeeds.
+    /// Of many concurrent creations of a blob, one succeeds.
     async fn if_absent_has_one_winner(subject, blob: missing_blob) {
         let writes = join_all((0..20).map(|_| blob.write_with("new", PutBlob::if_absent()))).await;
         ensure_eq!(writes.iter().filter(|write| write.is_ok()).count(), 1, "winners");
@@ -46,7 +46,7 @@ promises! { "condition";
         refused(blob.read().await, &[K::BlobNotFound])?;
     }
 
-    /// Of many who change one version of a blob at once, one succeeds.
+    /// Of many concurrent changes of one version of a blob, one succeeds.
     async fn if_match_has_one_winner(subject, blob) {
         let etag = blob.properties().await?.etag;
         let writes = join_all((0..20).map(|_| blob.write_with("new", if_match(&etag)))).await;

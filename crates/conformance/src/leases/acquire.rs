@@ -19,14 +19,14 @@ promises! { "acquire" if crate::leases::are_granted;
         ensure!(blob.is_leased().await?, "not leased");
     }
 
-    /// A lease that is held cannot be taken by another, who learns nothing of its id.
+    /// A lease that is held cannot be acquired again, and the refusal does not show its id.
     async fn is_refused_while_another_holds(subject, blob) {
         let id = blob.leased().await?;
         refused(blob.acquire(60, lease_id()).await, &[K::LeaseAlreadyPresent])?;
         blob.renew(id).await?;
     }
 
-    /// Of many who acquire at once, one succeeds.
+    /// Of many concurrent acquisitions, one succeeds.
     async fn has_one_winner(subject, blob) {
         let tries = join_all((0..20).map(|_| blob.acquire(60, lease_id()))).await;
         let won: Vec<_> = tries.iter().filter_map(|answer| answer.as_ref().ok()).collect();

@@ -42,7 +42,7 @@ promises! { "get";
         ensure_eq!(ids.len(), 50, "different messages");
     }
 
-    /// No message is leased to two of many who get at once.
+    /// No message is leased by two of many concurrent gets.
     async fn by_many_at_once_shares_no_message(subject, queue) {
         let messages = (0..30).map(|n| PutMessage::new(n.to_string())).collect();
         for put in queue.store.put_all(&queue.name, messages).await {

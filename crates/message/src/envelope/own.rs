@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_senders_write_is_read_here() {
+    fn events_as_senders_write_them_are_read_here() {
         let data = JsonText::check(bytes::Bytes::from_static(b"{\"to\":\"a\\n\xc3\xa9\"}")).unwrap();
         let mut event = Envelope::new("1", "/shop", "mail", Payload::Json(data));
         assert!(is_read(&event.to_json().unwrap()));

@@ -55,7 +55,7 @@ fn full() -> Envelope {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn event_is_read_back_as_written() {
     let written = full().to_json().unwrap();
     let read = event(&written);
     assert_eq!(read.to_json().unwrap(), written);
@@ -240,7 +240,7 @@ fn an_array_of_one_event_is_that_event() {
 
 // Other SDKs refuse events with an attribute of this name.
 #[test]
-fn what_azure_functions_adds_to_an_event_is_not_written_again() {
+fn attribute_of_azure_functions_is_not_written_again() {
     let read =
         event(r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","$AzureWebJobsParentId":"p"}"#);
     assert!(!read.to_json().unwrap().contains('$'));

@@ -111,7 +111,7 @@ pub(super) fn xml_safe(json: String) -> String {
     if needs_escapes(&json) { escaped(&json) } else { json }
 }
 
-/// Does the same as [`xml_safe`] for bytes of JSON text.
+/// Writes characters that XML 1.0 cannot carry as JSON escapes, in bytes of JSON text.
 pub(super) fn xml_safe_bytes(json: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(json) {
         Ok(text) if needs_escapes(text) => Cow::Owned(escaped(text).into_bytes()),

@@ -60,7 +60,7 @@ fn metadata_wins_over_the_type_and_the_process_over_both() {
 }
 
 #[test]
-fn what_types_decide_is_no_entry_of_the_queue() {
+fn settings_of_types_are_no_entries_of_the_queue() {
     let names =
         |metadata| resolve(metadata).0.entries().into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     let of_types = QueueSettings::OF_TYPES;

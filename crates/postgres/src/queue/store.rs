@@ -141,7 +141,7 @@ impl QueueStore for Store {
 }
 
 impl Store {
-    /// Wakes those that wait for messages of a queue, here and in other processes.
+    /// Wakes the subscribers of a queue in this and other processes.
     fn announce(&self, queue: &QueueName) {
         self.arrivals.announce(&self.database, &self.runtime, queue);
     }

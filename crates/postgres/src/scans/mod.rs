@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_scan_from_the_beginning_has_found_is_not_forgotten() {
+    async fn bound_found_by_a_scan_from_the_beginning_is_kept() {
         let state = ScanState::default();
         Attempt::begin(&state).end(&scan(1_000));
         let other = Attempt::begin(&state);

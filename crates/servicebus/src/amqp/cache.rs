@@ -105,7 +105,7 @@ mod tests {
 
     // Each waited for the attempts of all before it.
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_what_cannot_be_made_waits_for_two_attempts_at_most() {
+    async fn waiters_of_failing_attempts_wait_for_two_at_most() {
         let cache = Cache::<Never>::default();
         let failing = async || {
             sleep(REQUEST_TIMEOUT / 2).await;

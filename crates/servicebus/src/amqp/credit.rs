@@ -243,7 +243,7 @@ impl ReceiveTask {
         }
     }
 
-    /// Answers all who wait when the link has ended.
+    /// Answers all waiting gets when the link has ended.
     pub(super) fn fail(&mut self, fault: &Fault) {
         if let Some(Getting { got, answer: Some(answer), .. }) = self.getting.take() {
             // What came is locked: it can be settled without the link.

@@ -107,7 +107,7 @@ impl FrameEvents {
         self.flows.subscribe()
     }
 
-    /// Takes a frame in; returns another body if the client is to see that instead.
+    /// Processes an incoming frame. Returns a replacement body if the client must not see the original.
     fn frame(&self, channel: u16, code: u8, body: &[u8]) -> Option<Vec<u8>> {
         match code {
             DISPOSITION => self.disposition(channel, serde_amqp::from_slice(body).ok()?),

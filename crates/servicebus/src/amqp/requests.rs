@@ -254,7 +254,7 @@ impl Answers {
         self.leaving.get_or_insert_with(|| Instant::now() + REQUEST_TIMEOUT);
     }
 
-    /// Answers all who wait when the links are of no more use, and detaches them if the service has not.
+    /// Answers all waiting requests when the links are of no more use, and detaches them if the service has not.
     async fn end(mut self, end: &Fault) {
         log::debug!(error = %end, "a link for requests to Service Bus has ended");
         for (_, waiting) in self.waiting.drain() {

@@ -109,7 +109,7 @@ impl ServiceBusQueues {
         Ok(link)
     }
 
-    /// Wakes those in this process who wait for a message of the queue.
+    /// Wakes the subscribers of the queue in this process.
     fn notify(&self, queue: &QueueName) {
         self.links.arrivals(&Place::of(queue).address()).notify();
     }

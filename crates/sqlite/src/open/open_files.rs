@@ -1,6 +1,6 @@
 //! Checks whether the database file and its write-ahead log are still the files that SQLite writes to.
 //!
-//! Somebody may delete or replace them: an operator who deletes the log as useless, a script that clears a folder, or a
+//! They may be deleted or replaced, for example by an operator who deletes the log as useless, a script that clears a folder, or a
 //! program with an old SQLite that believes itself the last to close the database. SQLite does not notice, and later
 //! commits go to files without a name.
 

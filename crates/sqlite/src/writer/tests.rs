@@ -80,7 +80,7 @@ async fn operations_join_the_running_transaction_at_current_time() {
 }
 
 #[tokio::test]
-async fn who_is_tried_alone_stays_alone() {
+async fn write_that_is_retried_alone_stays_alone() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
     let (held, first) = Held::new(mark);
     let mut first = pin!(write(&store, first));

@@ -85,7 +85,7 @@ async fn many_writers_lose_no_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_was_answered_stays_ambiguous() {
+async fn change_without_any_answer_stays_ambiguous() {
     let counter = counter(&memory::open(), |_| Some(Lost::Request));
     let error = counter.change(Known::Nothing, |_| Edit::Write(1, ())).await.unwrap_err();
     assert!(error.is_ambiguous(), "{error}");

@@ -11,7 +11,7 @@ use crate::{MessageId, PeekedMessage, StoreError};
 /// A storage that shows every message of a queue, whatever its state.
 ///
 /// # Contract
-/// A look changes nothing of a message. A page is exact at one moment and has no expired message. The messages of a state come in the
+/// Reading changes no message. A page is exact at one moment and has no expired message. The messages of a state come in the
 /// order of the times at which they become visible; those that wait for another of their group come last, each behind those that it waits
 /// for. Without this power operators see the first 32 visible messages only.
 #[async_trait]
@@ -29,8 +29,8 @@ pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
         count: u32,
     ) -> Result<MessagePage, StoreError>;
 
-    /// Makes a message visible now that is delayed or backs off. Returns whether it was one of these. The receipt of its last change ends
-    /// now; that of its put does not end.
+    /// Makes a delayed or backing-off message visible now. Returns false if the message was neither. Invalidates the receipt of the last
+    /// update, but not the receipt of the put.
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`](crate::QueueStore).

@@ -8,10 +8,22 @@ use std::time::{Duration, SystemTime};
 
 use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
 use crate::name::{BlobName, QueueName};
-use crate::{
-    GetMessages, MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY, Metadata, Operation, PutMessage, StoreError,
-    StoreErrorKind, UpdateMessage,
-};
+use crate::{GetMessages, Metadata, Operation, PutMessage, StoreError, StoreErrorKind, UpdateMessage};
+
+/// The greatest number of bytes in the text of a message, as sent: 64 KiB ([Put Message]).
+///
+/// [Put Message]: https://learn.microsoft.com/rest/api/storageservices/put-message
+pub const MAX_TEXT_BYTES: usize = 65_536;
+
+/// The greatest number of messages that one call to get or peek returns ([Get Messages]).
+///
+/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
+pub const MAX_MESSAGES: u32 = 32;
+
+/// The longest visibility timeout: 7 days ([Get Messages]).
+///
+/// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
+pub const MAX_VISIBILITY: Duration = Duration::from_secs(604_800);
 
 /// The shortest and the longest blob lease.
 pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);

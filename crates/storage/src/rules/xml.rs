@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_xml_cannot_carry_is_found() {
+    fn characters_that_xml_cannot_carry_are_found() {
         for good in ["", "a\tb\r\nc", "ü€😀", "\u{D7FF}\u{E000}\u{FFFD}", "\u{7F}\u{85}"] {
             assert_eq!(illegal_character(good), None, "{good:?}");
         }

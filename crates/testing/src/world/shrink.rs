@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_is_left_in_its_order() {
+    fn needed_items_are_left_in_their_order() {
         let needed = |items: &[u32]| [3, 17, 40].iter().all(|needed| items.contains(needed));
         assert_eq!(shrink((0..64).collect(), 1_000, needed), [3, 17, 40]);
         assert_eq!(shrink(vec![1], 10, |_| true), Vec::<u32>::new());

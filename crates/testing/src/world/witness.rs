@@ -204,13 +204,39 @@ impl QueueStore for Witness {
     }
 
     fn powers(self: Arc<Self>) -> QueuePowers {
-        let powers = Arc::clone(&self.inner).powers();
+        let QueuePowers {
+            guarantees,
+            peek_reach,
+            metadata,
+            counts,
+            index,
+            batches,
+            groups,
+            dead_letters,
+            arrivals,
+            links,
+            upkeep,
+            permissions,
+            detach,
+            transaction_place,
+        } = Arc::clone(&self.inner).powers();
         let witness = || Self::clone(&self);
         QueuePowers {
-            batches: powers.batches.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
-            dead_letters: powers.dead_letters.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
-            detach: powers.detach.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
-            ..powers
+            batches: batches.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
+            dead_letters: dead_letters.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
+            detach: detach.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
+            // These are not recorded: none of them puts, receives or deletes the message of a job.
+            guarantees,
+            peek_reach,
+            metadata,
+            counts,
+            index,
+            groups,
+            arrivals,
+            links,
+            upkeep,
+            permissions,
+            transaction_place,
         }
     }
 }

@@ -205,6 +205,6 @@ impl Ledger<'_> {
 }
 
 /// Returns whether a conditional write was refused because another writer was faster.
-pub(super) fn is_conflict(error: &StoreError) -> bool {
+fn is_conflict(error: &StoreError) -> bool {
     matches!(error.kind(), K::BlobAlreadyExists | K::ConditionNotMet | K::BlobNotFound)
 }

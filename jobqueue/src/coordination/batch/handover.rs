@@ -8,11 +8,12 @@
 //! Each batch is recorded before it is sealed, so that every later attempt finds it. The child is done when the last continuation is,
 //! and all the handlers before it have returned: one that fails after its batch is sealed is tried again, and its child fails with it.
 
-use super::ledger::{Ledger, Marker};
+use super::ledger::{Ledger, Marker, damaged};
 use super::names::{BatchId, INNER};
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, Known};
 use crate::settings::Metadata;
-use crate::storage::{BlobName, PutBlob};
+use crate::storage::BlobName;
 
 impl Ledger<'_> {
     /// Records that child `index` ends with the continuation of the batch `inner`. `from` is set if the continuation
@@ -26,26 +27,23 @@ impl Ledger<'_> {
         inner: &BatchId,
         from: Option<&str>,
     ) -> Result<(), Error> {
-        let blob = self.handover(index)?;
         // In the metadata as well, so that a listing shows the tree of batches.
-        let told = |options: PutBlob| options.with_metadata(Metadata::new().with(INNER, inner.as_str()));
-        if self.write(&blob, &[inner.as_str()], told(PutBlob::if_absent())).await? {
-            return Ok(());
-        }
-        let mut chain = self.handovers(index).await?;
-        if chain.iter().any(|known| known == inner.as_str()) {
-            return Ok(());
-        }
-        if chain.last().map(String::as_str) != from {
-            let text = format!(
-                "this job already waits for the batch `{}` and cannot also wait for `{}`; send the children of both in one batch",
-                chain.last().map_or("", String::as_str),
-                inner.as_str()
-            );
-            return Err(Error::new(ErrorKind::Conflict, text));
-        }
-        chain.push(inner.as_str().to_owned());
-        self.write(&blob, &chain, told(PutBlob::new())).await.map(drop)
+        let last = |chain: &Vec<String>| {
+            Metadata::new().with(INNER, chain.last().map(String::as_str).unwrap_or_default())
+        };
+        let document = self.document(&self.handover(index)?).with_metadata(last);
+        let add = |chain: Option<Vec<String>>| match chain {
+            None => Edit::Write(vec![inner.as_str().to_owned()], Ok(())),
+            Some(chain) if chain.iter().any(|known| known == inner.as_str()) => Edit::Keep(Ok(())),
+            Some(chain) if chain.last().map(String::as_str) != from => {
+                Edit::Keep(Err(other_end(&chain, inner)))
+            }
+            Some(mut chain) => {
+                chain.push(inner.as_str().to_owned());
+                Edit::Write(chain, Ok(()))
+            }
+        };
+        document.change(Known::Absent, add).await.map_err(damaged)?.result
     }
 
     /// Returns the batches through which child `index` ends, in their order; none if it ends by itself.
@@ -110,4 +108,14 @@ impl Ledger<'_> {
     fn continued(&self, index: u64) -> Result<BlobName, Error> {
         self.id.blob(&format!("continued/{index:010}"))
     }
+}
+
+/// Returns the error for a job that waits for the last batch of `chain`: a job has one end.
+fn other_end(chain: &[String], inner: &BatchId) -> Error {
+    let text = format!(
+        "this job already waits for the batch `{}` and cannot also wait for `{}`; send the children of both in one batch",
+        chain.last().map_or("", String::as_str),
+        inner.as_str()
+    );
+    Error::new(ErrorKind::Conflict, text)
 }

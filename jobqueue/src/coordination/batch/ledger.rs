@@ -6,21 +6,19 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::claim::is_conflict;
 use super::known::KnownBatch;
 use super::names::{BatchId, CHILDREN, FAN, container, group_size, width};
 use super::source;
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobListing, BlobName, BlobProperties, ETag, PutBlob, Storage, Tries, delete_if_present, get_if_present,
-    put_creating,
+    BlobListing, BlobName, BlobProperties, Storage, StoreError, StoreErrorKind, Tries, delete_if_present,
 };
 
 /// The maximum size of a marker or plan, in bytes.
@@ -42,7 +40,7 @@ pub(super) struct Plan {
     pub(super) job: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Marker {
     Done(Option<Box<RawValue>>),
@@ -71,49 +69,28 @@ impl<'a> Ledger<'a> {
         Self { known: Some(known), ..self }
     }
 
+    pub(super) fn document<T>(&self, blob: &BlobName) -> JsonBlob<T> {
+        JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob.clone(), MAX_BYTES)
+    }
+
     /// Creates a blob if it is absent. Returns whether an answer says so.
     pub(super) async fn create<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<bool, Error> {
-        self.write(blob, value, PutBlob::if_absent()).await
+        Ok(self.document(blob).create(value, tries(self.storage)).await?)
     }
 
     pub(super) async fn replace<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {
-        self.write(blob, value, PutBlob::new()).await.map(drop)
-    }
-
-    /// Writes a blob under the condition in `options`. Returns false if the condition is not met.
-    pub(super) async fn write<T: Serialize>(
-        &self,
-        blob: &BlobName,
-        value: &T,
-        options: PutBlob,
-    ) -> Result<bool, Error> {
-        let data = serde_json::to_vec(value).map(Bytes::from).map_err(|e| {
-            Error::new(ErrorKind::Invalid, "a result cannot be written as JSON").with_source(e)
-        })?;
-        let blobs = &**self.storage.blobs();
-        match tries(self.storage).run(|| put_creating(blobs, blob, data.clone(), options.clone())).await {
-            Ok(_) => Ok(true),
-            Err(e) if is_conflict(&e) => Ok(false),
-            Err(e) => Err(e.into()),
-        }
+        Ok(self.document(blob).replace(value, tries(self.storage)).await?)
     }
 
     pub(super) async fn read<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<T>, Error> {
-        Ok(self.read_tagged(blob).await?.map(|(value, _)| value))
+        Ok(self.read_version(&self.document(blob)).await?.map(|version| version.value))
     }
 
-    /// Reads a blob and the tag for changing it; `None` if it does not exist.
-    pub(super) async fn read_tagged<T: DeserializeOwned>(
+    pub(super) async fn read_version<T: DeserializeOwned>(
         &self,
-        blob: &BlobName,
-    ) -> Result<Option<(T, ETag)>, Error> {
-        let blobs = &**self.storage.blobs();
-        let found = tries(self.storage).run(|| get_if_present(blobs, blob, MAX_BYTES)).await?;
-        let Some(found) = found else { return Ok(None) };
-        let text = "a blob of the batch is damaged; the batch cannot continue";
-        let value = serde_json::from_slice(&found.data)
-            .map_err(|e| Error::new(ErrorKind::Undecodable, text).with_source(e))?;
-        Ok(Some((value, found.properties.etag)))
+        document: &JsonBlob<T>,
+    ) -> Result<Option<Version<T>>, Error> {
+        tries(self.storage).run(|| document.read()).await.map_err(damaged)
     }
 
     pub(super) async fn remove(&self, blob: &BlobName) -> Result<(), Error> {
@@ -127,32 +104,28 @@ impl<'a> Ledger<'a> {
 
     /// Writes the plan, unless there is one. A listing shows the number of children.
     pub(super) async fn seal(&self, plan: &Plan) -> Result<(), Error> {
-        let children = Metadata::new().with(CHILDREN, plan.children.to_string());
-        let options = PutBlob::if_absent().with_metadata(children);
-        self.write(&self.id.blob("plan")?, plan, options).await.map(drop)
+        let children = |plan: &Plan| Metadata::new().with(CHILDREN, plan.children.to_string());
+        let document = self.document(&self.id.blob("plan")?).with_metadata(children);
+        Ok(document.create(plan, tries(self.storage)).await.map(drop)?)
     }
 
     /// Marks a child as ended, then the groups that this completes. Sends the continuation if the batch is complete.
     pub(super) async fn end_child(&self, index: u64, marker: &Marker) -> Result<(), Error> {
-        let blob = self.id.marker(0, index)?;
-        let mut options = PutBlob::if_absent();
-        if matches!(marker, Marker::Failed { .. }) {
-            options = options.with_metadata(Metadata::new().with(FAILED, "true"));
-        }
-        if !self.write(&blob, marker, options).await? && matches!(marker, Marker::Done(_)) {
-            self.replace_failure(&blob, marker).await?;
+        let failed = |marker: &Marker| match marker {
+            Marker::Failed { .. } => Metadata::new().with(FAILED, "true"),
+            Marker::Done(_) | Marker::Group => Metadata::new(),
+        };
+        let document = self.document(&self.id.marker(0, index)?).with_metadata(failed);
+        let is_new = document.create(marker, tries(self.storage)).await?;
+        if !is_new && matches!(marker, Marker::Done(_)) {
+            // The child was dead-lettered and is done after a redrive.
+            let replace_failure = |found| match found {
+                Some(Marker::Failed { .. }) => Edit::Write(marker.clone(), ()),
+                _ => Edit::Keep(()),
+            };
+            document.change(Known::Nothing, replace_failure).await.map_err(damaged)?;
         }
         self.climb(index).await
-    }
-
-    /// Replaces the failure of a child that was dead-lettered and is done after a redrive.
-    async fn replace_failure(&self, blob: &BlobName, marker: &Marker) -> Result<(), Error> {
-        match self.read_tagged::<Marker>(blob).await? {
-            Some((Marker::Failed { .. }, tag)) => {
-                self.write(blob, marker, PutBlob::if_match(tag)).await.map(drop)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text, or none: an earlier
@@ -194,7 +167,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Does the same for a batch with `sealed` children, if that is known. Returns their number, if the batch is sealed.
+    /// Marks the complete groups of a batch with `sealed` children, if that number is known. Returns the number, if the batch is sealed.
     async fn climb_from(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
         let mut children = sealed;
         let mut at = index;
@@ -280,6 +253,15 @@ pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) ->
         Err(e) if e.is_missing_blob() => Ok(BlobListing::default()),
         page => Ok(page?),
     }
+}
+
+/// Returns the error of a blob that cannot be read or changed.
+pub(super) fn damaged(error: StoreError) -> Error {
+    if error.kind() != StoreErrorKind::Corrupt {
+        return error.into();
+    }
+    let text = "a blob of the batch is damaged; the batch cannot continue";
+    Error::new(ErrorKind::Undecodable, text).with_source(error)
 }
 
 /// Returns the attempts of a request. None of them does harm when it is repeated.

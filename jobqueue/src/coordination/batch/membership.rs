@@ -21,7 +21,7 @@ pub(crate) struct Membership {
     batches: KnownBatches,
 }
 
-/// Removes the tokens of batches from headers that people see: who knows one can pass another message off as the same child.
+/// Removes the tokens of batches from headers that people see, because a token makes any message pass for the same child.
 pub fn remove_tokens(headers: &mut BTreeMap<String, String>) {
     headers.retain(|name, _| name != TOKEN && name != OF_TOKEN);
 }

@@ -14,12 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::ledger::{Ledger, MAX_BYTES};
+use super::ledger::{Ledger, damaged};
 use super::names::{BatchId, FAN};
 use crate::error::{Error, ErrorKind};
-use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::json_blob::{Edit, Known};
 use crate::message::QueueMessage;
-use crate::storage::{ETag, PutBlob};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// An announced child. Digests in hexadecimal digits.
@@ -116,22 +115,24 @@ fn digits(hash: Sha256, bytes: usize) -> String {
 impl Ledger<'_> {
     /// Returns the batch's secret. Creates one if the batch is new.
     pub(super) async fn make_secret(&self) -> Result<String, Error> {
-        let blob = self.id.blob("token")?;
-        let known: Option<(String, ETag)> = self.read_tagged(&blob).await?;
-        let options = match known {
-            None => PutBlob::if_absent(),
+        let document = self.document::<String>(&self.id.blob("token")?);
+        let (known, former) = match self.read_version(&document).await? {
+            None => (Known::Absent, None),
             // A sweep that was interrupted has left the secret of the former batch of this id, which is done.
-            Some((_, tag)) if self.has_continued().await? && self.plan().await?.is_none() => {
-                PutBlob::if_match(tag)
+            Some(former) if self.has_continued().await? && self.plan().await?.is_none() => {
+                let secret = former.value.clone();
+                (Known::Version(former), Some(secret))
             }
-            Some((known, _)) => return Ok(known),
+            Some(known) => return Ok(known.value),
         };
         let new = self.storage.runtime().uuid_v4().simple().to_string();
-        if self.write(&blob, &new, options).await? {
-            return Ok(new);
-        }
+        let make = |found: Option<String>| match found == former {
+            true => Edit::Write(new.clone(), Some(new.clone())),
+            false => Edit::Keep(found),
+        };
+        let made = document.change(known, make).await.map_err(damaged)?;
         let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
-        self.secret().await?.ok_or_else(missing)
+        made.result.ok_or_else(missing)
     }
 
     /// Returns the batch's secret; `None` if the batch does not exist.
@@ -176,7 +177,7 @@ impl Ledger<'_> {
             records.extend_from_slice(&children[before..]);
             Edit::Write(records, Ok((changed, before)))
         };
-        let document = JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob, MAX_BYTES);
+        let document = self.document(&blob);
         let (changed, before) = document.change(Known::Nothing, announce).await?.result?;
         if changed {
             let batch = self.id.as_str();

@@ -183,7 +183,7 @@ fn a_done_job_hides_no_job_of_another_key_or_source() {
 }
 
 #[test]
-fn what_was_refused_leaves_no_entry_unless_another_send_announced_it_too() {
+fn refused_send_leaves_no_entry_unless_another_announced_it() {
     let job = entry("a", "1");
     let mut log = GroupLog::default();
     log.announce(&job, 1, START);
@@ -195,7 +195,7 @@ fn what_was_refused_leaves_no_entry_unless_another_send_announced_it_too() {
 }
 
 #[test]
-fn what_keeps_coming_stays_expected() {
+fn message_that_keeps_coming_stays_expected() {
     let mut log = sent(&["1", "2"]);
     log.extend(&entry("a", "1"), turn(1, 1), later(5_000).0);
     assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), later(4_999)), behind(1));

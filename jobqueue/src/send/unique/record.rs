@@ -27,7 +27,7 @@ const MAX_BYTES: u64 = 16 * 1024;
 /// The minimum time for which the record of a send is tried.
 const LEAST: Duration = Duration::from_secs(5);
 
-/// The record of a key: who has sent, and until when that holds. Times are milliseconds since 1970.
+/// The record of a key: its sender, and the end of its window. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: String,

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_many_leaves_their_share_to_queues_with_a_backlog() {
+    fn greedy_queue_leaves_their_share_to_queues_with_a_backlog() {
         let mut shares = Shares::new(64, vec![queue(3), queue(1)], vec![]);
         shares.note_backlog(0, true);
         assert_eq!(std::iter::from_fn(|| shares.grant_further(1)).count(), 16);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_message_already_goes_first() {
+    fn delivery_with_a_message_goes_before_a_fetch() {
         let mut shares = Shares::new(2, vec![queue(1)], vec![]);
         shares.wait(0, false, "fetches");
         shares.wait(0, true, "has waited in order");

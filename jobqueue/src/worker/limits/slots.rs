@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_leaves_the_slot_and_takes_it_again() {
+    async fn waiting_delivery_leaves_its_slot_and_takes_it_again() {
         let slots = one();
         let waiting = slots.occupied(slots.try_take_further().unwrap());
         waiting.leave();

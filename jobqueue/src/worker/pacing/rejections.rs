@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_for_longer_than_an_hour() {
+    async fn no_rejection_waits_for_longer_than_an_hour() {
         let rejections = Rejections::new(Some(0));
         assert!((0..10_000).filter_map(|_| rejections.permit().err()).all(|wait| wait <= LONGEST));
         assert!(Rejections::new(None).permit().is_ok());

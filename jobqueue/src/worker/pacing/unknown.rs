@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn who_knows_little_pauses_and_who_learns_does_not() {
+    fn worker_that_knows_few_kinds_pauses_until_it_learns() {
         let share = UnknownRatio::default();
         share.note(MessageClass::Known);
         assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);

@@ -32,17 +32,17 @@ async fn order_over_azurite() {
     }
     watch.assert_in_order(2, 4);
     // No other test may use the queue meanwhile.
-    what_is_taken_back_gives_up_its_place(&storage).await;
+    cancelled_job_gives_up_its_place(&storage).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_message_gives_up_its_position_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
-    what_is_taken_back_gives_up_its_place(&Storage::connect(&file).await.unwrap()).await;
+    cancelled_job_gives_up_its_place(&Storage::connect(&file).await.unwrap()).await;
 }
 
-async fn what_is_taken_back_gives_up_its_place(storage: &Storage) {
+async fn cancelled_job_gives_up_its_place(storage: &Storage) {
     let queue = storage.queue::<Step>().await.unwrap();
     let later = SendOptions::new().in_order().delay(Duration::from_secs(3600));
     let first = queue.send(&step("a", 0)).with(later.clone()).await.unwrap();

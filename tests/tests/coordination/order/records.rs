@@ -86,7 +86,7 @@ async fn a_sender_that_died_before_its_put_holds_up_its_key_for_a_while() {
 
 // B23
 #[tokio::test(start_paused = true)]
-async fn what_is_sent_again_after_an_error_runs_whatever_write_was_lost() {
+async fn job_sent_again_after_an_error_runs_whatever_write_was_lost() {
     for (nth, fault) in [1, 2].into_iter().flat_map(|nth| {
         [LOST, Fault::LoseRequest(StoreErrorKind::Timeout), Fault::Refuse(StoreErrorKind::Unauthorized)]
             .map(|fault| (nth, fault))

@@ -78,7 +78,7 @@ async fn unreadable_group_log_is_not_overwritten() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_here_for_its_turn_is_called_at_once() {
+async fn delivery_that_waits_here_for_its_turn_is_called_at_once() {
     let faulty = Faulty::new(&memory::open());
     let queue = queue(&faulty).await;
     for _ in 0..5 {

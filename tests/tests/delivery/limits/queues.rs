@@ -55,7 +55,7 @@ async fn a_worker_with_one_slot_serves_its_queues_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_limit_keeps_waiting_is_not_fetched() {
+async fn messages_over_a_limit_are_not_fetched() {
     let (storage, watch, other_watch) = (in_memory(), Watch::default(), Watch::default());
     send(&storage, 50, || Slow { seconds: 3_600 }).await;
     let limited = worker(&storage).state(watch.clone()).handle(slow);

@@ -36,7 +36,7 @@ async fn handlers_that_share_a_rate_keep_it_together_and_each_gets_its_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_rate_is_left_to_other_workers() {
+async fn messages_over_a_rate_are_left_to_other_workers() {
     let (storage, watch, other_watch) = (in_memory(), Watch::default(), Watch::default());
     send(&storage, 50, || Slow { seconds: 0 }).await;
     let limits = HandlerLimits::new().rate(&RateLimit::new(1, SECOND * 3_600));

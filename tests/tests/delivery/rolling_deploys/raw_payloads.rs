@@ -108,7 +108,7 @@ async fn the_queue_can_name_the_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fits_no_form_is_told_by_the_newest() {
+async fn payload_that_fits_no_version_has_the_error_of_the_newest() {
     let storage = in_memory();
     put(&storage, r#"{"cents":"many"}"#).await;
     assert_eq!(read(&storage).await, []);

@@ -83,7 +83,7 @@ async fn old_workers_beside_a_new_one_leave_the_work_to_it() {
 
 // M: the messages of the new release come first, and its worker hours later.
 #[tokio::test(start_paused = true)]
-async fn what_only_the_next_release_knows_waits_for_it() {
+async fn kind_of_the_next_release_waits_for_it() {
     let (storage, done) = (in_memory(), Done::default());
     let sent = send(&storage, 5).await;
     let reports = [old(&storage, &done).run_until(after(20 * 3_600)).await.unwrap()];

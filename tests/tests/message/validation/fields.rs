@@ -34,7 +34,7 @@ struct Optional {
 }
 
 #[test]
-fn what_is_absent_breaks_no_rule_and_what_is_present_is_checked() {
+fn absent_field_breaks_no_rule_and_present_one_is_checked() {
     let none = Optional {
         number: None,
         text: None,

@@ -163,7 +163,7 @@ async fn an_audit_has_filter_and_jobs_before_and_after_the_deed() {
 }
 
 #[tokio::test]
-async fn what_an_audit_cannot_record_is_not_done() {
+async fn action_that_the_audit_cannot_record_is_not_done() {
     let storage = with_dead_letters().await;
     let (admin, events) = audited(&storage, |event| event.result == OperatorResult::Started);
     let purge = || admin.purge("mails").filter(DeadLetterFilter::all()).run();

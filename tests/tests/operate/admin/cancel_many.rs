@@ -186,7 +186,7 @@ async fn plan_is_not_complete_if_a_job_arrived_while_it_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_selected_is_nothing_and_half_a_cancellation_says_so() {
+async fn empty_selection_is_refused_and_half_a_cancellation_says_so() {
     let storage = in_memory();
     let admin = operator(&storage);
     let refused = admin.plan_cancel("tasks", &JobFilter::new()).await.unwrap_err();

@@ -53,7 +53,7 @@ async fn a_python_program_reads_why_we_dead_lettered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_python_program_dead_letters_is_listed_and_redriven() {
+async fn dead_letter_of_a_python_program_is_listed_and_redriven() {
     let place = Place::<Moved>::open().await;
     place.queue.send(&place.message("moved")).await.unwrap();
     run(DEAD_LETTER, &[place.name.as_str()]);

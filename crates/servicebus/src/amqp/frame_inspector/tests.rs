@@ -26,7 +26,7 @@ fn attached(role: Role) -> FrameEvents {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_heard_after_the_own_close() {
+async fn no_frame_is_read_after_the_own_close() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (ours, _peer) = tokio::io::duplex(64);
     let (mut inspector, _) = FrameInspector::new(ours);
