@@ -1,5 +1,5 @@
-//! Completes jobs: deletes the messages of jobs whose handler has finished and then their blobs, alone or together with others, and
-//! remembers jobs of which another message may be delivered.
+//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others, and remembers
+//! jobs of which another message may be delivered.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -17,47 +17,11 @@ use super::leased_job::{HeldJob, LeasedJob};
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, chain};
-use crate::lease::{LeaseError, delete_all};
-use crate::queue_core::{MAX_COPIED_BYTES, remove_blobs};
+use crate::lease::LeaseError;
 use crate::trace::{OpenSpan, Step};
 
 /// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
-
-impl LeasedJob {
-    /// Deletes the message, then its blobs.
-    pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
-        // If the message is not deleted, it still needs its blobs.
-        self.lease.delete().await?;
-        let references = self.references();
-        if !references.is_empty() {
-            Box::pin(remove_blobs(&self.core, &self.core.name, references)).await;
-        }
-        Ok(())
-    }
-
-    /// Deletes the message of a job that has a dead letter, then the blobs that the letter has copied. Blobs that could not be copied stay,
-    /// because the letter refers to them.
-    pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
-        let (checks, queue) = (&self.core.claim_checks, &self.core.name);
-        let mut copied = Vec::new();
-        for reference in self.references() {
-            if checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok() {
-                copied.push(reference);
-            }
-        }
-        self.lease.delete().await?;
-        remove_blobs(&self.core, queue, copied).await;
-        Ok(())
-    }
-
-    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order; `None` for a message that has to be
-    /// deleted alone.
-    pub(crate) async fn complete_all(leased_jobs: &[Arc<Self>]) -> Vec<Option<Result<(), LeaseError>>> {
-        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
-        delete_all(&leases).await
-    }
-}
 
 impl Executor {
     /// Returns whether the message is deleted together with others and not by its own delivery. A message whose lease

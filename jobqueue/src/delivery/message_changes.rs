@@ -1,5 +1,6 @@
-//! The changes of a leased message that stays in the storage: put it back, save a checkpoint.
+//! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -11,11 +12,44 @@ use crate::claim_check::{MAX_CHECKPOINT_BYTES, PayloadError};
 use crate::envelope::{Checkpoint, Deferral, Envelope, History, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
-use crate::lease::LeaseError;
-use crate::queue_core::remove_blobs;
+use crate::lease::{LeaseError, delete_all};
+use crate::queue_core::{MAX_COPIED_BYTES, remove_blobs};
 use crate::storage::{MAX_VISIBILITY, StoreError};
 
 impl LeasedJob {
+    /// Deletes the message, then its blobs.
+    pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
+        // If the message is not deleted, it still needs its blobs.
+        self.lease.delete().await?;
+        let references = self.references();
+        if !references.is_empty() {
+            Box::pin(remove_blobs(&self.core, &self.core.name, references)).await;
+        }
+        Ok(())
+    }
+
+    /// Deletes the message of a job that has a dead letter, then the blobs that the letter has copied. Blobs that could not be copied stay,
+    /// because the letter refers to them.
+    pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
+        let (checks, queue) = (&self.core.claim_checks, &self.core.name);
+        let mut copied = Vec::new();
+        for reference in self.references() {
+            if checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok() {
+                copied.push(reference);
+            }
+        }
+        self.lease.delete().await?;
+        remove_blobs(&self.core, queue, copied).await;
+        Ok(())
+    }
+
+    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order; `None` for a message that has to be
+    /// deleted alone.
+    pub(crate) async fn complete_all(leased_jobs: &[Arc<Self>]) -> Vec<Option<Result<(), LeaseError>>> {
+        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
+        delete_all(&leases).await
+    }
+
     /// Counts a failed attempt and puts the message back for `delay`.
     pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<(), Error> {
         self.put_back(delay, false, |envelope| {

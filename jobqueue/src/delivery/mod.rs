@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it, by `completion`, by `dead_letter` or by the `message_changes` of a [`LeasedJob`]. The
-//! worker calls `completion` for jobs whose messages are deleted together.
+//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`. The worker calls
+//! `completion` for jobs whose messages are deleted together.
 //! Programs that receive by hand use the same steps without a handler. This module knows no worker.
 
 mod admit;

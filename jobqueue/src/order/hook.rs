@@ -109,7 +109,7 @@ impl Delivery<'_> {
         let run_time = self.leased_job.lease.max_run_time();
         let mut give_up = self.came + longest_wait(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
-        let (mut parked, mut has_left_slot) = (None, false);
+        let mut parked = None;
         let mut nearest = usize::MAX;
         loop {
             let mut first = pin!(notifier.notified());
@@ -117,7 +117,7 @@ impl Delivery<'_> {
             first.as_mut().enable();
             let (ahead, overdue) = match self.next().await? {
                 Next::Decide(None) => {
-                    drop(parked);
+                    let has_left_slot = parked.take().is_some();
                     return self.begin(has_left_slot).await;
                 }
                 Next::Decide(disposition) => return Ok(disposition),
@@ -129,7 +129,6 @@ impl Delivery<'_> {
                 // Without room it is put back, within its slot: those that are put back at once have a bound, too.
                 if parked.is_some() {
                     self.waiting.leave_slot();
-                    has_left_slot = true;
                 }
             }
             if ahead < nearest {

@@ -68,13 +68,16 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
+/// A leased message, and its payload or the end of its delivery.
+type Leased = (LeasedJob, Result<Bytes, NotRun>);
+
 /// Waits until `give_up` for a message, and leases it.
 fn next<'q>(
     core: &'q Arc<QueueCore>,
     give_up: Instant,
     idle: &'q mut Idle,
     kinds: &'q dyn Kinds,
-) -> BoxFuture<'q, Result<Option<(LeasedJob, Result<Bytes, NotRun>)>, Error>> {
+) -> BoxFuture<'q, Result<Option<Leased>, Error>> {
     Box::pin(async move {
         loop {
             let settings = core.fresh_settings().await;

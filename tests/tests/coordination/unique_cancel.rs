@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::unique::{HOUR, Report, may, reports, sent};
 
-async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
+pub(crate) async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
     queue.send(&may()).unique_for(HOUR * 24).delay(HOUR).await.unwrap()
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use scopeguard::ScopeGuard;
+use tokio::time::Instant;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -53,8 +54,11 @@ impl Store {
         options: GetMessages,
     ) -> Result<Received, StoreError> {
         self.purge.start();
+        let requested = Instant::now();
         // An attempt begins when there is a connection: an outage is no long scan.
         let client = self.database.client(Call::new(Operation::Get, queue)).await?;
+        // A lease is counted from the request, and begins after the wait for a connection.
+        let granted = options.visibility.saturating_add(requested.elapsed());
         let state = self.scans.of(queue);
         let (mut attempt, mut far) = (Attempt::begin(&state), state.far.begin());
         let found = match self.claim(client, queue, &options, &attempt, far.is_some()).await {
@@ -76,7 +80,9 @@ impl Store {
             // Nothing was looked for: the turn stays due.
             far.iter_mut().for_each(Work::forget_time);
         }
-        Ok(Received::new(found.messages).with_next_visible_in(next.filter(|_| !is_full)))
+        let messages =
+            found.messages.into_iter().map(|message| message.with_granted(Some(granted))).collect();
+        Ok(Received::new(messages).with_next_visible_in(next.filter(|_| !is_full)))
     }
 
     #[allow(

@@ -67,6 +67,11 @@ impl ShardedQueues {
                 break;
             }
         }
+        self.gathered(queue, all, options.count as usize)
+    }
+
+    /// Returns what has come; an error if no shard has served.
+    fn gathered(&self, queue: &QueueName, all: Gathered, count: usize) -> Result<Received, StoreError> {
         match all.error {
             Some(error) if error.kind() == K::QueueNotFound && all.messages.is_empty() => {
                 self.maps.forget(queue);
@@ -79,7 +84,7 @@ impl ShardedQueues {
                 Err(error.with_of_part(false))
             }
             _ => {
-                let enough = all.messages.len() == options.count as usize;
+                let enough = all.messages.len() == count;
                 let received = Received::new(all.messages).with_next_visible_in(all.next.filter(|_| !enough));
                 Ok(received.with_uncertainty(all.is_uncertain).with_missing_part(all.is_partial))
             }
