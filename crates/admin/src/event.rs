@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use jobqueue::job::BoxError;
-use jobqueue::{Error, ErrorKind, Runtime};
+use jobqueue::{Error, ErrorKind, Runtime, Storage};
 use jobqueue_storage::log::guarded;
 use jobqueue_storage::text::chain;
 use serde::Serialize;
@@ -24,6 +24,8 @@ pub struct OperatorEvent {
     pub at: SystemTime,
     /// The same in both events of an action, and different for each action.
     pub id: String,
+    /// The storage, by its [description](Storage::description).
+    pub storage: String,
     /// The operator, as the embedding program named them.
     pub operator: String,
     /// The action.
@@ -130,6 +132,7 @@ impl Recorders {
         guarded(|| {
             tracing::info!(
                 id = event.id,
+                storage = event.storage,
                 operator = %event.operator.escape_debug(),
                 action = %event.action,
                 subject = %event.subject.escape_debug(),
@@ -157,15 +160,17 @@ pub(super) struct Pending<'a> {
 impl<'a> Pending<'a> {
     pub(super) fn new(
         recorders: &'a Recorders,
-        runtime: &'a Runtime,
+        storage: &'a Storage,
         operator: &str,
         action: Action,
         deed: Deed,
     ) -> Self {
         let Deed { subject, selection, jobs } = deed;
+        let runtime = storage.runtime();
         let event = OperatorEvent {
             at: runtime.clock().now(),
             id: runtime.uuid_v4().to_string(),
+            storage: storage.description().to_owned(),
             operator: operator.to_owned(),
             action,
             subject,
@@ -226,8 +231,6 @@ impl Drop for Pending<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
-
-    use jobqueue::Storage;
 
     use super::*;
     use crate::{AccessLevel, Admin};

@@ -261,7 +261,7 @@ impl Admin {
     }
 
     fn pending(&self, action: Action, deed: Deed) -> Pending<'_> {
-        Pending::new(&self.recorders, self.storage.runtime(), &self.operator, action, deed)
+        Pending::new(&self.recorders, &self.storage, &self.operator, action, deed)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -23,6 +23,8 @@ const PAGES = {
   "history-of-one": `search?id=${harmful}`,
   send: "send",
   error: "queues/no-such-queue",
+  storages: "../all/overview",
+  "one-of-several": "../all/staging/overview",
 };
 
 async function everywhere(browser) {

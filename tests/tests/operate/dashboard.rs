@@ -158,11 +158,15 @@ async fn journey(storage: Storage, script: &str) {
     let _ = worker.await.unwrap().unwrap();
 }
 
-/// Runs a script in the browser, with the dashboard nested under another path.
+/// Runs a script in the browser, with the dashboard nested under another path, and one of two empty storages beside it.
 pub(crate) async fn in_the_browser(dashboard: Dashboard, script: &str, variables: &[(&str, &str)]) {
     let stop = CancellationToken::new();
     let dashboard = dashboard.refresh(Duration::from_millis(500)).stop_when(stop.clone());
-    let router = Router::new().nest_service("/ops/jobs", dashboard.router());
+    let empty = ["prod", "staging"]
+        .map(|name| (name, Dashboard::new(Admin::new(Storage::memory())).stop_when(stop.clone())));
+    let router = Router::new()
+        .nest_service("/ops/jobs", dashboard.router())
+        .nest_service("/ops/all", Dashboard::join(empty).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/ops/jobs/", listener.local_addr().unwrap());
     let stopped = stop.clone();

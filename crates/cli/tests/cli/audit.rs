@@ -30,6 +30,7 @@ fn changes_are_appended_to_the_audit_file() {
     assert_eq!(actions, ["pause", "pause", "redrive", "redrive", "sweep", "sweep"]);
     for pair in told.chunks(2) {
         assert!(pair.iter().all(|line| line["operator"] == "ada" && line["id"] == pair[0]["id"]), "{pair:?}");
+        assert!(pair.iter().all(|line| line["storage"] == place.storage.as_str()), "{pair:?}");
         assert_eq!((&pair[0]["result"], &pair[1]["result"]), (&"started".into(), &"done".into()));
     }
     assert_eq!(told[2]["selection"], "ids [\"dead-0\"]");

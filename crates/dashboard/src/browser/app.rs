@@ -29,6 +29,19 @@ pub(crate) struct App {
     pub(crate) stop: CancellationToken,
 }
 
+/// The dashboards of several storages, by their names.
+#[derive(Debug)]
+pub(crate) struct Joined(pub(crate) Vec<(String, Arc<App>)>);
+
+/// The place of a page in the dashboard of several storages.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// The name of the storage that the page shows; `None` for a page of all.
+    pub(crate) here: Option<String>,
+    /// The names of the storages that the sender may see.
+    pub(crate) names: Vec<String>,
+}
+
 /// A request that was let through.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorizedRequest {
@@ -37,6 +50,8 @@ pub(crate) struct AuthorizedRequest {
     pub(crate) admin: Admin,
     /// The relative path to the root of the dashboard.
     pub(crate) base: String,
+    /// `None` in the dashboard of one storage.
+    pub(crate) place: Option<Place>,
 }
 
 impl App {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::request::Parts;
+use jobqueue::Error;
 use jobqueue_admin::AccessLevel;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,7 +17,7 @@ use crate::browser::cached::Reads;
 use crate::browser::operations::Operations;
 use crate::browser::poller::Poller;
 use crate::browser::redact::{Redactor, Shown};
-use crate::browser::routes;
+use crate::browser::{joined, routes};
 use crate::snapshot::Snapshots;
 
 const REFRESH: Duration = Duration::from_secs(5);
@@ -148,12 +149,52 @@ impl Dashboard {
     /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
     /// first request.
     pub fn router(self) -> Router {
+        routes::router(self.into_app())
+    }
+
+    /// Returns the routes of the dashboards of several storages: each below its name, such as `/prod/`, and a page at the root with one row for
+    /// each storage. The head of every page links to the same page of the other storages.
+    ///
+    /// A storage is read by its own dashboard: one that does not answer delays the page of all by at most a second, and its figures are shown as
+    /// unknown. Access, credentials, redaction and limits stay those of each dashboard. The page of all, its JSON at `/api/storages`, and
+    /// the links in the heads have the storages whose dashboards let the request through: the function of [`access`](Self::access) is called for
+    /// these too, with the headers and extensions of a request for another storage. Browsers keep one name and password for all
+    /// paths: give all dashboards the same ones. `/metrics` and `/scale` are below the names.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), jobqueue::Error> {
+    /// # use jobqueue::Storage; use jobqueue_admin::Admin; use jobqueue_dashboard::Dashboard;
+    /// # let (prod, staging) = (Storage::memory(), Storage::memory());
+    /// let dashboards = [("prod", prod), ("staging", staging)].map(|(name, storage)| {
+    ///     (name, Dashboard::new(Admin::new(storage)).credentials("ada", "a password from the environment"))
+    /// });
+    /// let router = Dashboard::join(dashboards)?;
+    /// # drop(router); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Configuration`](jobqueue::ErrorKind::Configuration): there is no dashboard; or a name is given twice, is not of 1 to 63 ASCII letters,
+    /// digits, `-` and `_`, or is one that the router uses itself: `api`, `assets`, `events`, `live`, `metrics`, `overview`, `ready` and `scale`.
+    pub fn join<N: Into<String>>(dashboards: impl IntoIterator<Item = (N, Self)>) -> Result<Router, Error> {
+        joined::router(dashboards.into_iter().map(|(name, dashboard)| (name.into(), dashboard.into_app())))
+    }
+
+    fn into_app(self) -> Arc<App> {
         let Self { snapshots, resolver, redactor, logins, local_only, refresh, tasks, stop } = self;
         let admin = snapshots.admin().clone();
         let poller = Poller::new(snapshots.clone(), refresh, stop.clone());
         let (reads, operations) = (Reads::new(refresh), Operations::new(tasks, stop.clone()));
-        let app =
-            App { admin, snapshots, resolver, redactor, logins, local_only, poller, reads, operations, stop };
-        routes::router(Arc::new(app))
+        Arc::new(App {
+            admin,
+            snapshots,
+            resolver,
+            redactor,
+            logins,
+            local_only,
+            poller,
+            reads,
+            operations,
+            stop,
+        })
     }
 }

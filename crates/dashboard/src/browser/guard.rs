@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{OriginalUri, Request, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
@@ -10,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use jobqueue_admin::Admin;
 
-use crate::browser::app::{App, AuthorizedRequest};
+use crate::browser::app::{App, AuthorizedRequest, Joined, Place};
 use crate::browser::base::base;
 use crate::browser::pages::PageError;
 use crate::browser::{json, origin};
@@ -32,24 +33,87 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
 
 /// Lets a request through if its credentials, its origin and its access allow, and sets the headers of the answer.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let mut response = match admit(&app, request) {
-        Ok(request) => next.run(request).await,
-        Err(refusal) => refusal,
+    let (parts, body) = request.into_parts();
+    let admitted = admit(&app, &parts).map(|mut admitted| {
+        admitted.place = parts.extensions.get::<Arc<Joined>>().map(|joined| place(joined, &app, &parts));
+        admitted
+    });
+    respond(admitted, parts, body, next).await
+}
+
+/// The same for a page of all storages: at least one of their dashboards must let the request through.
+pub(crate) async fn guard_all(State(joined): State<Arc<Joined>>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let admitted = admit_to_any(&joined, &parts);
+    respond(admitted, parts, body, next).await
+}
+
+/// Passes on what was admitted, or answers with the refusal.
+async fn respond<A: Clone + Send + Sync + 'static>(
+    admitted: Result<A, Response>,
+    mut parts: Parts,
+    body: Body,
+    next: Next,
+) -> Response {
+    let mut response = match admitted {
+        Ok(admitted) => {
+            parts.extensions.insert(admitted);
+            next.run(Request::from_parts(parts, body)).await
+        }
+        Err(refusal) => {
+            let is_wrong = refusal.status() == StatusCode::UNAUTHORIZED;
+            if is_wrong && parts.headers.contains_key(AUTHORIZATION) {
+                let path = parts.uri.path().escape_debug();
+                tracing::warn!(%path, "refused a wrong name, password or token");
+            }
+            refusal
+        }
     };
     set_headers(response.headers_mut());
     response
 }
 
+/// The storages whose dashboards let a request through, by their names.
+pub(crate) type Admitted = Arc<[(String, AuthorizedRequest)]>;
+
 #[allow(clippy::result_large_err, reason = "the error is the answer")]
-fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
-    let (mut parts, body) = request.into_parts();
+fn admit_to_any(joined: &Joined, parts: &Parts) -> Result<Admitted, Response> {
+    let (mut admitted, mut refusals) = (Vec::new(), Vec::new());
+    for (name, app) in &joined.0 {
+        match admit(app, parts) {
+            Ok(request) => admitted.push((name.clone(), request)),
+            Err(refusal) => refusals.push(refusal),
+        }
+    }
+    let names: Vec<String> = admitted.iter().map(|(name, _)| name.clone()).collect();
+    for (_, request) in &mut admitted {
+        request.place = Some(Place { here: None, names: names.clone() });
+    }
+    // A browser asks for a name and a password only after 401.
+    refusals.sort_by_key(|refusal| refusal.status() != StatusCode::UNAUTHORIZED);
+    match refusals.into_iter().next() {
+        Some(refusal) if admitted.is_empty() => Err(refusal),
+        _ => Ok(admitted.into()),
+    }
+}
+
+/// Returns the place of the pages of `app`. The other storages are those whose dashboards would let this request through too.
+fn place(joined: &Joined, app: &Arc<App>, parts: &Parts) -> Place {
+    let is_here = |other: &Arc<App>| Arc::ptr_eq(other, app);
+    let names = joined.0.iter().filter(|(_, other)| is_here(other) || admit(other, parts).is_ok());
+    let here = joined.0.iter().find(|(_, other)| is_here(other));
+    Place { here: here.map(|(name, _)| name.clone()), names: names.map(|(name, _)| name.clone()).collect() }
+}
+
+#[allow(clippy::result_large_err, reason = "the error is the answer")]
+fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
     if app.local_only && !origin::is_for_this_machine(&parts.headers) {
         let text = "this dashboard answers only to the name `localhost` and to loopback addresses";
         return Err(refusal(&parts, StatusCode::MISDIRECTED_REQUEST, text));
     }
-    let admin = match app.logins.view_of_figures(&app.admin, &parts) {
+    let admin = match app.logins.view_of_figures(&app.admin, parts) {
         Some(admin) => admin,
-        None => view(app, &parts)?,
+        None => view(app, parts)?,
     };
     let operator = admin.operator().escape_debug();
     if !origin::may_change(&parts.method, &parts.uri, &parts.headers) {
@@ -61,9 +125,7 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
     }
     let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
     let base = base(parts.uri.path(), original.path());
-    let request = AuthorizedRequest { app: Arc::clone(app), admin, base };
-    parts.extensions.insert(request);
-    Ok(Request::from_parts(parts, body))
+    Ok(AuthorizedRequest { app: Arc::clone(app), admin, base, place: None })
 }
 
 /// Returns the view of who sends a request: the name and the password must be right, where they are needed, and the program that embeds the
@@ -72,9 +134,6 @@ fn admit(app: &Arc<App>, request: Request) -> Result<Request, Response> {
 fn view(app: &App, parts: &Parts) -> Result<Admin, Response> {
     let admin = match app.logins.are_needed(app.resolver.is_set()) {
         true => app.logins.view(&app.admin, parts).ok_or_else(|| {
-            if parts.headers.contains_key(AUTHORIZATION) {
-                tracing::warn!(path = %parts.uri.path().escape_debug(), "refused a wrong name, password or token");
-            }
             let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
             (challenge, refusal(parts, StatusCode::UNAUTHORIZED, "name and password, please")).into_response()
         })?,

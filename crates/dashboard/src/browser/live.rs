@@ -6,10 +6,11 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::select_all;
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
-use crate::browser::app::AuthorizedRequest;
+use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
 use crate::browser::operations::{Operation, Progress};
 use crate::browser::poller::Viewer;
@@ -20,18 +21,22 @@ const LEAST: Duration = Duration::from_millis(250);
 /// Answers with an event `refresh` after each look at the storage, and after each step of the operation of the page.
 pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Response {
     let operation = fields.text("operation").and_then(|id| request.app.operations.find(id));
-    let Some(viewer) = request.app.poller.watch() else {
+    answer(&[&request.app], operation.map(|operation| Operation::watch(&operation)))
+}
+
+/// Answers with an event after each look at one of these storages, of which there is at least one, and after each step.
+pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<Progress>>) -> Response {
+    let Some(viewers) = apps.iter().map(|app| app.poller.watch()).collect() else {
         return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
     };
-    let ticks = Ticks { viewer, steps: operation.map(|operation| Operation::watch(&operation)) };
-    let stop = request.app.stop.clone();
-    let events = stream_of(ticks).take_until(stop.cancelled_owned());
+    let stops = apps.iter().map(|app| Box::pin(app.stop.clone().cancelled_owned()));
+    let events = stream_of(Ticks { viewers, steps }).take_until(select_all(stops));
     let alive = KeepAlive::new().interval(Duration::from_secs(15));
     Sse::new(events).keep_alive(alive).into_response()
 }
 
 struct Ticks {
-    viewer: Viewer,
+    viewers: Vec<Viewer>,
     steps: Option<watch::Receiver<Progress>>,
 }
 
@@ -40,10 +45,11 @@ fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
     let first = stream::iter([Ok(event())]);
     let others = stream::unfold(ticks, |mut ticks| async move {
         tokio::time::sleep(LEAST).await;
+        let look = select_all(ticks.viewers.iter_mut().map(|viewer| Box::pin(viewer.next())));
         let goes_on = match &mut ticks.steps {
-            None => ticks.viewer.next().await,
+            None => look.await.0,
             Some(steps) => tokio::select! {
-                more = ticks.viewer.next() => more,
+                (more, ..) = look => more,
                 step = steps.changed() => {
                     if step.is_err() {
                         ticks.steps = None;

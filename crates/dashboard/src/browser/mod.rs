@@ -11,6 +11,7 @@ mod dashboard;
 mod fields;
 mod filters;
 mod guard;
+mod joined;
 mod json;
 mod live;
 mod operations;

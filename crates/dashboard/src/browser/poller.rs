@@ -109,6 +109,21 @@ impl Poller {
         self.look().await
     }
 
+    /// Returns the same within `patience`: after that, the last snapshot. If that is older than a minute, or the reading before has failed,
+    /// the storage counts as one that does not answer.
+    pub(crate) async fn latest_within(self: &Arc<Self>, patience: Duration) -> Result<Look, Unread> {
+        if let Ok(look) = tokio::time::timeout(patience, self.latest()).await {
+            return look;
+        }
+        let error = self.snapshots.stats().last_error;
+        let silent = || format!("no answer within {patience:?}");
+        match self.snapshots.last() {
+            Some(figures) if figures.taken.elapsed() <= IDLE => Ok(Look { figures, error }),
+            Some(figures) => Ok(Look { figures, error: Some(error.unwrap_or_else(silent)) }),
+            None => Err(Unread(error.unwrap_or_else(silent))),
+        }
+    }
+
     /// Starts the task that looks, unless it runs.
     fn keep_running(self: &Arc<Self>) {
         if !self.stop.is_cancelled() && !self.runs.swap(true, Ordering::AcqRel) {

@@ -60,9 +60,14 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
+    /// Returns the sum if all its parts are known.
+    pub(crate) fn whole(&self) -> Option<u64> {
+        self.is_whole.then_some(self.at_least)
+    }
+
     /// Returns whether the sum is known to be 0.
     pub(crate) fn is_zero(&self) -> bool {
-        self.is_whole && self.at_least == 0
+        self.whole() == Some(0)
     }
 }
 

@@ -11,6 +11,7 @@ pub(crate) mod rows;
 pub(crate) mod schedules;
 pub(crate) mod search;
 pub(crate) mod selection;
+pub(crate) mod storages;
 mod timeline;
 pub(crate) mod workers;
 
@@ -22,7 +23,7 @@ use axum::response::{Html, IntoResponse, Response};
 use jobqueue::ErrorKind;
 use jobqueue_admin::AzurePrices;
 
-use crate::browser::app::AuthorizedRequest;
+use crate::browser::app::{AuthorizedRequest, Place};
 use crate::browser::assets::{ASSETS, Assets};
 use crate::browser::poller::{Cost, Look, Unread};
 use crate::browser::text::{Sum, When, line};
@@ -104,6 +105,8 @@ pub(crate) struct Layout {
     title: String,
     /// The entry of the navigation that the page belongs to.
     here: &'static str,
+    /// `None` in the dashboard of one storage.
+    place: Option<Place>,
     storage: String,
     operator: String,
     read_only: bool,
@@ -126,6 +129,7 @@ impl Layout {
             base: request.base.clone(),
             title: title.into(),
             here,
+            place: request.place.clone(),
             storage: line(admin.storage().description()),
             operator: line(admin.operator()),
             read_only,
@@ -161,6 +165,21 @@ impl Layout {
     pub(crate) fn on(mut self, operation: &str) -> Self {
         self.events = Some(format!("events?operation={operation}"));
         self
+    }
+
+    /// Returns the relative path from the page to that of all storages, with a slash at its end.
+    fn all_storages(&self) -> String {
+        format!("{}{}", self.base, if self.storage_name().is_some() { "../" } else { "" })
+    }
+
+    /// Returns the name of the page's storage among several.
+    fn storage_name(&self) -> Option<&str> {
+        self.place.as_ref().and_then(|place| place.here.as_deref())
+    }
+
+    /// Returns whether the page shows all storages, and no page of one.
+    fn is_of_all(&self) -> bool {
+        self.place.is_some() && self.storage_name().is_none()
     }
 
     /// Shows the result of the preceding change.

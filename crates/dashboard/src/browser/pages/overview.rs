@@ -8,7 +8,7 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::poller::Cost;
+use crate::browser::poller::{Cost, Look};
 use crate::browser::text::{Sum, age};
 use crate::browser::throughput::Throughput;
 use crate::snapshot::QueueFigures;
@@ -17,13 +17,7 @@ use crate::snapshot::QueueFigures;
 #[template(path = "overview.html")]
 struct Overview<'a> {
     layout: Layout,
-    waiting: Sum,
-    running: Sum,
-    dead: Sum,
-    oldest: String,
-    /// The number of queues whose jobs wait although no worker is seen.
-    unserved: usize,
-    workers: usize,
+    sums: Sums,
     draining: usize,
     slots: u32,
     chart: Chart,
@@ -39,6 +33,35 @@ struct Row<'a> {
     chart: Option<Chart>,
 }
 
+/// The figures of all queues of a storage together.
+#[derive(Debug)]
+pub(super) struct Sums {
+    pub(super) waiting: Sum,
+    pub(super) running: Sum,
+    pub(super) dead: Sum,
+    pub(super) oldest: String,
+    /// The number of queues whose jobs wait although no worker is seen.
+    pub(super) unserved: usize,
+    pub(super) workers: usize,
+}
+
+impl Sums {
+    pub(super) fn of(look: &Look) -> Self {
+        let sum = |figure: fn(&QueueFigures) -> u64| {
+            look.queues().iter().map(|queue| look.figures.queues.get(&queue.name).map(figure)).collect()
+        };
+        let open = look.queues().iter().filter(|queue| queue.paused != Some(true));
+        Self {
+            waiting: sum(|figures| figures.waiting),
+            running: sum(|figures| figures.in_flight),
+            dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
+            oldest: oldest_of(open),
+            unserved: look.queues().iter().filter(|queue| queue.is_unserved(look.workers())).count(),
+            workers: look.present().count(),
+        }
+    }
+}
+
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let look = request.app.poller.latest().await?;
     let mut queues = Vec::new();
@@ -51,21 +74,12 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             chart: (!minutes.is_empty()).then(|| Chart::small(minutes)),
         });
     }
-    let sum = |figure: fn(&QueueFigures) -> u64| {
-        queues.iter().map(|row| row.figures.as_ref().map(figure)).collect()
-    };
-    let open = look.queues().iter().filter(|queue| queue.paused != Some(true));
     let page = Overview {
         layout: Layout::new(&request, "overview", "Overview")
             .with_look(&look)
             .live(&request, &look, Cost::default())
             .noticed(fields.text("done")),
-        waiting: sum(|figures| figures.waiting),
-        running: sum(|figures| figures.in_flight),
-        dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
-        oldest: oldest_of(open),
-        unserved: queues.iter().filter(|row| row.is_unserved).count(),
-        workers: look.present().count(),
+        sums: Sums::of(&look),
         draining: look.present().filter(|worker| worker.record.draining).count(),
         slots: look.present().map(|worker| worker.record.slots).sum(),
         chart: Chart::hour(request.app.poller.throughput(Throughput::of_all)),

@@ -47,7 +47,7 @@ fn links(page: &str) -> Vec<String> {
 }
 
 /// Follows all links from `start`, and returns the pages.
-async fn crawl(browser: &Browser, start: &str) -> BTreeSet<String> {
+pub(super) async fn crawl(browser: &Browser, start: &str) -> BTreeSet<String> {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![start.to_owned()]);
     while let Some(path) = todo.pop() {
         if !seen.insert(path.clone()) || path.ends_with("/events") {

@@ -7,5 +7,6 @@ mod links;
 mod pauses;
 mod security;
 mod sharing;
+mod storages;
 mod support;
 mod viewing;

@@ -1,0 +1,122 @@
+//! The page of several storages: one row for each.
+
+use std::time::{Duration, SystemTime};
+
+use askama::Template;
+use axum::Extension;
+use axum::http::StatusCode;
+use axum::response::{Html, IntoResponse, Response};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::overview::Sums;
+use super::{Layout, PageError, error_page, priced};
+use crate::browser::app::AuthorizedRequest;
+use crate::browser::filters;
+use crate::browser::guard::Admitted;
+use crate::browser::json;
+use crate::browser::poller::{Look, Unread};
+use crate::snapshot::round;
+
+/// How long the page waits for one storage. Its row then has what was read last.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[derive(Template)]
+#[template(path = "storages.html")]
+struct Storages<'a> {
+    layout: Layout,
+    rows: Vec<StorageRow<'a>>,
+}
+
+struct StorageRow<'a> {
+    name: &'a str,
+    description: &'a str,
+    /// `None` if the storage does not answer: figures of before are not those of now.
+    known: Option<Known>,
+    /// The reason why nothing is known.
+    problem: String,
+    /// The time of the last reading that succeeded.
+    read: Option<SystemTime>,
+    cost: Option<String>,
+}
+
+struct Known {
+    look: Look,
+    sums: Sums,
+}
+
+impl Known {
+    /// Returns the age of the oldest visible job; `None` if there may be an older one.
+    fn oldest_seconds(&self) -> Option<f64> {
+        let open = self.look.queues().iter().filter(|queue| queue.paused != Some(true));
+        let ages = open.map(|queue| queue.age().filter(|_| queue.oldest_is_exact()));
+        let oldest = ages.collect::<Option<Vec<Duration>>>()?.into_iter().max().unwrap_or_default();
+        Some(round(oldest.as_secs_f64()))
+    }
+}
+
+impl<'a> StorageRow<'a> {
+    async fn read((name, request): &'a (String, AuthorizedRequest)) -> Self {
+        let row = Self {
+            name,
+            description: request.admin.storage().description(),
+            known: None,
+            problem: String::new(),
+            read: None,
+            cost: None,
+        };
+        match request.app.poller.latest_within(PATIENCE).await {
+            Err(unread @ Unread(_)) => Self { problem: PageError::from(unread).into_parts().1, ..row },
+            Ok(Look { figures, error: Some(reason) }) => Self {
+                problem: format!("the storage does not answer: {reason}"),
+                read: Some(figures.as_of.into()),
+                ..row
+            },
+            Ok(look) => Self {
+                read: Some(look.at()),
+                cost: priced(look.cost(), request),
+                known: Some(Known { sums: Sums::of(&look), look }),
+                ..row
+            },
+        }
+    }
+
+    fn document(&self) -> Value {
+        let read = self.read.and_then(|at| jiff::Timestamp::try_from(at).ok());
+        let known = self.known.as_ref();
+        json!({
+            "name": self.name,
+            "storage": self.description,
+            "as_of": read.map(|at| at.to_string()),
+            "problem": Some(&self.problem).filter(|problem| !problem.is_empty()),
+            "queues": known.map(|known| known.look.queues().len()),
+            "unreadable": known.map(|known| &known.look.figures.unreadable),
+            "waiting": known.and_then(|known| known.sums.waiting.whole()),
+            "dead_letters": known.and_then(|known| known.sums.dead.whole()),
+            "oldest_seconds": known.and_then(Known::oldest_seconds),
+            "workers": known.map(|known| known.sums.workers),
+        })
+    }
+}
+
+/// Reads all storages at the same time.
+async fn rows(all: &Admitted) -> Vec<StorageRow<'_>> {
+    join_all(all.iter().map(StorageRow::read)).await
+}
+
+pub(crate) async fn show(Extension(all): Extension<Admitted>) -> Response {
+    let Some((_, request)) = all.first() else { return StatusCode::NOT_FOUND.into_response() };
+    let mut layout = Layout::new(request, "", "Storages");
+    layout.events = Some("events".to_owned());
+    let page = Storages { layout, rows: rows(&all).await };
+    match page.render() {
+        Ok(html) => Html(html).into_response(),
+        Err(error) => error_page(request, error.into()),
+    }
+}
+
+/// The same for programs. A figure is null if it, or a part of it, is not known.
+pub(crate) async fn document(Extension(all): Extension<Admitted>) -> Response {
+    let storages: Vec<Value> = rows(&all).await.iter().map(StorageRow::document).collect();
+    json::respond(Ok(json!({ "storages": storages }).to_string()))
+}
