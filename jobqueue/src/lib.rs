@@ -5,6 +5,7 @@
 pub mod __internals;
 #[cfg(feature = "azure")]
 pub mod azure;
+pub mod chunk;
 mod claim_check;
 pub mod clock;
 mod connect;

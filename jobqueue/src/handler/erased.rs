@@ -33,6 +33,8 @@ pub(crate) struct Registration {
     pub(crate) newest: u32,
     pub(crate) decode: Decode,
     pub(crate) check: fn(&States) -> Result<(), ExtractError>,
+    /// The most jobs of one call of the handler.
+    pub(crate) chunk: usize,
     pub(crate) service: JobService,
 }
 
@@ -48,18 +50,39 @@ impl Registration {
                 Err(error) => Box::pin(ready(Err(failure(error)))),
             }
         });
+        Self::of_message::<H::Message>(H::check, service)
+    }
+
+    /// Returns a handler of which one call takes up to `most` jobs. `handler` brings a job into such a call.
+    pub(crate) fn in_chunks<M, H>(
+        most: usize,
+        check: fn(&States) -> Result<(), ExtractError>,
+        handler: H,
+    ) -> Self
+    where
+        M: QueueMessage,
+        H: Fn(Job, M) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
+    {
+        Self { chunk: most, ..Self::of_message::<M>(check, service_of(handler)) }
+    }
+
+    fn of_message<M: QueueMessage>(
+        check: fn(&States) -> Result<(), ExtractError>,
+        service: JobService,
+    ) -> Self {
         Self {
-            queue: H::Message::QUEUE,
-            kind: H::Message::KIND,
-            defaults: H::Message::DEFAULTS,
-            accepts: H::Message::accepts,
-            aliases: H::Message::ALIASES,
-            newest: H::Message::VERSION,
+            queue: M::QUEUE,
+            kind: M::KIND,
+            defaults: M::DEFAULTS,
+            accepts: M::accepts,
+            aliases: M::ALIASES,
+            newest: M::VERSION,
             decode: |version, media_type, data| {
-                decode_any_version::<H::Message>(version, media_type, data)
+                decode_any_version::<M>(version, media_type, data)
                     .map(|(version, message)| (version, Box::new(message) as Box<dyn Any + Send>))
             },
-            check: H::check,
+            check,
+            chunk: 1,
             service,
         }
     }
@@ -69,11 +92,6 @@ impl Registration {
     where
         H: Fn(Job, Bytes) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
     {
-        let service = JobService::from_fn(move |mut job: Job| {
-            let Some(payload) = job.take_message() else { return Box::pin(ready(Err(failure(ran_twice())))) };
-            let running = handler(job, payload);
-            Box::pin(async move { running.await.map_err(failure) })
-        });
         Self {
             queue: "",
             kind: EVERY_KIND,
@@ -83,9 +101,23 @@ impl Registration {
             newest: u32::MAX,
             decode: |version, _, data| Ok((version.unwrap_or(1), Box::new(Bytes::copy_from_slice(data)))),
             check: |_| Ok(()),
-            service,
+            chunk: 1,
+            service: service_of(handler),
         }
     }
+}
+
+/// Returns the service of a handler that takes the job beside its message.
+fn service_of<M, H>(handler: H) -> JobService
+where
+    M: 'static,
+    H: Fn(Job, M) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
+{
+    JobService::from_fn(move |mut job: Job| {
+        let Some(message) = job.take_message() else { return Box::pin(ready(Err(failure(ran_twice())))) };
+        let running = handler(job, message);
+        Box::pin(async move { running.await.map_err(failure) })
+    })
 }
 
 /// A layer called its service twice; the first call has consumed the message.

@@ -5,6 +5,7 @@
 
 mod applications;
 mod cancellation;
+mod chunks;
 mod dead_letters;
 mod effects;
 mod end_to_end;

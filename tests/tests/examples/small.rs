@@ -86,6 +86,11 @@ fn lesson_10_batches() {
     prints_what_its_header_says("10_batches");
 }
 
+#[test]
+fn lesson_11_many_jobs_in_one_call() {
+    prints_what_its_header_says("11_many_jobs_in_one_call");
+}
+
 /// S2: the self-renewing lock is completed, abandoned by a drop, released.
 #[test]
 fn message_lock() {

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue_storage::text::chain;
@@ -33,11 +34,14 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 ///     Ok(())
 /// }
 /// ```
+///
+/// A clone has the same cause: one error can be the verdict on several jobs.
+#[derive(Clone)]
 pub struct JobError {
     verdict: Verdict,
     /// The code of a dead letter, if the application has set one.
     reason: Option<Reason>,
-    source: BoxError,
+    source: Arc<dyn StdError + Send + Sync>,
 }
 
 /// The treatment of a message whose handler did not finish.
@@ -78,7 +82,13 @@ impl JobError {
     }
 
     fn new(verdict: Verdict, source: BoxError) -> Self {
-        Self { verdict, reason: None, source }
+        Self { verdict, reason: None, source: source.into() }
+    }
+
+    /// Returns the same error with another verdict.
+    #[must_use]
+    pub fn with_verdict(self, verdict: Verdict) -> Self {
+        Self { verdict, ..self }
     }
 
     /// Sets the code that a dead letter of this error has, by which operators select letters to redrive or to purge. It has no effect

@@ -154,6 +154,29 @@ impl LimitSettings {
         Ok(())
     }
 
+    /// Checks that the jobs of one call of a handler can have slots at the same time.
+    pub(in crate::worker) fn check_chunks(
+        &self,
+        concurrency: usize,
+        registry: &Registry,
+    ) -> Result<(), Error> {
+        let shares = self.resolve::<()>(concurrency, registry).shares;
+        for (number, (queue, handlers)) in registry.0.iter().enumerate() {
+            for handler in handlers.all().filter(|handler| handler.chunk > 1) {
+                let own = self.handlers.get(handler.kind).and_then(|limits| limits.concurrency);
+                let (chunk, slots) = (handler.chunk, shares.most(number).min(own.unwrap_or(usize::MAX)));
+                if chunk > slots {
+                    let text = format!(
+                        "the handler for `{}` takes up to {chunk} jobs at once, and at most {slots} jobs of the queue `{queue}` run at once in this worker; raise its `.concurrency(…)` or the limits, or take fewer jobs",
+                        handler.kind
+                    );
+                    return Err(Error::new(ErrorKind::Configuration, text));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Applies the limits to the queues.
     pub(super) fn resolve<W>(&self, concurrency: usize, registry: &Registry) -> Resolved<W> {
         let mut counts = Vec::new();

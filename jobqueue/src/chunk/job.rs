@@ -1,0 +1,41 @@
+//! A job as the function of several jobs gets it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::collector::Chunk;
+use crate::delivery::Context;
+use crate::job::JobError;
+
+/// One of the jobs of a call. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
+///
+/// To complete the jobs in the transaction that writes their rows, call
+/// [`context.complete_in`](crate::guide::handlers#several-jobs-in-one-call) for each before the commit.
+pub struct ChunkJob<M> {
+    /// The message.
+    pub message: M,
+    /// The delivery of this job: its attempt, its token, its checkpoints.
+    pub context: Context,
+    pub(super) chunk: Arc<Chunk<M>>,
+    pub(super) number: usize,
+}
+
+impl<M> ChunkJob<M> {
+    /// Completes this job now, whatever the function returns. Without effect if the job has ended, for instance because its lease is lost.
+    pub fn complete(self) {
+        self.chunk.end_one(self.number, Ok(()));
+    }
+
+    /// Ends this job now with an error, whatever the function returns. The error counts as the result of an ordinary handler. Without
+    /// effect if the job has ended.
+    pub fn fail(self, error: impl Into<JobError>) {
+        self.chunk.end_one(self.number, Err(error.into()));
+    }
+}
+
+/// Does not show the message.
+impl<M> fmt::Debug for ChunkJob<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChunkJob").field("context", &self.context).finish_non_exhaustive()
+    }
+}

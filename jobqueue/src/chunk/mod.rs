@@ -1,0 +1,142 @@
+//! Handlers that take several jobs in one call, for work that costs little more for a hundred than for one.
+//!
+//! [`WorkerBuilder::handle_many`] registers an ordinary handler whose runs meet: each job has its own delivery, with its lease, slot,
+//! attempt and end, and its run waits for the verdict of the call in which the job takes part. The call is polled by one of these runs,
+//! so that it ends with the last of them, and no task outlives them.
+
+mod collector;
+mod handler;
+mod job;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::WITHOUT_END;
+use crate::error::{Error, ErrorKind};
+use crate::handler::Registration;
+use crate::message::QueueMessage;
+use crate::worker::WorkerBuilder;
+use collector::Collector;
+
+pub use handler::ChunkHandler;
+pub use job::ChunkJob;
+
+/// The size of a chunk, the jobs of one call of a handler, and the time that the first of them waits for others. Given to
+/// [`WorkerBuilder::handle_many`]; a number is a size.
+///
+/// ```
+/// use jobqueue::chunk::ChunkOptions;
+/// use std::time::Duration;
+///
+/// let options = ChunkOptions::new(100).linger(Duration::from_millis(200));
+/// # let _ = options;
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChunkOptions {
+    max: usize,
+    linger: Duration,
+}
+
+impl ChunkOptions {
+    /// Returns options for chunks of up to `max` jobs.
+    pub fn new(max: usize) -> Self {
+        Self { max, linger: Duration::from_millis(20) }
+    }
+
+    /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, in which jobs of one fetch meet. A
+    /// full chunk does not wait. A waiting job holds its slot and its lease, and the wait counts to its run time; a shutdown waits for it
+    /// too, so keep it far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger.min(WITHOUT_END);
+        self
+    }
+}
+
+impl From<usize> for ChunkOptions {
+    fn from(max: usize) -> Self {
+        Self::new(max)
+    }
+}
+
+impl WorkerBuilder {
+    /// Adds a handler that takes up to a number of jobs in one call, on the queue of their type:
+    /// `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`. A database or a service that accepts many rows in one request
+    /// is asked once for all of them.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use jobqueue::chunk::ChunkJob;
+    /// use jobqueue::{JobError, QueueMessage, Storage, Worker};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize, QueueMessage)]
+    /// #[message(queue = "readings", kind = "reading")]
+    /// struct Reading { celsius: f64 }
+    ///
+    /// async fn store(readings: Vec<ChunkJob<Reading>>) -> Result<(), JobError> {
+    ///     println!("one INSERT of {} rows", readings.len());
+    ///     for reading in readings {
+    ///         if reading.message.celsius < -273.15 {
+    ///             reading.fail(JobError::dead_letter("colder than possible"));     // this job alone
+    ///         }
+    ///     }
+    ///     Ok(())                                                                   // all others
+    /// }
+    ///
+    /// let storage = Storage::memory();
+    /// let sent = [20.5, -300.0, 19.0].map(|celsius| Reading { celsius });
+    /// let _ = storage.queue::<Reading>().await?.send_all(&sent).await?;
+    /// let report = Worker::builder(storage).handle_many(50, store).build()?.run_until_idle().await?;
+    /// assert_eq!((report.completed, report.dead_lettered), (2, 1));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// A call begins when its chunk is full, or when the first of its jobs has waited for the [linger](ChunkOptions::linger). Several
+    /// calls may run at once.
+    ///
+    /// **Each job has its own end.** [`ChunkJob::complete`] and [`ChunkJob::fail`] end one job at once; the result of the function
+    /// is that of all jobs without a verdict of their own. `Err` costs each of these an attempt, and so does a panic.
+    ///
+    /// **A job that failed is retried alone,** so that it cannot fail its neighbours again: only first attempts share a call, and only of
+    /// jobs that may fail once without becoming dead letters. For the same reason the function's own
+    /// [`JobError::dead_letter`](crate::JobError::dead_letter) is a retry for jobs that share the call; `fail` decides about one job.
+    ///
+    /// **Leases, slots, limits, cancellation and events are those of each job.** A job that is cancelled or has lost its lease before the
+    /// call is left out of it; during the call the [token](crate::Context::token) of its context fires and the others go on. The call shares
+    /// the trace and the log span of its first jobs.
+    ///
+    /// [`build`](Self::build) fails if the size is 0, or larger than the number of jobs that may run at once: raise the
+    /// [`concurrency`](Self::concurrency), 64 by default, to a multiple of it.
+    ///
+    /// # Panics
+    /// A panic of the function fails the jobs of the call as one of an ordinary handler does; the worker goes on.
+    ///
+    /// # Cancel safety
+    /// The future of the function is dropped as soon as none of its jobs is left: each has its verdict, or has lost its lease, was cancelled,
+    /// has exceeded its run time or was ended by a shutdown, and its [grace](Self::cancel_grace) is over.
+    pub fn handle_many<A: 'static, H: ChunkHandler<A>>(
+        self,
+        options: impl Into<ChunkOptions>,
+        handler: H,
+    ) -> Self {
+        self.handle_many_on(H::Message::QUEUE, options, handler)
+    }
+
+    /// Adds a handler as [`handle_many`](Self::handle_many) does, on another queue.
+    pub fn handle_many_on<A: 'static, H: ChunkHandler<A>>(
+        self,
+        queue: impl Into<String>,
+        options: impl Into<ChunkOptions>,
+        handler: H,
+    ) -> Self {
+        let options = options.into();
+        if options.max == 0 {
+            let text = format!("chunks of 0 jobs run nothing of `{}`; give at least 1", H::Message::KIND);
+            return self.mistaken(Error::new(ErrorKind::Configuration, text));
+        }
+        let collector = Arc::new(Collector::new(options, handler));
+        let take = move |job, message| Arc::clone(&collector).take(job, message);
+        self.register(queue.into(), Registration::in_chunks(options.max, H::check, take))
+    }
+}
