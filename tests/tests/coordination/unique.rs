@@ -11,6 +11,8 @@ use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
+use crate::unique_cancel::delayed;
+
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "reports", kind = "report")]
 pub(super) struct Report {

@@ -156,8 +156,7 @@ impl Layout {
         self.events = Some("events".to_owned());
         let shared = look.cost();
         let all = Cost::new(shared.requests + own.requests, shared.listings + own.listings);
-        let interval = request.app.poller.interval;
-        self.cost = cost_text(all, request.admin.storage().description(), interval);
+        self.cost = priced(all, request);
         self
     }
 
@@ -187,6 +186,11 @@ impl Layout {
         self.notice = code.and_then(notice);
         self
     }
+}
+
+/// Returns the cost of an open page of a storage as text.
+fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
+    cost_text(cost, request.admin.storage().description(), request.app.poller.interval)
 }
 
 /// Returns the cost of an open page as text, if the storage bills requests. Only Azure Storage has the prices: Service Bus bills by its tier.
