@@ -32,26 +32,40 @@ pub(crate) enum Failure {
 impl Failure {
     /// Prints the failure, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
-        let (code, text) = match self {
+        let code = match &self {
             Self::Parser(error) => {
                 // Help goes to standard output. Nobody is left to read it if that fails.
                 let _ = error.print();
                 return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
             }
             Self::ClosedPipe => return ExitCode::SUCCESS,
-            Self::Failed(text) => (1, text),
-            Self::Usage(text) => (2, text),
-            Self::NothingMatched(text) => (3, text),
-            Self::Refused(text) => (4, text),
-            Self::Differs(text) => (5, text),
-            Self::Interrupted(text) => (130, text),
+            Self::Failed(_) => 1,
+            Self::Usage(_) => 2,
+            Self::NothingMatched(_) => 3,
+            Self::Refused(_) => 4,
+            Self::Differs(_) => 5,
+            Self::Interrupted(_) => 130,
         };
         let prefix = match io::stderr().is_terminal() && colour_is_wanted() {
             true => "\u{1b}[1;31merror:\u{1b}[0m",
             false => "error:",
         };
-        let _ = writeln!(io::stderr(), "{prefix} {}", clean(&text));
+        let _ = writeln!(io::stderr(), "{prefix} {}", clean(&self.into_text()));
         ExitCode::from(code)
+    }
+
+    /// Returns the text without the exit code, where other work succeeds beside what failed.
+    pub(crate) fn into_text(self) -> String {
+        match self {
+            Self::Parser(error) => error.to_string(),
+            Self::ClosedPipe => String::new(),
+            Self::Failed(text)
+            | Self::Usage(text)
+            | Self::NothingMatched(text)
+            | Self::Refused(text)
+            | Self::Differs(text)
+            | Self::Interrupted(text) => text,
+        }
     }
 }
 

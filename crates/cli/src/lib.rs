@@ -9,6 +9,7 @@ mod audit;
 mod commands;
 mod config;
 mod confirm;
+mod contexts;
 mod exit;
 mod filter;
 mod http;

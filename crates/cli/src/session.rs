@@ -1,5 +1,6 @@
 //! The storage of a command, and its access to it.
 
+use futures_util::future::join_all;
 use jobqueue::__internals::connect_existing;
 use jobqueue::{Error, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin};
@@ -48,10 +49,47 @@ struct Choice {
     explicit: bool,
 }
 
+/// A storage that was to be opened, or the reason why it was not.
+pub(crate) struct Opened {
+    /// The name of its context, if there are several.
+    pub(crate) context: Option<String>,
+    pub(crate) session: Result<Session, String>,
+}
+
 impl Session {
     /// Opens the storage that the arguments, the environment or the configuration name, in this order.
     pub(crate) async fn open(global: &Global, need: Need) -> Result<Self, Failure> {
-        let choice = choose(global)?;
+        if global.context.len() > 1 {
+            return Err(Failure::Usage(
+                "this command works on one storage: give one --context; only queues, workers, doctor and serve take several"
+                    .to_owned(),
+            ));
+        }
+        Self::of_choice(global, choose(global)?, need).await
+    }
+
+    /// Opens the storages of all contexts that the arguments name, at the same time. Fails if the configuration is wrong, or if there is one
+    /// storage only and it cannot be opened.
+    pub(crate) async fn open_all(global: &Global, need: Need) -> Result<Vec<Opened>, Failure> {
+        let names = &global.context;
+        if names.len() < 2 {
+            return Ok(vec![Opened { context: None, session: Ok(Self::open(global, need).await?) }]);
+        }
+        if let Some((_, name)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name))
+        {
+            return Err(Failure::Usage(format!("--context names `{name}` twice")));
+        }
+        let config = Config::read(global.config.as_deref())?;
+        let choices = names.iter().map(|name| of_context(&config, name, true));
+        let choices: Vec<Choice> = choices.collect::<Result<_, _>>()?;
+        let opened = names.iter().zip(choices).map(async |(name, choice)| Opened {
+            context: Some(name.clone()),
+            session: Self::of_choice(global, choice, need).await.map_err(Failure::into_text),
+        });
+        Ok(join_all(opened).await)
+    }
+
+    async fn of_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
         if !choice.explicit && matches!(need, Need::Change | Need::Create) {
             return Err(Failure::Usage(format!(
                 "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
@@ -91,23 +129,27 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
     if let Some(storage) = &global.storage {
         return Ok(operate(storage.clone()));
     }
-    if global.context.is_none()
+    if global.context.is_empty()
         && let Some(storage) = variable(VARIABLE)?
     {
         return Ok(operate(storage));
     }
     let config = Config::read(global.config.as_deref())?;
-    let Some(name) = global.context.as_ref().or(config.default.as_ref()) else {
+    let Some(name) = global.context.first().or(config.default.as_ref()) else {
         return Err(Failure::Usage(format!(
             "no storage given: set {VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
         )));
     };
+    of_context(&config, name, !global.context.is_empty())
+}
+
+fn of_context(config: &Config, name: &str, explicit: bool) -> Result<Choice, Failure> {
     let context = config.context(name)?;
     Ok(Choice {
         storage: context.storage(name)?,
         access: context.access(name)?,
-        production: context.production.then(|| name.clone()),
-        explicit: global.context.is_some(),
+        production: context.production.then(|| name.to_owned()),
+        explicit,
     })
 }
 

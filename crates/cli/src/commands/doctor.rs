@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::cost::{Cost, Prices};
 use super::queues::visible;
 use crate::args::Global;
+use crate::contexts::{self, Item};
 use crate::exit::Failure;
-use crate::output::table;
 use crate::session::{Need, Session};
 use crate::text::{cell, things};
 
@@ -65,27 +65,14 @@ impl Check {
 
 pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(), Failure> {
     // A SQLite file of another schema, or one that is damaged, is refused here.
-    let session = Session::open(global, Need::Inspect).await?;
-    let mut checks = Vec::new();
-    match session.admin.queues().await {
-        Ok(queues) => {
-            checks.push(Check::new("connection", None, Verdict::Ok, things(queues.len(), "queue")));
-            let chosen =
-                |queue: &&QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
-            for queue in queues.iter().filter(chosen) {
-                checks.extend(queue_checks(&session, queue).await);
-            }
-            checks.extend(missing(&arguments.queue, &queues));
-            checks.extend(storage_advice(&session).await);
-            checks.push(clock(&session).await);
-            checks.extend(workers(&session, arguments.prices, &queues).await);
-            checks.push(orphans(&session).await);
-        }
-        Err(error) => checks.push(Check::new("connection", None, Verdict::Failed, format!("{error:?}"))),
-    }
+    let opened = Session::open_all(global, Need::Inspect).await?;
+    let checks = contexts::read(&opened, async |session| Ok(checks_of(session, &arguments).await)).await?;
+    let mut checks: Vec<_> = checks.into_iter().map(|item| item.or_else(no_connection)).collect();
     // What needs attention is not buried under what is well.
-    checks.sort_by_key(|check| std::cmp::Reverse(check.verdict));
-    let printed = global.output.list(&checks, "checks", || overview(&checks));
+    checks.sort_by_key(|item| std::cmp::Reverse(item.get().map(|check| check.verdict)));
+    let columns = ["CHECK", "SUBJECT", "RESULT", "DETAIL"];
+    let printed = contexts::print(global.output, &checks, "checks", &columns, |check| vec![overview(check)]);
+    let checks: Vec<&Check> = checks.iter().filter_map(Item::get).collect();
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     match (count(Verdict::Failed), count(Verdict::Warning)) {
         (0, warnings) if warnings > 0 && arguments.strict => {
@@ -94,6 +81,28 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
         (0, _) => printed,
         (failed, _) => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
     }
+}
+
+async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check> {
+    let queues = match session.admin.queues().await {
+        Ok(queues) => queues,
+        Err(error) => return vec![no_connection(format!("{error:?}"))],
+    };
+    let mut checks = vec![Check::new("connection", None, Verdict::Ok, things(queues.len(), "queue"))];
+    let chosen = |queue: &&QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
+    for queue in queues.iter().filter(chosen) {
+        checks.extend(queue_checks(session, queue).await);
+    }
+    checks.extend(missing(&arguments.queue, &queues));
+    checks.extend(storage_advice(session).await);
+    checks.push(clock(session).await);
+    checks.extend(workers(session, arguments.prices, &queues).await);
+    checks.push(orphans(session).await);
+    checks
+}
+
+fn no_connection(error: String) -> Check {
+    Check::new("connection", None, Verdict::Failed, error)
 }
 
 fn missing(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
@@ -211,21 +220,17 @@ async fn orphans(session: &Session) -> Check {
     })
 }
 
-fn overview(checks: &[Check]) -> comfy_table::Table {
-    let mut rows = table(&["CHECK", "SUBJECT", "RESULT", "DETAIL"]);
-    for check in checks {
-        let verdict = match check.verdict {
-            Verdict::Ok => "ok",
-            Verdict::Warning => "warning",
-            Verdict::Failed => "FAILED",
-        };
-        rows.add_row([
-            check.check.to_owned(),
-            cell(check.subject.as_deref().unwrap_or("-")),
-            verdict.to_owned(),
-            // Whole: the text says what to do.
-            crate::text::clean(&check.detail),
-        ]);
-    }
-    rows
+fn overview(check: &Check) -> Vec<String> {
+    let verdict = match check.verdict {
+        Verdict::Ok => "ok",
+        Verdict::Warning => "warning",
+        Verdict::Failed => "FAILED",
+    };
+    vec![
+        check.check.to_owned(),
+        cell(check.subject.as_deref().unwrap_or("-")),
+        verdict.to_owned(),
+        // Whole: the text says what to do.
+        crate::text::clean(&check.detail),
+    ]
 }

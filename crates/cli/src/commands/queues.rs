@@ -4,14 +4,15 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
-use comfy_table::Table;
 use jobqueue_admin::{QueueOverview, WorkerOverview};
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
+use crate::contexts;
 use crate::exit::Failure;
-use crate::output::{Output, print, say, table};
-use crate::session::{Need, Session};
+use crate::output::{Output, print, say};
+use crate::session::{Need, Opened, Session};
 use crate::text::{age, cell, duration, things};
 
 /// The sequence that puts the cursor at the top and clears a terminal.
@@ -32,14 +33,14 @@ pub(crate) async fn run(
     arguments: QueuesArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let session = Session::open(global, Need::Read).await?;
+    let opened = Session::open_all(global, Need::Read).await?;
     if !arguments.watch {
-        return list(global, &session, false).await;
+        return list(global, &opened, false).await;
     }
     let clears = global.output == Output::Table && io::stdout().is_terminal();
     let repeated = async {
         loop {
-            match list(global, &session, clears).await {
+            match list(global, &opened, clears).await {
                 // The storage may answer the next time.
                 Err(Failure::Failed(error)) => say(&error),
                 listed => listed?,
@@ -55,29 +56,38 @@ pub(crate) async fn run(
     }
 }
 
-async fn list(global: &Global, session: &Session, clears: bool) -> Result<(), Failure> {
-    let queues = session.admin.queues().await?;
-    // Without the right to read their records nothing is said of workers.
-    let workers = session.admin.workers().await.ok();
+/// A queue, and what the table says of its state.
+#[derive(Serialize)]
+struct QueueRow {
+    #[serde(flatten)]
+    queue: QueueOverview,
+    #[serde(skip)]
+    state: String,
+}
+
+async fn list(global: &Global, opened: &[Opened], clears: bool) -> Result<(), Failure> {
+    let queues = contexts::read(opened, async |session| {
+        let queues = session.admin.queues().await?;
+        // Without the right to read their records nothing is said of workers.
+        let workers = session.admin.workers().await.ok();
+        let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
+        Ok(queues.into_iter().map(row).collect::<Vec<_>>())
+    });
+    let queues = queues.await?;
     if clears {
         print(CLEAR)?;
     }
-    global.output.list(&queues, "queues", || overview(&queues, workers.as_deref()))
-}
-
-fn overview(queues: &[QueueOverview], workers: Option<&[WorkerOverview]>) -> Table {
-    let mut rows = table(&["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"]);
-    for queue in queues {
-        rows.add_row([
+    let columns = ["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"];
+    contexts::print(global.output, &queues, "queues", &columns, |QueueRow { queue, state }| {
+        vec![vec![
             cell(&queue.name),
             known(queue.length),
             visible(queue),
             oldest(queue),
             known(queue.dead_letters),
-            state(queue, workers),
-        ]);
-    }
-    rows
+            state.clone(),
+        ]]
+    })
 }
 
 /// Returns a number, or a question mark if it could not be read.

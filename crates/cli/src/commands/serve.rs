@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use axum::Router;
 use clap::Args;
 use jobqueue_dashboard::snapshot::Snapshots;
 use jobqueue_dashboard::{Dashboard, health};
@@ -14,7 +15,7 @@ use crate::args::{Given, Global};
 use crate::config::variable;
 use crate::exit::Failure;
 use crate::http;
-use crate::session::{Need, Session};
+use crate::session::{Need, Opened, Session};
 
 /// The environment variables with the name and the password of who may change things.
 const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
@@ -53,24 +54,25 @@ pub(crate) async fn run(
             arguments.listen
         )));
     }
-    let session = Session::open(global, if arguments.read_only { Need::Serve } else { Need::Change }).await?;
-    let Session { admin, production, .. } = session;
-    let snapshots = Snapshots::new(admin);
+    let need = if arguments.read_only { Need::Serve } else { Need::Change };
+    let sessions = sessions(Session::open_all(global, need).await?)?;
+    let productions: Vec<String> =
+        sessions.iter().filter_map(|(_, session)| session.production.clone()).collect();
     let tasks = TaskTracker::new();
-    let dashboard = Dashboard::new(snapshots.clone()).tasks(tasks.clone()).stop_when(stop.clone());
-    let dashboard = logins.set(dashboard);
-    // A proxy passes on the name that browsers use.
-    let dashboard = dashboard.local_only(is_local && !logins.any() && !arguments.behind_proxy);
+    let dashboard = |snapshots: Snapshots| {
+        let dashboard = Dashboard::new(snapshots).tasks(tasks.clone()).stop_when(stop.clone());
+        // A proxy passes on the name that browsers use.
+        logins.set(dashboard).local_only(is_local && !logins.any() && !arguments.behind_proxy)
+    };
+    let router = router(sessions, dashboard)?;
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
-    // The checks need no credentials: an orchestrator has none, and they expose nothing else.
-    let router = dashboard.router().merge(health::router_of(snapshots));
     // On standard output, since programs that start it read the address.
     match crate::output::print(&format!("http://{address}/")) {
         Err(Failure::ClosedPipe) => {}
         printed => printed?,
     }
-    if let Some(context) = production.filter(|_| !arguments.read_only) {
+    for context in productions.iter().filter(|_| !arguments.read_only) {
         crate::output::say(&format!(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
@@ -88,6 +90,37 @@ pub(crate) async fn run(
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+/// Returns the storages with the names of their contexts. A page cannot show a storage that was never opened.
+fn sessions(opened: Vec<Opened>) -> Result<Vec<(String, Session)>, Failure> {
+    let session = |Opened { context, session }| {
+        let name = context.unwrap_or_default();
+        match session {
+            Ok(session) => Ok((name, session)),
+            Err(error) => Err(Failure::Failed(format!(
+                "the storage of the context `{name}` cannot be opened; to serve the others, leave it out: {error}"
+            ))),
+        }
+    };
+    opened.into_iter().map(session).collect()
+}
+
+/// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and they expose nothing else.
+fn router(
+    mut sessions: Vec<(String, Session)>,
+    dashboard: impl Fn(Snapshots) -> Dashboard,
+) -> Result<Router, Failure> {
+    if sessions.len() == 1
+        && let Some((_, session)) = sessions.pop()
+    {
+        let snapshots = Snapshots::new(session.admin);
+        return Ok(dashboard(snapshots.clone()).router().merge(health::router_of(snapshots)));
+    }
+    let dashboards =
+        sessions.into_iter().map(|(name, session)| (name, dashboard(Snapshots::new(session.admin))));
+    // An outage of one storage does not take the pages of the others away.
+    Ok(Dashboard::join(dashboards)?.merge(health::router([])))
 }
 
 /// What browsers and programs must send.

@@ -1,12 +1,12 @@
 //! `workers`: the running workers and their jobs.
 
 use clap::Args;
-use comfy_table::Table;
-use jobqueue_admin::WorkerOverview;
+use jobqueue_admin::{RunningJob, WorkerOverview};
 
 use crate::args::Global;
+use crate::contexts;
 use crate::exit::Failure;
-use crate::output::{Output, lines, print, say, table};
+use crate::output::{Output, say};
 use crate::session::{Need, Session};
 use crate::text::{age, cell, clean, things};
 
@@ -21,48 +21,49 @@ pub(crate) struct WorkersArguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<(), Failure> {
-    let session = Session::open(global, Need::Read).await?;
-    let mut workers = session.admin.all_workers().await?;
-    if !arguments.all {
-        let all = workers.len();
-        workers.retain(|worker| !worker.stale);
-        if workers.len() < all {
-            let stale = things(all - workers.len(), "worker");
-            say(&format!("{stale} stopped writing records; `jobqueue workers --all` lists them too"));
+    let opened = Session::open_all(global, Need::Read).await?;
+    let workers = contexts::read(&opened, async |session| {
+        let mut workers = session.admin.all_workers().await?;
+        if !arguments.all {
+            let all = workers.len();
+            workers.retain(|worker| !worker.stale);
+            if workers.len() < all {
+                let stale = things(all - workers.len(), "worker");
+                say(&format!("{stale} stopped writing records; `jobqueue workers --all` lists them too"));
+            }
         }
-    }
+        Ok(workers)
+    });
+    let workers = workers.await?;
     match global.output {
-        Output::Table if arguments.jobs => print(&lines(&running(&workers))),
-        _ => global.output.list(&workers, "workers", || overview(&workers)),
+        Output::Table if arguments.jobs => {
+            contexts::print(Output::Table, &workers, "workers", JOB_COLUMNS, running)
+        }
+        output => contexts::print(output, &workers, "workers", COLUMNS, |worker| vec![overview(worker)]),
     }
 }
 
-fn overview(workers: &[WorkerOverview]) -> Table {
-    let columns = [
-        "WORKER", "HOST", "#PID", "QUEUES", "#RUNNING", "#SLOTS", "#DONE", "#RETRIED", "#DEAD", "SINCE",
-        "STATE",
-    ];
-    let mut rows = table(&columns);
-    for worker in workers {
-        let record = &worker.record;
-        let queues: Vec<&str> = record.queues.iter().map(|queue| queue.name.as_str()).collect();
-        let sum =
-            |number: fn(&jobqueue_admin::Counters) -> u64| record.counters.iter().map(number).sum::<u64>();
-        rows.add_row([
-            cell(&record.name),
-            cell(&record.host),
-            record.pid.to_string(),
-            cell(&queues.join(",")),
-            record.running_total.to_string(),
-            record.slots.to_string(),
-            sum(|counters| counters.completed).to_string(),
-            sum(|counters| counters.retried).to_string(),
-            sum(|counters| counters.dead_lettered).to_string(),
-            cell(&record.started),
-            state(worker),
-        ]);
-    }
-    rows
+const COLUMNS: &[&str] = &[
+    "WORKER", "HOST", "#PID", "QUEUES", "#RUNNING", "#SLOTS", "#DONE", "#RETRIED", "#DEAD", "SINCE", "STATE",
+];
+
+fn overview(worker: &WorkerOverview) -> Vec<String> {
+    let record = &worker.record;
+    let queues: Vec<&str> = record.queues.iter().map(|queue| queue.name.as_str()).collect();
+    let sum = |number: fn(&jobqueue_admin::Counters) -> u64| record.counters.iter().map(number).sum::<u64>();
+    vec![
+        cell(&record.name),
+        cell(&record.host),
+        record.pid.to_string(),
+        cell(&queues.join(",")),
+        record.running_total.to_string(),
+        record.slots.to_string(),
+        sum(|counters| counters.completed).to_string(),
+        sum(|counters| counters.retried).to_string(),
+        sum(|counters| counters.dead_lettered).to_string(),
+        cell(&record.started),
+        state(worker),
+    ]
 }
 
 fn state(worker: &WorkerOverview) -> String {
@@ -79,30 +80,29 @@ fn state(worker: &WorkerOverview) -> String {
     words.join(", ")
 }
 
-fn running(workers: &[WorkerOverview]) -> Table {
-    let mut rows = table(&["WORKER", "HOST", "QUEUE", "ID", "KIND", "ATTEMPT", "RUNS FOR", "PROGRESS"]);
-    for worker in workers {
-        for job in &worker.record.running {
-            let progress = job.progress.as_ref().map_or_else(
-                || "-".to_owned(),
-                |progress| {
-                    let total = if progress.total == 0 { "?".to_owned() } else { progress.total.to_string() };
-                    cell(&format!("{}/{total} {}", progress.done, progress.text))
-                },
-            );
-            rows.add_row([
-                cell(&worker.record.name),
-                cell(&worker.record.host),
-                cell(&job.queue),
-                cell(&job.id),
-                cell(&job.kind),
-                format!("{}/{}", job.attempt, job.max_attempts),
-                seconds(job.running_seconds + worker.age_seconds),
-                if job.cancelling { format!("{progress} (cancelling)") } else { progress },
-            ]);
-        }
-    }
-    rows
+const JOB_COLUMNS: &[&str] = &["WORKER", "HOST", "QUEUE", "ID", "KIND", "ATTEMPT", "RUNS FOR", "PROGRESS"];
+
+fn running(worker: &WorkerOverview) -> Vec<Vec<String>> {
+    let row = |job: &RunningJob| {
+        let progress = job.progress.as_ref().map_or_else(
+            || "-".to_owned(),
+            |progress| {
+                let total = if progress.total == 0 { "?".to_owned() } else { progress.total.to_string() };
+                cell(&format!("{}/{total} {}", progress.done, progress.text))
+            },
+        );
+        vec![
+            cell(&worker.record.name),
+            cell(&worker.record.host),
+            cell(&job.queue),
+            cell(&job.id),
+            cell(&job.kind),
+            format!("{}/{}", job.attempt, job.max_attempts),
+            seconds(job.running_seconds + worker.age_seconds),
+            if job.cancelling { format!("{progress} (cancelling)") } else { progress },
+        ]
+    };
+    worker.record.running.iter().map(row).collect()
 }
 
 /// Formats a number of seconds as a duration. The number may come from an untrusted message.

@@ -7,6 +7,7 @@ mod audit;
 mod azurite;
 mod bulk;
 mod confirm;
+mod contexts;
 mod coordination;
 mod documents;
 mod exit_codes;

@@ -32,13 +32,20 @@ impl Served {
         answer
     }
 
+    pub(crate) fn get(&self, path: &str) -> String {
+        self.ask(&format!("GET {path}"), &self.host())
+    }
+
     /// Asks for a pause of `mails`, as a page does.
     pub(crate) fn pause(&self) -> String {
+        self.pause_at("/do/pause")
+    }
+
+    pub(crate) fn pause_at(&self, path: &str) -> String {
         let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = self.host();
-        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{host}{form}\r\nqueue=mails")
-            .unwrap();
+        write!(stream, "POST {path} HTTP/1.1\r\nConnection: close\r\n{host}{form}\r\nqueue=mails").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer

@@ -1,0 +1,122 @@
+//! Commands on the storages of several contexts.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::serve::Served;
+use crate::shape::check;
+use crate::support::{Place, error_text, fill};
+
+/// Returns a place whose contexts are `prod` and `staging`, with a dead letter in `prod`, and `gone`, whose file is missing.
+fn place() -> Place {
+    let place = Place::with_mails(2, 1);
+    let file = |name: &str| format!("sqlite:{}", place.path(name).display());
+    fill(&file("staging.db"), 1, 0);
+    place.configure(&format!(
+        "[contexts.prod]\nstorage = '{}'\naccess = 'read_only'\n[contexts.staging]\nstorage = '{}'\n[contexts.gone]\nstorage = '{}'\n",
+        place.storage,
+        file("staging.db"),
+        file("gone.db"),
+    ));
+    place
+}
+
+fn run(place: &Place, arguments: &[&str], contexts: &[&str]) -> Output {
+    let contexts = contexts.iter().flat_map(|name| ["--context", *name]);
+    place.without_storage(arguments).args(contexts).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn queues_of_several_contexts_are_one_list() {
+    let place = place();
+    let output = run(&place, &["queues"], &["prod", "staging"]);
+    assert!(output.status.success(), "{}", error_text(&output));
+    let text = text(&output);
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..3], ["CONTEXT", "QUEUE", "LENGTH"], "{text}");
+    assert_eq!(rows[1][..3], ["prod", "mails", "2"], "{text}");
+    assert_eq!(rows[2][..3], ["staging", "mails", "1"], "{text}");
+    let queues = document(&run(&place, &["queues", "-o", "json"], &["prod", "staging"]));
+    check("queues", &queues);
+    assert_eq!((&queues[0]["context"], &queues[0]["dead_letters"]), (&"prod".into(), &1.into()));
+    assert_eq!((&queues[1]["context"], &queues[1]["dead_letters"]), (&"staging".into(), &0.into()));
+    // One context has the form of before.
+    let queues = document(&run(&place, &["queues", "-o", "json"], &["staging"]));
+    assert_eq!(queues[0].get("context"), None);
+    assert_eq!(run(&place, &["workers"], &["prod", "staging"]).status.code(), Some(0));
+}
+
+#[test]
+fn context_that_fails_is_listed_beside_the_others() {
+    let place = place();
+    for command in ["queues", "workers"] {
+        let output = run(&place, &[command], &["gone", "staging"]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(error_text(&output).contains("1 context could not be read: gone"), "{}", error_text(&output));
+        let text = text(&output);
+        let row = text.lines().find(|line| line.starts_with("gone ")).unwrap();
+        assert!(row.contains(" ?") && row.contains("there is no file"), "{text}");
+        let output = run(&place, &[command, "-o", "json"], &["gone", "staging"]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        check(command, &document(&output));
+        assert_eq!(document(&output)[0]["context"], "gone");
+    }
+    let queues = document(&run(&place, &["queues", "-o", "json"], &["gone", "staging"]));
+    assert_eq!(queues[1]["length"], 1);
+    let output = run(&place, &["doctor", "-o", "json"], &["staging", "gone"]);
+    assert_eq!(output.status.code(), Some(1));
+    let checks = document(&output);
+    check("checks", &checks);
+    assert_eq!((&checks[0]["context"], &checks[0]["verdict"]), (&"gone".into(), &"failed".into()));
+    assert!(checks.as_array().unwrap()[1..].iter().all(|check| check["context"] == "staging"), "{checks}");
+    assert!(!place.path("gone.db").exists());
+}
+
+#[test]
+fn other_commands_refuse_several_contexts() {
+    let place = place();
+    let contexts = ["staging", "prod"];
+    let commands: [&[&str]; 4] =
+        [&["queue", "pause", "mails"], &["dead", "purge", "mails", "--all"], &["sweep"], &["peek", "mails"]];
+    for command in commands {
+        let output = run(&place, command, &contexts);
+        assert_eq!(output.status.code(), Some(2), "{command:?}");
+        assert!(error_text(&output).contains("give one --context"), "{}", error_text(&output));
+    }
+    let twice = run(&place, &["queues"], &["prod", "prod"]);
+    assert_eq!(twice.status.code(), Some(2));
+    assert!(error_text(&twice).contains("`prod` twice"), "{}", error_text(&twice));
+    let unknown = run(&place, &["queues"], &["prod", "live"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(error_text(&unknown).contains("no context `live`"), "{}", error_text(&unknown));
+}
+
+#[test]
+fn several_contexts_are_served_as_one_dashboard() {
+    let place = place();
+    let served = Served::start(&place, &["--context", "prod", "--context", "staging"], &[]);
+    let page = served.get("/");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("./prod/dead\">1</a>"), "{page}");
+    assert!(served.get("/staging/dead").contains("staging · jobqueue</title>"));
+    assert!(served.get("/prod/metrics").contains("jobqueue_queue_dead_letters{queue=\"mails\"} 1"));
+    for path in ["/live", "/ready"] {
+        assert!(served.get(path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+    // The access of each context holds for its own pages.
+    for (path, status) in [("/prod/do/pause", 403), ("/staging/do/pause", 303)] {
+        let answer = served.pause_at(path);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
+    }
+    let output = run(&place, &["serve"], &["staging", "gone"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_text(&output).contains("the context `gone` cannot be opened"), "{}", error_text(&output));
+}
