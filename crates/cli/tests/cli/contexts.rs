@@ -23,7 +23,7 @@ fn place() -> Place {
 }
 
 fn run(place: &Place, arguments: &[&str], contexts: &[&str]) -> Output {
-    let contexts = contexts.iter().flat_map(|name| ["--context", name]);
+    let contexts = contexts.iter().flat_map(|name| ["--context", *name]);
     place.without_storage(arguments).args(contexts).output().unwrap()
 }
 

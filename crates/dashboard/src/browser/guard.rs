@@ -109,7 +109,7 @@ fn place(joined: &Joined, app: &Arc<App>, parts: &Parts) -> Place {
 fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
     if app.local_only && !origin::is_for_this_machine(&parts.headers) {
         let text = "this dashboard answers only to the name `localhost` and to loopback addresses";
-        return Err(refusal(&parts, StatusCode::MISDIRECTED_REQUEST, text));
+        return Err(refusal(parts, StatusCode::MISDIRECTED_REQUEST, text));
     }
     let admin = match app.logins.view_of_figures(&app.admin, parts) {
         Some(admin) => admin,
@@ -121,7 +121,7 @@ fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
         tracing::warn!(%operator, %path, "refused a change that another site may have sent");
         let text = "refused: this change does not come from a page of the dashboard (Sec-Fetch-Site, Origin and Host of the request \
             say so); a proxy must pass the Host of the browser on";
-        return Err(refusal(&parts, StatusCode::FORBIDDEN, text));
+        return Err(refusal(parts, StatusCode::FORBIDDEN, text));
     }
     let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
     let base = base(parts.uri.path(), original.path());
