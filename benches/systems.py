@@ -33,6 +33,7 @@ SYSTEMS = [
 POSTGRES = [
     ("jobqueue", ROOT, ROOT / "target/release/jobqueue-bench", {}),
     ("bare loop", *peer("bare-postgres"), {}),
+    ("apalis-postgres", *peer("apalis-postgres"), {}),
 ]
 SERVER = "jobqueue-bench-postgres"
 
