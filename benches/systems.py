@@ -34,6 +34,7 @@ POSTGRES = [
     ("jobqueue", ROOT, ROOT / "target/release/jobqueue-bench", {}),
     ("bare loop", *peer("bare-postgres"), {}),
     ("apalis-postgres", *peer("apalis-postgres"), {}),
+    ("awa", *peer("awa"), {}),
 ]
 SERVER = "jobqueue-bench-postgres"
 
