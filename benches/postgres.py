@@ -15,7 +15,7 @@ from systems import ROOT, SERVER, WORK
 BEGIN, END = "<!-- postgres: begin -->", "<!-- postgres: end -->"
 SHORT, LONG = ["send-one", "send-tasks", "send-all", "process", "mixed", "latency"], ["latency-other"]
 # So many that the quickest needs some seconds, and how many times fewer the slower ones get.
-JOBS = {"send-one": 2_000, "send-tasks": 40_000, "send-all": 100_000, "process": 50_000, "mixed": 30_000}
+JOBS = {"send-one": 2_000, "send-tasks": 30_000, "send-all": 60_000, "process": 40_000, "mixed": 24_000}
 SLOWNESS = {"apalis-postgres": 10, "awa": 10, "riverqueue": 10}
 
 
@@ -72,7 +72,7 @@ def count_costs(server, systems, quick, figures) -> None:
     """Counts what a job costs the server: of what more jobs cost more, so that opening the store does not count."""
     for name, _, program, environment in systems:
         print(f"costs, {name}", file=sys.stderr)
-        few, many = (50, 150) if quick else (1_000, 5_000)
+        few, many = (50, 150) if quick else (500, 3_000)
         command = [str(program), "all", "--phase", "mixed", "--directory", str(WORK), "--jobs"]
         try:
             fewer, more = (server.spent([*command, str(count)], environment) for count in (few, many))
