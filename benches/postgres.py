@@ -16,7 +16,7 @@ BEGIN, END = "<!-- postgres: begin -->", "<!-- postgres: end -->"
 SHORT, LONG = ["send-one", "send-tasks", "send-all", "process", "mixed", "latency"], ["latency-other"]
 # So many that the quickest needs some seconds, and how many times fewer the slower ones get.
 JOBS = {"send-one": 2_000, "send-tasks": 30_000, "send-all": 60_000, "process": 40_000, "mixed": 24_000}
-SLOWNESS = {"apalis-postgres": 10, "awa": 10, "riverqueue": 10}
+SLOWNESS = {"apalis-postgres": 10, "awa": 10, "graphile_worker": 5, "riverqueue": 10}
 
 
 class Server:

@@ -35,6 +35,7 @@ POSTGRES = [
     ("bare loop", *peer("bare-postgres"), {}),
     ("apalis-postgres", *peer("apalis-postgres"), {}),
     ("awa", *peer("awa"), {}),
+    ("graphile_worker", *peer("graphile-worker"), {}),
     ("riverqueue", *peer("riverqueue"), {}),
 ]
 SERVER = "jobqueue-bench-postgres"
