@@ -29,6 +29,9 @@ ROWS = [
     ("order_process", "in order, one key: process", "jobs/s", True),
     ("order_after_stall", "in order, one key: 200 jobs behind one that was late by 15 s", "jobs/s", True),
     ("leases_requests_cpu", "10,000 leases, the requests alone", "% of a core", False),
+    ("job_log", "a job, sent and processed: written to the log", "bytes", False),
+    ("job_commits", "a job, sent and processed: commits", "", False),
+    ("job_dead_rows", "a job, sent and processed: dead rows before vacuum", "", False),
 ]
 
 

@@ -1,4 +1,5 @@
 //! The load driver: runs jobqueue on SQLite through the phases of the harness, then measures the cost of many leases, and keys in order.
+//! With the feature `postgres` it runs in the PostgreSQL database that `BENCH_POSTGRES` names, if the variable is set.
 
 mod leases;
 mod message;

@@ -1,16 +1,17 @@
-//! jobqueue on SQLite, as its users use it.
+//! jobqueue on SQLite or, with the feature `postgres`, on PostgreSQL, as its users use it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use jobqueue::{Error, JobError, Queue, Report, State, Storage, Worker};
-use jobqueue_bench_harness::{About, Result, Seen, Subject};
+use jobqueue_bench_harness::{About, POSTGRES_DURABILITY, Result, Seen, Subject, postgres};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::message::Thumbnail;
 
-/// An open file and its queue.
+/// An open storage and its queue.
 pub(crate) struct Jobqueue {
     pub(crate) storage: Storage,
     pub(crate) queue: Queue<Thumbnail>,
@@ -51,17 +52,25 @@ impl Subject for Jobqueue {
     type Worker = Running;
 
     fn about() -> About {
-        let versions = [("jobqueue", env!("CARGO_PKG_VERSION")), ("SQLite", rusqlite::version())];
+        let mut versions = BTreeMap::from([("jobqueue".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+        let durability = match postgres() {
+            Some(_) => POSTGRES_DURABILITY,
+            None => {
+                versions.insert("SQLite".to_owned(), rusqlite::version().to_owned());
+                "WAL, synchronous=FULL"
+            }
+        };
         About {
             system: "jobqueue".into(),
-            versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
-            durability: "WAL, synchronous=FULL".into(),
+            versions,
+            durability: durability.into(),
             settings: "defaults".into(),
         }
     }
 
     async fn open(directory: &Path) -> Result<Self> {
-        let storage = Storage::connect(&format!("sqlite:{}", directory.join("jobs.db").display())).await?;
+        let file = || format!("sqlite:{}", directory.join("jobs.db").display());
+        let storage = Storage::connect(&postgres().unwrap_or_else(file)).await?;
         let queue = storage.queue().await?;
         Ok(Self { storage, queue })
     }

@@ -17,4 +17,6 @@ pub use machine::cpu_time;
 pub use phase::{Phase, Setting};
 pub use report::{Figure, Figures, Unit, median, progress, write_report};
 pub use seen::{Seen, nanos_now};
-pub use subject::{About, Error, JOB_NAME, JOB_NOTE, JOB_URL, Result, Subject};
+pub use subject::{
+    About, Error, JOB_NAME, JOB_NOTE, JOB_URL, POSTGRES_DURABILITY, Result, Subject, postgres, postgres_url,
+};

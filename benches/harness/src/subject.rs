@@ -21,6 +21,25 @@ pub const JOB_URL: &str = "https://photos.example.org/albums/2026/summer/IMG_202
 /// See [`JOB_NAME`].
 pub const JOB_NOTE: &str = "square, 256 pixels, sharpened";
 
+/// The variable with the connection string of the database in which the store is, if it is in PostgreSQL.
+const POSTGRES: &str = "BENCH_POSTGRES";
+
+/// Returns the connection string of the database in which the store is, unless it is a file.
+pub fn postgres() -> Option<String> {
+    std::env::var(POSTGRES).ok()
+}
+
+/// Returns the connection string of the database in which the store is.
+///
+/// # Errors
+/// The variable is not set.
+pub fn postgres_url() -> Result<String> {
+    postgres().ok_or_else(|| format!("set {POSTGRES} to the connection string of an empty database").into())
+}
+
+/// The meaning of an answer in PostgreSQL, which the server decides.
+pub const POSTGRES_DURABILITY: &str = "fsync and synchronous_commit on";
+
 /// The description of a measured system, for the table.
 #[derive(Debug, Clone, Serialize)]
 pub struct About {
@@ -34,7 +53,7 @@ pub struct About {
     pub settings: String,
 }
 
-/// A job system on a local file.
+/// A job system on a local file, or in a database of PostgreSQL.
 pub trait Subject: Sized + Send + Sync + 'static {
     /// A job as the system's users write it.
     type Job: Send + Sync + 'static;
@@ -54,7 +73,7 @@ pub trait Subject: Sized + Send + Sync + 'static {
         true
     }
 
-    /// Opens, or creates, the store in a directory.
+    /// Opens, or creates, the store in a directory, or in the database that [`postgres`] names.
     fn open(directory: &Path) -> impl Future<Output = Result<Self>> + Send;
 
     /// Returns a job. `sent` travels with it and is passed to [`Seen::handled`].

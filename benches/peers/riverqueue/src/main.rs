@@ -1,4 +1,4 @@
-//! Runs River's Rust port on SQLite through the phases of the harness.
+//! Runs River's Rust port on SQLite or PostgreSQL through the phases of the harness.
 
 mod subject;
 

@@ -5,23 +5,60 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue_bench_harness::{About, JOB_NAME, JOB_NOTE, JOB_URL, Phase, Result, Seen, Subject};
-use riverqueue::migrate::SqliteMigrator;
+use jobqueue_bench_harness::{
+    About, JOB_NAME, JOB_NOTE, JOB_URL, POSTGRES_DURABILITY, Phase, Result, Seen, Subject, postgres,
+};
+use riverqueue::migrate::{PostgresMigrator, SqliteMigrator};
+use riverqueue::sqlx::postgres::{PgPool, PgPoolOptions};
 use riverqueue::sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use riverqueue::{
-    BoxError, Client, FETCH_COOLDOWN_MIN, Job, JobArgs, MaintenanceConfig, QUEUE_DEFAULT, QueueConfig,
-    RunHandle, WorkContext, WorkOutcome, Workers,
+    BoxError, Client, ClientBuilder, FETCH_COOLDOWN_MIN, Job, JobArgs, MaintenanceConfig, QUEUE_DEFAULT,
+    QueueConfig, RunHandle, WorkContext, WorkOutcome, Workers,
 };
 use serde::{Deserialize, Serialize};
 
+/// The number of connections to PostgreSQL.
+const CONNECTIONS: u32 = 20;
 /// The period of the search for jobs of which no notification came.
 const POLL: Duration = Duration::from_millis(10);
 
 pub(crate) struct River {
-    pool: SqlitePool,
+    pool: Pool,
     client: Client,
+}
+
+enum Pool {
+    Sqlite(SqlitePool),
+    Postgres(PgPool),
+}
+
+impl Pool {
+    async fn open(directory: &Path) -> Result<Self> {
+        if let Some(url) = postgres() {
+            let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&url).await?;
+            PostgresMigrator::new(pool.clone()).migrate_up().await?;
+            return Ok(Self::Postgres(pool));
+        }
+        let options = SqliteConnectOptions::new()
+            .filename(directory.join("river.db"))
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .busy_timeout(Duration::from_secs(5));
+        let pool = SqlitePoolOptions::new().max_connections(10).connect_with(options).await?;
+        SqliteMigrator::new(pool.clone()).migrate_up().await?;
+        Ok(Self::Sqlite(pool))
+    }
+
+    fn client(&self) -> ClientBuilder {
+        let builder = match self {
+            Self::Sqlite(pool) => Client::builder(pool),
+            Self::Postgres(pool) => Client::builder(pool),
+        };
+        builder.fetch_cooldown(FETCH_COOLDOWN_MIN)
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, JobArgs)]
@@ -49,11 +86,17 @@ impl Subject for River {
     const SLOWNESS: u64 = 20;
 
     fn about() -> About {
+        let (durability, connections) = match postgres() {
+            Some(_) => (POSTGRES_DURABILITY, CONNECTIONS),
+            None => ("WAL, synchronous=FULL", 10),
+        };
         About {
             system: "riverqueue".into(),
             versions: [("riverqueue".to_owned(), "0.5.0".to_owned())].into(),
-            durability: "WAL, synchronous=FULL".into(),
-            settings: "fetch cooldown 1 ms (default 100), poll 10 ms (default 1 s), 10 connections".into(),
+            durability: durability.into(),
+            settings: format!(
+                "fetch cooldown 1 ms (default 100), poll 10 ms (default 1 s), {connections} connections"
+            ),
         }
     }
 
@@ -62,15 +105,8 @@ impl Subject for River {
     }
 
     async fn open(directory: &Path) -> Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(directory.join("river.db"))
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(5));
-        let pool = SqlitePoolOptions::new().max_connections(10).connect_with(options).await?;
-        SqliteMigrator::new(pool.clone()).migrate_up().await?;
-        let client = Client::builder(pool.clone()).fetch_cooldown(FETCH_COOLDOWN_MIN).build()?;
+        let pool = Pool::open(directory).await?;
+        let client = pool.client().build()?;
         Ok(Self { pool, client })
     }
 
@@ -98,12 +134,8 @@ impl Subject for River {
             }
         })?;
         let queue = QueueConfig::new(concurrency).with_fetch_poll_interval(POLL);
-        let client = Client::builder(self.pool.clone())
-            .workers(workers)
-            .queue(QUEUE_DEFAULT, queue)
-            .fetch_cooldown(FETCH_COOLDOWN_MIN)
-            .maintenance(maintenance()?)
-            .build()?;
+        let client = self.pool.client().workers(workers).queue(QUEUE_DEFAULT, queue);
+        let client = client.maintenance(maintenance()?).build()?;
         let mut running = client.start()?;
         running.wait_ready().await?;
         Ok(running)
