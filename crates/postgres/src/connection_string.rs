@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use crate::servers::check_servers;
 use crate::settings::Tls;
 
 /// Looks up a variable of the environment.
@@ -178,19 +179,6 @@ fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), Stri
     if config.get_connect_timeout().is_none() {
         let seconds = number(variable, "PGCONNECT_TIMEOUT")?.filter(|seconds| *seconds > 0).unwrap_or(10);
         config.connect_timeout(Duration::from_secs(seconds.into()));
-    }
-    Ok(())
-}
-
-/// Refuses lists of hosts, addresses and ports that do not belong together.
-fn check_servers(config: &Config) -> Result<(), String> {
-    let lengths = [config.get_hosts().len(), config.get_hostaddrs().len()];
-    let servers = lengths.into_iter().max().unwrap_or_default();
-    if lengths.into_iter().any(|length| length > 0 && length != servers) {
-        return Err("the number of `host`s is not that of `hostaddr`s".to_owned());
-    }
-    if config.get_ports().len() > 1 && config.get_ports().len() != servers {
-        return Err("there are several ports, and another number of hosts".to_owned());
     }
     Ok(())
 }

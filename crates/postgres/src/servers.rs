@@ -3,6 +3,19 @@
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 
+/// Refuses lists of hosts, addresses and ports that do not belong together.
+pub(crate) fn check_servers(config: &Config) -> Result<(), String> {
+    let lengths = [config.get_hosts().len(), config.get_hostaddrs().len()];
+    let servers = lengths.into_iter().max().unwrap_or_default();
+    if lengths.into_iter().any(|length| length > 0 && length != servers) {
+        return Err("the number of `host`s is not that of `hostaddr`s".to_owned());
+    }
+    if config.get_ports().len() > 1 && config.get_ports().len() != servers {
+        return Err("there are several ports, and another number of hosts".to_owned());
+    }
+    Ok(())
+}
+
 /// Returns a configuration for each server that the string names. Servers that are to be asked in a random order stay in one.
 pub(crate) fn of_each_server(config: &Config) -> Vec<Config> {
     let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
@@ -62,6 +75,17 @@ mod tests {
             of_each_server(&sockets),
             ["a", "b"].map(|name| config(&format!("postgres://u@%2Frun%2F{name}:5432/d")))
         );
+    }
+
+    #[test]
+    fn lists_that_do_not_belong_together_are_refused() {
+        for (wrong, word) in
+            [("postgres://a,b/d?hostaddr=::1", "hostaddr"), ("postgres://a:1,b:2,c:3/d?port=4", "ports")]
+        {
+            let error = check_servers(&config(wrong)).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(check_servers(&config("postgres://a,b:2/d")), Ok(()));
     }
 
     #[test]
