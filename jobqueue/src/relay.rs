@@ -61,7 +61,7 @@ fn shared(outbox: &Storage, destination: &Storage) -> Option<&'static str> {
         || one.transaction_place.is_some() && one.transaction_place == other.transaction_place
         || one.address.is_some() && one.address == other.address;
     is_same.then_some(
-        "cannot distinguish its jobs from those of the destination, which has the same blobs: give each of the two blobs of its own",
+        "would confuse its jobs with those of the destination, which has the same blobs: give each storage its own blobs",
     )
 }
 

@@ -90,8 +90,8 @@ impl DeadLetterFilter {
     }
 
     /// Selects dead letters that are at least this old: from their death until a change or a search begins. Both times are the storage's; on
-    /// Service Bus, which keeps the time of the send, the death is by the clock of its worker. A letter whose worker had another time is
-    /// younger at most: a wrong clock makes none old enough. For the first 32, [`Admin::dead_letters`] takes this process's clock where the
+    /// Service Bus, which keeps the time of the send, the death is by the clock of its worker. One that the
+    /// service itself moved counts from its send there. Elsewhere a letter whose worker had another time is younger at most. For the first 32, [`Admin::dead_letters`] takes this process's clock where the
     /// storage does not tell its time.
     pub fn older_than(mut self, age: Duration) -> Self {
         self.older_than = Some(age);

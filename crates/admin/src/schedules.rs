@@ -146,7 +146,7 @@ impl Admin {
     /// looks for requests every 30 seconds; while none leads it, the request waits for one. Its id is `schedule/<name>/trigger/<time>`.
     ///
     /// # Errors
-    /// As [`pause_schedule`](Self::pause_schedule).
+    /// As [`pause_schedule`](Self::pause_schedule), and nothing is requested if the leaderships cannot be listed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.

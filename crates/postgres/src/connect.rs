@@ -1,18 +1,22 @@
 //! Opens connections, each with the password of its moment.
 
+use std::future::poll_fn;
+use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
-use scopeguard::{ScopeGuard, guard};
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use scopeguard::guard;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, timeout};
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::servers::of_each_server;
+use crate::servers::{CONNECT_TIMEOUT, of_each_server};
 use crate::settings::{Passwords, Settings};
 use crate::tls::Stream;
 use jobqueue_storage::StoreError;
@@ -20,9 +24,12 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
 /// How many times as long as a connection to one address a server may take in all: for further addresses of its name, and for the login.
-const WHOLE: u32 = 3;
-/// The time that a connection to an address may take, if the configuration does not say it.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const WITH_LOGIN: u32 = 3;
+/// The time after which a caller begins another opening beside one that is under way. A server that is slow is not asked more often, and one opening that
+/// hangs does not hold up all.
+const BESIDE: Duration = Duration::from_secs(5);
+/// The most openings that go on without a caller.
+const MOST_LEFT: usize = 4;
 
 pub(crate) type Pool = managed::Pool<Connector>;
 pub(crate) type Object = managed::Object<Connector>;
@@ -40,11 +47,15 @@ pub(crate) struct Connector {
     pub(crate) tls: MakeRustlsConnect,
     runtime: Runtime,
     /// Openings whose callers gave up. A renewal of a lease has less time than a server that is gone takes, so an opening goes on, and the
-    /// next caller takes it over.
+    /// next caller takes it over. They are connections beside those of the pool.
     left: Arc<Mutex<Vec<Opening>>>,
 }
 
-type Opening = JoinHandle<Result<Session, ConnectError>>;
+/// A connection that is being opened.
+struct Opening {
+    began: Instant,
+    task: JoinHandle<Result<Session, ConnectError>>,
+}
 
 /// The reason why there is no connection.
 pub(crate) enum ConnectError {
@@ -99,7 +110,10 @@ impl Connector {
             if let Some(password) = &password {
                 config.password(password);
             }
-            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT) * WHOLE;
+            // Whoever opens a storage waits for `timeout`, for all of them.
+            let share = self.timeout / u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
+            let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
+            let limit = limit.saturating_mul(WITH_LOGIN).min(share);
             match timeout(limit, config.connect(self.tls.clone())).await {
                 Ok(Ok(connected)) => {
                     self.last.store(number, Ordering::Relaxed);
@@ -115,23 +129,20 @@ impl Connector {
     /// Begins to open a connection of the pool.
     fn open(&self) -> Opening {
         let connector = self.clone();
-        self.runtime.spawn(async move {
+        let task = self.runtime.spawn(async move {
             let (client, connection) = connector.connect().await?;
             Ok(Session { client, task: connector.runtime.spawn(connection) })
-        })
+        });
+        Opening { began: Instant::now(), task }
     }
 
-    /// Waits for a connection. If the caller gives up, the next one waits for it.
-    async fn wait_for(&self, opening: Opening) -> Result<Session, ConnectError> {
-        let mut opening = guard(opening, |opening| lock(&self.left).push(opening));
-        let opened = (&mut *opening).await;
-        drop(ScopeGuard::into_inner(opening));
-        match opened.map_err(tokio::task::JoinError::try_into_panic) {
-            Ok(opened) => opened,
-            // Of the application's source of passwords.
-            Err(Ok(panic)) => std::panic::resume_unwind(panic),
-            Err(Err(_)) => Err(ConnectError::Silent),
-        }
+    /// Leaves openings to the next caller: those that are under way or have succeeded, the youngest of them.
+    fn leave(&self, openings: Vec<Opening>) {
+        let mut left = lock(&self.left);
+        left.extend(openings);
+        left.sort_by_key(|opening| opening.began);
+        let excess = left.len().saturating_sub(MOST_LEFT);
+        left.drain(..excess).for_each(|opening| opening.task.abort());
     }
 }
 
@@ -139,17 +150,27 @@ impl Manager for Connector {
     type Type = Session;
     type Error = ConnectError;
 
+    /// Returns the first connection that is open: of those that others have left, and of a new one if these are under way for long.
     async fn create(&self) -> Result<Session, ConnectError> {
+        let left = mem::take(&mut *lock(&self.left));
+        // What failed a while ago says nothing of now.
+        let mut openings = guard(left, |openings| self.leave(openings));
+        let mut is_new = false;
         loop {
-            let left = lock(&self.left).pop();
-            match left {
-                None => return self.wait_for(self.open()).await,
-                Some(opening) if !opening.is_finished() => return self.wait_for(opening).await,
-                // What failed a while ago says nothing of now.
-                Some(opening) => match opening.await {
-                    Ok(Ok(session)) if !session.is_closed() => return Ok(session),
-                    _ => {}
-                },
+            if !is_new && openings.iter().all(|opening| opening.began.elapsed() >= BESIDE) {
+                openings.push(self.open());
+                is_new = true;
+            }
+            let (number, opened) = poll_fn(|task| first_of(&mut openings, task)).await;
+            let was_new = is_new && number + 1 == openings.len();
+            drop(openings.remove(number));
+            match opened.map_err(JoinError::try_into_panic) {
+                Ok(Ok(session)) if !session.is_closed() => return Ok(session),
+                Ok(Err(failure)) if was_new => return Err(failure),
+                // Of the application's source of passwords.
+                Err(Ok(panic)) if was_new => std::panic::resume_unwind(panic),
+                Err(Err(_)) if was_new => return Err(ConnectError::Silent),
+                _ => {}
             }
         }
     }
@@ -160,6 +181,19 @@ impl Manager for Connector {
             true => Err(RecycleError::message("the connection is closed")),
         }
     }
+}
+
+/// Returns the number and the end of the first opening that has ended.
+fn first_of(
+    openings: &mut [Opening],
+    task: &mut Context<'_>,
+) -> Poll<(usize, Result<Result<Session, ConnectError>, JoinError>)> {
+    for (number, opening) in openings.iter_mut().enumerate() {
+        if let Poll::Ready(opened) = Pin::new(&mut opening.task).poll(task) {
+            return Poll::Ready((number, opened));
+        }
+    }
+    Poll::Pending
 }
 
 impl Deref for Session {
@@ -227,6 +261,30 @@ mod tests {
             output = future => Some(output),
             () = tokio::task::yield_now() => None,
         }
+    }
+
+    /// As behind a proxy whose server has moved.
+    #[tokio::test(start_paused = true)]
+    async fn opening_that_hangs_holds_up_no_caller_for_long() {
+        let server = FakeServer::start(|_| Vec::new()).await;
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&asked);
+        // The first caller's password never comes.
+        let passwords: Passwords = Arc::new(move || {
+            let is_first = counter.fetch_add(1, Ordering::SeqCst) == 0;
+            Box::pin(async move {
+                if is_first {
+                    std::future::pending::<()>().await;
+                }
+                Ok("a password".to_owned())
+            })
+        });
+        let settings = Settings { passwords: Some(passwords), timeout: BESIDE * 100, ..server.settings() };
+        let connector = connector(&settings);
+        assert!(now(&mut Box::pin(connector.create())).await.is_none());
+        tokio::time::advance(BESIDE).await;
+        assert!(connector.create().await.is_ok());
+        assert_eq!((asked.load(Ordering::SeqCst), lock(&connector.left).len()), (2, 1));
     }
 
     /// Its machine accepts connections, and the server does not answer any more.

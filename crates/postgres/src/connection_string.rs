@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
-use crate::servers::check_servers;
+use crate::servers::{CONNECT_TIMEOUT, check_servers};
 use crate::settings::Tls;
 
 /// Looks up a variable of the environment.
@@ -177,8 +177,8 @@ fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), Stri
         config.application_name(variable("PGAPPNAME").unwrap_or_else(|| "jobqueue".to_owned()));
     }
     if config.get_connect_timeout().is_none() {
-        let seconds = number(variable, "PGCONNECT_TIMEOUT")?.filter(|seconds| *seconds > 0).unwrap_or(10);
-        config.connect_timeout(Duration::from_secs(seconds.into()));
+        let seconds = number(variable, "PGCONNECT_TIMEOUT")?.filter(|seconds| *seconds > 0).map(u64::from);
+        config.connect_timeout(seconds.map_or(CONNECT_TIMEOUT, Duration::from_secs));
     }
     Ok(())
 }

@@ -20,7 +20,8 @@ impl OpenStores for Options {
     /// another process migrates.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the tables are as before or migrated, and no connection stays open.
+    /// If the future is dropped, the tables are as before or migrated, and connections that were being opened are closed within
+    /// [`timeout`](Self::timeout).
     async fn open(self) -> Result<Stores, StoreError> {
         self.check_tokens()?;
         let Self { settings, notifications, migrates, runtime } = self;

@@ -51,7 +51,7 @@ impl Options {
     /// those of this machine, never those of `~/.postgresql/root.crt`; with those of the machine `verify-ca` checks the name of the host too. The default is
     /// `prefer`. Use `verify-full` across any network that is not yours. A Unix socket has no TLS: `require` fails there.
     ///
-    /// Of several hosts the first that can be written is used, unless `target_session_attrs` says otherwise. A connection without traffic is
+    /// Of several hosts one that can be written is used, unless `target_session_attrs` says otherwise. A connection without traffic is
     /// probed after a minute, and one that does not acknowledge what was sent is given up after 10 seconds, unless `keepalives_idle`,
     /// `keepalives_interval`, `keepalives_retries` or `tcp_user_timeout` are set, all in seconds.
     ///

@@ -1,7 +1,12 @@
 //! The servers that a connection string names, each with all of its settings.
 
+use std::time::Duration;
+
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
+
+/// The time that a connection to an address may take, if nothing says it.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Refuses lists of hosts, addresses and ports that do not belong together.
 pub(crate) fn check_servers(config: &Config) -> Result<(), String> {

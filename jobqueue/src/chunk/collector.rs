@@ -22,12 +22,12 @@ use super::handler::{ChunkHandler, Running, sealed};
 use super::job::ChunkJob;
 use crate::delivery::{Context, panic_text};
 use crate::handler::{ExtractError, FromJob, Job};
-use crate::job::{JobError, Verdict};
+use crate::job::JobError;
 use crate::message::QueueMessage;
 use crate::sync::lock;
 
 /// The error of a job whose token has fired before the call.
-const NOT_BEGUN: &str = "the job was stopped while it waited for others";
+const NOT_BEGUN: &str = "nothing yet: the function was not called, because the job waited for others";
 
 /// The end of a call, and of each of its jobs: the result, or the text of a panic.
 type Answer = Result<Result<(), JobError>, String>;
@@ -97,8 +97,9 @@ impl<M: QueueMessage> Collector<M> {
     fn join(self: &Arc<Self>, job: Job, message: M) -> Result<Membership<M>, ExtractError> {
         let context = Context::from_job(&job)?;
         let info = context.info();
-        // A job that has failed is alone, and so is one that a neighbour's failure would make a dead letter.
-        let is_shared = info.attempt == 1 && info.max_attempts > 1;
+        // A job that has failed is alone, one that was perhaps left by a process that died with it, and one that a neighbour's failure would make
+        // a dead letter.
+        let is_shared = info.attempt == 1 && context.leased_job().deliveries() <= 1 && info.max_attempts > 1;
         let mut joining = Stage::Waiting(message, context);
         let mut open = lock(&self.open);
         if is_shared && let Some(chunk) = &*open {
@@ -128,9 +129,7 @@ impl<M: QueueMessage> Collector<M> {
             let running = (collector.call)(jobs, &job)?;
             match running.await {
                 // It may be the fault of one of them: each is tried alone.
-                Err(error) if is_shared && error.verdict() == Verdict::DeadLetter => {
-                    Err(error.with_verdict(Verdict::Retry))
-                }
+                Err(error) if is_shared => Err(error.of_several()),
                 returned => returned,
             }
         };

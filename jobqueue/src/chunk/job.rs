@@ -21,7 +21,9 @@ pub struct ChunkJob<M> {
 }
 
 impl<M> ChunkJob<M> {
-    /// Completes this job now, whatever the function returns. Without effect if the job has ended, for instance because its lease is lost.
+    /// Completes this job now, whatever the function returns: call it when the effect of the job is durable, such as after a commit. When every
+    /// job has its verdict, the future of the function is dropped at its next `.await`. Without effect if the job has ended, for instance because its lease
+    /// is lost.
     pub fn complete(self) {
         self.chunk.end_one(self.number, Ok(()));
     }

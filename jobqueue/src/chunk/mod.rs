@@ -98,13 +98,15 @@ impl WorkerBuilder {
     /// **Each job has its own end.** [`ChunkJob::complete`] and [`ChunkJob::fail`] end one job at once; the result of the function
     /// is that of all jobs without a verdict of their own. `Err` costs each of these an attempt, and so does a panic.
     ///
-    /// **A job that failed is retried alone,** so that it cannot fail its neighbours again: only first attempts share a call, and only of
-    /// jobs that may fail once without becoming dead letters. For the same reason the function's own
-    /// [`JobError::dead_letter`](crate::JobError::dead_letter) is a retry for jobs that share the call; `fail` decides about one job.
+    /// **A job that failed is retried alone,** so that it cannot fail its neighbours again, nor take them along when it kills its process: only
+    /// first deliveries share a call, and only of jobs that may fail once without becoming dead letters. For the same reason
+    /// [`JobError::dead_letter`](crate::JobError::dead_letter), of the function or of a [retry policy](Self::retry_policy), is a retry for jobs that
+    /// share the call; `fail` decides about one job. The [circuit breaker](Self::circuit_breaker) of the queue needs more failures than one call has jobs.
     ///
     /// **Leases, slots, limits, cancellation and events are those of each job.** A job that is cancelled or has lost its lease before the
-    /// call is left out of it; during the call the [token](crate::Context::token) of its context fires and the others go on. The call shares
-    /// the trace and the log span of its first jobs.
+    /// call is left out of it; during the call the [token](crate::Context::token) of its context fires and the others go on. End a job that the function
+    /// skips for that with [`fail`](ChunkJob::fail): `Ok` would complete it, and at a shutdown the tokens of all fire. The call has the trace of its
+    /// first job; its log lines are in the span of one of its jobs.
     ///
     /// [`build`](Self::build) fails if the size is 0, or larger than the number of jobs that may run at once: raise the
     /// [`concurrency`](Self::concurrency), 64 by default, to a multiple of it.

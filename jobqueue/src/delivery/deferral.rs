@@ -140,7 +140,7 @@ pub(crate) async fn defer(
 ) -> Result<Result<Duration, Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
-        None => (first(cause, job.received_at())?, Duration::ZERO),
+        None => (first(cause, job.present())?, Duration::ZERO),
     };
     if let Some(reason) = reason_to_end(job, cause, &deferral, waited) {
         let tries = deferral.count;
@@ -167,7 +167,7 @@ fn reason_to_end(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Dur
 /// Returns the wait of an earlier delivery for the same cause, and its duration.
 fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
     let former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
-    former.filter(|former| former.cause == cause.code()).and_then(|former| waited(former, job.received_at()))
+    former.filter(|former| former.cause == cause.code()).and_then(|former| waited(former, job.present()))
 }
 
 fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {

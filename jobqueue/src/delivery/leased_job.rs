@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::saved::Saved;
@@ -34,6 +35,8 @@ pub(crate) struct LeasedJob {
     /// The time of the request by which the message was received: by the storage's clock, or by this machine's where the storage says how long
     /// its lease lasts.
     received: SystemTime,
+    /// The moment of this process when the message came.
+    came: Instant,
     /// The time after that request for which the storage hides the message: that of the lease, or longer.
     hidden: Duration,
     pub(crate) inserted: SystemTime,
@@ -134,6 +137,7 @@ impl LeasedJob {
             lease,
             dequeue_count,
             received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
+            came: Instant::now(),
             hidden: granted.max(settings.timeout),
             inserted: leased.inserted,
             expires: leased.expires,
@@ -166,6 +170,11 @@ impl LeasedJob {
     /// on how long a message has waited. Where the storage says how long its lease lasts instead, as Service Bus does, it is by this machine's.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
+    }
+
+    /// Returns the present time by the clock of [`received_at`](Self::received_at).
+    pub(super) fn present(&self) -> SystemTime {
+        self.received + self.came.elapsed()
     }
 
     /// Returns the time for which the storage hides the message after a get, at least as long as a renewal.
@@ -221,8 +230,13 @@ impl LeasedJob {
     /// Returns whether the message has half of its deliveries left. A delivery that waits counts if its process is killed, also by
     /// another job; one that is put back does not.
     pub(crate) fn has_deliveries_left(&self) -> bool {
+        self.deliveries() <= self.limits.deliveries / 2
+    }
+
+    /// Returns the number of deliveries, this one included, without those that ended by putting the message back uncounted.
+    pub(crate) fn deliveries(&self) -> u32 {
         let uncounted = self.with_envelope(|envelope| envelope.history.uncounted).unwrap_or(0);
-        self.dequeue_count.saturating_sub(uncounted) <= self.limits.deliveries / 2
+        self.dequeue_count.saturating_sub(uncounted)
     }
 
     /// Returns a number that grows with every delivery of the job, also across redrives.

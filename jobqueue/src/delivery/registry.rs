@@ -50,6 +50,11 @@ fn overlap(one: &Registration, other: &Registration) -> bool {
 }
 
 impl QueueHandlers {
+    /// Returns the largest number of jobs that one call of a handler takes.
+    pub(crate) fn largest_chunk(&self) -> usize {
+        self.all().map(|handler| handler.chunk).max().unwrap_or(1)
+    }
+
     pub(crate) fn find(&self, kind: &str) -> Option<&Registration> {
         self.handlers.iter().find(|handler| (handler.accepts)(kind))
     }

@@ -229,7 +229,11 @@ impl Executor {
         backoff: Option<Backoff>,
         decided: Option<Verdict>,
     ) -> Disposition {
-        let verdict = decided.unwrap_or_else(|| error.verdict());
+        let verdict = match decided.unwrap_or_else(|| error.verdict()) {
+            // Another job of the call may have caused it.
+            Verdict::DeadLetter if error.is_shared() => Verdict::Retry,
+            verdict => verdict,
+        };
         let (reason, error) = (error.reason().cloned(), error.chain());
         let wait = match verdict {
             Verdict::Snooze(wait) => return Disposition::Snooze { wait, error },

@@ -213,7 +213,8 @@ impl Running {
         let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let snooze = Arc::<Snooze>::default();
-            let pacing = Arc::new(Pacing::new(state.options.circuit, &state.rejections, &snooze));
+            let circuit = state.options.circuit.map(|terms| terms.beyond_chunks_of(handlers.largest_chunk()));
+            let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
             let deliveries = Arc::clone(&state.deliveries);
             let executor =
                 Executor { state: deliveries, core, handlers, snooze, until_idle: self.until_idle };

@@ -5,13 +5,20 @@ use std::collections::HashSet;
 use crate::prelude::*;
 
 async fn next_comes_in_100_seconds(subject: &Subject, queue: &TestQueue) -> Result<(), Broken> {
-    let received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+    let tolerance = subject.tolerance();
+    let mut received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+    // A storage may look in a part of its gets only for a message that is far away, and names an earlier time in the others.
+    for _ in 0..100 {
+        if received.next_visible_in.is_none_or(|wait| wait + tolerance >= secs(100)) {
+            break;
+        }
+        received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+    }
     ensure!(received.messages.is_empty(), "it is visible");
     match received.next_visible_in {
         None => ensure!(subject.deviates(Deviation::NextVisibleUnknown), "the answer does not tell"),
         Some(wait) => {
             ensure!(!subject.deviates(Deviation::NextVisibleUnknown), "it does: no deviation any more");
-            let tolerance = subject.tolerance();
             ensure!(wait <= secs(100) && wait + tolerance >= secs(100), "{wait:?} instead of 100 s");
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::Path;
-use axum::http::StatusCode;
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Router, middleware};
@@ -12,7 +12,7 @@ use jobqueue::{Error, ErrorKind};
 use crate::browser::app::{App, Joined};
 use crate::browser::guard::{self, Admitted};
 use crate::browser::pages::{self, PageError, storages};
-use crate::browser::{assets, live, routes};
+use crate::browser::{assets, json, live, routes};
 
 /// The names that would hide a path of the root, or of the health checks that a program merges into it.
 const RESERVED: &[&str] = &["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"];
@@ -22,8 +22,11 @@ const MAX_NAME: usize = 63;
 pub(crate) fn router(dashboards: impl Iterator<Item = (String, Arc<App>)>) -> Result<Router, Error> {
     let joined = Arc::new(Joined(dashboards.collect()));
     check_names(&joined)?;
-    let missing = async |Extension(all): Extension<Admitted>| -> Response {
+    let missing = async |Extension(all): Extension<Admitted>, address: Uri| -> Response {
         match all.first() {
+            Some(_) if json::is_document(&address) => {
+                json::respond(Err(PageError::missing("there is no such document")))
+            }
             Some((_, request)) => pages::error_page(request, PageError::missing("there is no such page")),
             None => StatusCode::NOT_FOUND.into_response(),
         }

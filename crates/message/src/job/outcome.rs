@@ -41,6 +41,8 @@ pub struct JobError {
     verdict: Verdict,
     /// The code of a dead letter, if the application has set one.
     reason: Option<Reason>,
+    /// True if it is the error of several jobs of one call, of which perhaps one has caused it.
+    is_shared: bool,
     source: Arc<dyn StdError + Send + Sync>,
 }
 
@@ -82,13 +84,20 @@ impl JobError {
     }
 
     fn new(verdict: Verdict, source: BoxError) -> Self {
-        Self { verdict, reason: None, source: source.into() }
+        Self { verdict, reason: None, is_shared: false, source: source.into() }
     }
 
-    /// Returns the same error with another verdict.
+    /// Marks an error of several jobs: each of them is tried again by itself before it becomes a dead letter.
+    #[doc(hidden)]
     #[must_use]
-    pub fn with_verdict(self, verdict: Verdict) -> Self {
-        Self { verdict, ..self }
+    pub fn of_several(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// Returns whether several jobs have this error, of which perhaps one has caused it.
+    #[doc(hidden)]
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Sets the code that a dead letter of this error has, by which operators select letters to redrive or to purge. It has no effect

@@ -64,6 +64,12 @@ impl CircuitBreaker {
         self
     }
 
+    /// Returns the rules where up to so many jobs fail together in one call: more than one call has to fail.
+    pub(in crate::worker) fn beyond_chunks_of(self, chunk: usize) -> Self {
+        let least = if chunk > 1 { u32::try_from(chunk).unwrap_or(u32::MAX).saturating_add(1) } else { 1 };
+        Self { failures: self.failures.max(least), jobs: self.jobs.max(least), ..self }
+    }
+
     /// Sets the first pause, and the maximum to which it doubles.
     #[must_use]
     pub fn pause(mut self, first: Duration, longest: Duration) -> Self {
@@ -271,6 +277,15 @@ mod tests {
     fn circuit() -> Arc<Circuit> {
         let terms = CircuitBreaker::new().failures(4).jobs(2);
         Arc::new(Circuit::new(Some(terms.pause(Duration::from_secs(1), Duration::from_secs(3)))))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_that_fail_in_one_call_do_not_open_it() {
+        let circuit = Circuit::new(Some(CircuitBreaker::new().beyond_chunks_of(50)));
+        for job in 0..50 {
+            assert_eq!(fail(&circuit, &format!("{job}")), None);
+        }
+        assert!(matches!(fail(&circuit, "another"), Some(Change::Opened(_))));
     }
 
     fn opened() -> Arc<Circuit> {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::chunk::{ChunkJob, ChunkOptions};
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::job::Verdict;
+use jobqueue::storage::{GetMessages, Operation, QueueName, StoreErrorKind};
 use jobqueue::{JobError, Storage};
 use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -131,9 +132,10 @@ async fn the_call_is_dropped_with_its_last_job() {
 async fn no_call_outlives_a_worker_that_is_dropped() {
     let storage = in_memory();
     send(&storage, &["a", "b"]).await;
-    let alive = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&alive);
+    let (alive, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let (flag, called) = (Arc::clone(&alive), Arc::clone(&calls));
     let handler = move |_: Vec<ChunkJob<Task>>| {
+        called.fetch_add(1, Ordering::SeqCst);
         flag.store(true, Ordering::SeqCst);
         let alive = Alive(Arc::clone(&flag));
         async move {
@@ -144,7 +146,7 @@ async fn no_call_outlives_a_worker_that_is_dropped() {
     let running = worker(&storage).handle_many(2, handler).build().unwrap().run_until(pending());
     assert!(tokio::time::timeout(Duration::from_secs(1), running).await.is_err());
     after(1).await;
-    assert!(!alive.load(Ordering::SeqCst));
+    assert_eq!((calls.load(Ordering::SeqCst), alive.load(Ordering::SeqCst)), (1, false));
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,4 +185,36 @@ async fn a_shutdown_releases_jobs_that_wait_for_too_long() {
     });
     assert_eq!(super::run(builder).await.completed, 2);
     assert_eq!(calls.sizes(), [2]);
+}
+
+/// A crash counts no attempt, and the job that has caused it may be among them.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_worker_that_died_share_no_call_again() {
+    let storage = in_memory();
+    send(&storage, &["a", "b", "c"]).await;
+    // Their leases end without a word of the worker.
+    let leased = storage
+        .queues()
+        .get(&QueueName::new("tasks").unwrap(), GetMessages::new(32, Duration::from_secs(30)));
+    assert_eq!(leased.await.unwrap().messages.len(), 3);
+    after(60).await;
+    let (calls, builder) = calling(&storage, 3, |_| Ok(()));
+    let report = builder.build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!((report.completed, calls.sizes()), (3, vec![1, 1, 1]));
+}
+
+/// The policy is asked about each job of the call, with the same error.
+#[tokio::test(start_paused = true)]
+async fn retry_policy_dead_letters_no_job_for_its_neighbours() {
+    let storage = in_memory();
+    send(&storage, &["bad", "b", "c"]).await;
+    let verdict = |jobs: Vec<ChunkJob<Task>>| match jobs.iter().any(|job| job.message.name == "bad") {
+        true => Err(JobError::retry("no such file")),
+        false => Ok(()),
+    };
+    let (calls, builder) = calling(&storage, 3, verdict);
+    let worker = builder.retry_policy(|_, _| Some(Verdict::DeadLetter)).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.retried, report.dead_lettered), (2, 3, 1));
+    assert_eq!(calls.sizes(), [3, 1, 1, 1]);
 }

@@ -202,6 +202,12 @@ async fn page_of_all_storages_has_the_guards_of_the_others() {
     let login = |path| {
         Request::get(path).header("host", "localhost").header("authorization", "Basic YWRhOnNlY3JldA==")
     };
+    let missing = browser.send(login("/api/queues").body(Body::empty()).unwrap()).await;
+    assert!(
+        missing.status == StatusCode::NOT_FOUND && missing.text.starts_with("{\"error\""),
+        "{}",
+        missing.text
+    );
     let page = browser.send(login("/").body(Body::empty()).unwrap()).await.text;
     assert!(
         page.contains("&#60;script&#62;x") && !page.contains("<script>") && !page.contains(" style="),
