@@ -34,7 +34,7 @@ async fn once<S: Subject>(setting: &Setting, jobs: u64, concurrency: usize) -> R
     handle(&subject, jobs, concurrency).await
 }
 
-/// Returns the time until a new worker has handled and settled `jobs` of the waiting jobs.
+/// Returns the time until a new worker has handled `jobs` of the waiting jobs.
 pub(super) async fn handle<S: Subject>(subject: &S, jobs: u64, concurrency: usize) -> Result<Duration> {
     let seen = Arc::new(Seen::default());
     let started = Instant::now();
