@@ -89,16 +89,12 @@ impl<'a> Bulk<'a> {
         self
     }
 
-    /// Takes at most this many.
-    pub fn limit(mut self, jobs: u64) -> Self {
-        self.limit = Some(jobs);
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Takes at most this many.
+        limit(jobs: u64) => limit;
 
-    /// Takes at most this many a second.
-    pub fn per_second(mut self, rate: u32) -> Self {
-        self.per_second = Some(rate);
-        self
+        /// Takes at most this many a second.
+        per_second(rate: u32) => per_second;
     }
 
     /// Puts so many back first, and the others when these jobs have ended and none of them died again. Otherwise the report says why it
@@ -109,18 +105,14 @@ impl<'a> Bulk<'a> {
         self
     }
 
-    /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,
-    /// and requires [`Action::Inspect`] instead of the action itself.
-    pub fn dry_run(mut self, dry: bool) -> Self {
-        self.dry_run = dry;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,
+        /// and requires [`Action::Inspect`] instead of the action itself.
+        dry_run(dry: bool) => dry_run;
 
-    /// Ends once `token` fires, after the dead letters that are under way, at most 16. The others become visible again at once, which
-    /// they do not if the future is dropped.
-    pub fn stop_when(mut self, token: CancellationToken) -> Self {
-        self.stop = token;
-        self
+        /// Ends once `token` fires, after the dead letters that are under way, at most 16. The others become visible again at once, which
+        /// they do not if the future is dropped.
+        stop_when(token: CancellationToken) => stop;
     }
 
     /// Calls `listener` after each dead letter.

@@ -46,28 +46,18 @@ impl DeadLetterFilter {
         Self { all: true, ..Self::default() }
     }
 
-    /// Selects those of this kind.
-    pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.kind = Some(kind.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Selects those of this kind.
+        kind(kind some String);
 
-    /// Selects jobs of this key, exactly.
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
-        self
-    }
+        /// Selects jobs of this key, exactly.
+        key(key some String);
 
-    /// Selects dead letters with this reason, such as `attempts_exhausted`.
-    pub fn reason(mut self, reason: impl Into<String>) -> Self {
-        self.reason = Some(reason.into());
-        self
-    }
+        /// Selects dead letters with this reason, such as `attempts_exhausted`.
+        reason(reason some String);
 
-    /// Selects jobs of this sender: two jobs with one id from two senders are two jobs.
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = Some(source.into());
-        self
+        /// Selects jobs of this sender: two jobs with one id from two senders are two jobs.
+        source(source some String);
     }
 
     /// Selects the jobs with these ids.
@@ -83,25 +73,18 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those of one [`ErrorGroup`], by its fingerprint.
-    pub fn fingerprint(mut self, fingerprint: impl Into<String>) -> Self {
-        self.fingerprint = Some(fingerprint.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Selects those of one [`ErrorGroup`], by its fingerprint.
+        fingerprint(fingerprint some String);
 
-    /// Selects dead letters that are at least this old: from their death until a change or a search begins. Both times are the storage's; on
-    /// Service Bus, which keeps the time of the send, the death is by the clock of its worker. One that the
-    /// service itself moved counts from its send there. Elsewhere a letter whose worker had another time is younger at most. For the first 32, [`Admin::dead_letters`] takes this process's clock where the
-    /// storage does not tell its time.
-    pub fn older_than(mut self, age: Duration) -> Self {
-        self.older_than = Some(age);
-        self
-    }
+        /// Selects dead letters that are at least this old: from their death until a change or a search begins. Both times are the storage's; on
+        /// Service Bus, which keeps the time of the send, the death is by the clock of its worker, and a letter that the service itself moved
+        /// counts from its send. Elsewhere a letter whose worker had another time is younger at most. For the first 32,
+        /// [`Admin::dead_letters`] takes this process's clock where the storage does not tell its time.
+        older_than(age: Duration) => older_than;
 
-    /// Selects dead letters that are younger than this. A worker's time of a death that is still to come is not believed.
-    pub fn younger_than(mut self, age: Duration) -> Self {
-        self.younger_than = Some(age);
-        self
+        /// Selects dead letters that are younger than this. A worker's time of a death that is still to come is not believed.
+        younger_than(age: Duration) => younger_than;
     }
 
     /// Returns whether there is no condition: a change with this filter is refused.

@@ -31,16 +31,12 @@ impl HistoryFilter {
         Self::default()
     }
 
-    /// Selects jobs of this queue.
-    pub fn queue(mut self, queue: impl Into<String>) -> Self {
-        self.query.queue = Some(queue.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Selects jobs of this queue.
+        queue(queue some String) => query.queue;
 
-    /// Selects jobs with this id.
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.query.id = Some(id.into());
-        self
+        /// Selects jobs with this id.
+        id(id some String) => query.id;
     }
 
     /// Selects jobs with this key. Only its first 1,024 bytes count.
@@ -55,28 +51,18 @@ impl HistoryFilter {
         self
     }
 
-    /// Selects jobs with this outcome: `completed`, `completed_uncertain` or `dead_lettered`.
-    pub fn outcome(mut self, outcome: impl Into<String>) -> Self {
-        self.query.outcome = Some(outcome.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Selects jobs with this outcome: `completed`, `completed_uncertain` or `dead_lettered`.
+        outcome(outcome some String) => query.outcome;
 
-    /// Selects jobs whose error contains this text, in the same case.
-    pub fn error(mut self, text: impl Into<String>) -> Self {
-        self.query.error = Some(text.into());
-        self
-    }
+        /// Selects jobs whose error contains this text, in the same case.
+        error(text some String) => query.error;
 
-    /// Selects jobs that ended at this time or later.
-    pub fn since(mut self, time: SystemTime) -> Self {
-        self.query.since = Some(time);
-        self
-    }
+        /// Selects jobs that ended at this time or later.
+        since(time: SystemTime) => query.since;
 
-    /// Selects jobs that ended at this time or earlier.
-    pub fn until(mut self, time: SystemTime) -> Self {
-        self.query.until = Some(time);
-        self
+        /// Selects jobs that ended at this time or earlier.
+        until(time: SystemTime) => query.until;
     }
 
     /// Selects so many at most, at least one: the newest. Those that ended in the same microsecond as the last are selected, too.

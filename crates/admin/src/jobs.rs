@@ -52,40 +52,24 @@ impl JobFilter {
         self
     }
 
-    /// Selects jobs of this sender.
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.source = Some(source.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Selects jobs of this sender.
+        source(source some String);
 
-    /// Selects jobs with this key.
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
-        self
-    }
+        /// Selects jobs with this key.
+        key(key some String);
 
-    /// Selects jobs of this kind.
-    pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.kind = Some(kind.into());
-        self
-    }
+        /// Selects jobs of this kind.
+        kind(kind some String);
 
-    /// Selects the children of this batch.
-    pub fn batch(mut self, id: impl Into<String>) -> Self {
-        self.batch = Some(id.into());
-        self
-    }
+        /// Selects the children of this batch.
+        batch(id some String) => batch;
 
-    /// Selects jobs whose last error contains this text, in the same case.
-    pub fn error(mut self, text: impl Into<String>) -> Self {
-        self.error = Some(text.into());
-        self
-    }
+        /// Selects jobs whose last error contains this text, in the same case.
+        error(text some String) => error;
 
-    /// Begins where another search [stopped](JobPage::next).
-    pub fn from(mut self, next: impl Into<Option<String>>) -> Self {
-        self.from = next.into();
-        self
+        /// Begins where another search [stopped](JobPage::next).
+        from(next from Option<String>) => from;
     }
 
     /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,

@@ -297,16 +297,12 @@ pub struct AdminBuilder {
 }
 
 impl AdminBuilder {
-    /// Sets the actions that are allowed. The default is [`AccessLevel::ReadOnly`].
-    pub fn access(mut self, access: AccessLevel) -> Self {
-        self.admin.access = access;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the actions that are allowed. The default is [`AccessLevel::ReadOnly`].
+        access(access: AccessLevel) => admin.access;
 
-    /// Sets the name of the operator, for events and for dead letters of cancelled jobs. The default is `unknown`.
-    pub fn operator(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.admin.operator = name.into();
-        self
+        /// Sets the name of the operator, for events and for dead letters of cancelled jobs. The default is `unknown`.
+        operator(name from Arc<str>) => admin.operator;
     }
 
     /// Calls `listener` before each action, and when it was performed, refused, failed or interrupted. It must return quickly; a panic

@@ -76,18 +76,14 @@ impl PauseOptions {
         Self::default()
     }
 
-    /// Ends the pause at this time: workers then fetch again, within 30 seconds and by their own clocks, whether the operator's program runs or
-    /// not. By default it ends with [`Admin::resume`].
-    pub fn until(mut self, time: SystemTime) -> Self {
-        self.until = Some(time);
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Ends the pause at this time: workers then fetch again, within 30 seconds and by their own clocks, whether the operator's program runs or
+        /// not. By default it ends with [`Admin::resume`].
+        until(time: SystemTime) => until;
 
-    /// Ends the pause after this time, counted by the storage's clock, or by that of this process if the storage has none. It replaces
-    /// [`until`](Self::until).
-    pub fn length(mut self, length: Duration) -> Self {
-        self.length = Some(length);
-        self
+        /// Ends the pause after this time, counted by the storage's clock, or by that of this process if the storage has none. It replaces
+        /// [`until`](Self::until).
+        length(length: Duration);
     }
 
     /// Replaces a pause that holds. By default such a pause is an error if it ends by itself, or if these options have an end or a note:

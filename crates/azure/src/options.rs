@@ -108,19 +108,15 @@ impl Options {
         Ok(self)
     }
 
-    /// Sets the runtime, from which the requests and everything that is built on the storage take jitter, ids and the
-    /// time.
-    pub fn runtime(mut self, runtime: Runtime) -> Self {
-        self.setup.runtime = runtime;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the runtime, from which the requests and everything that is built on the storage take jitter, ids and the
+        /// time.
+        runtime(runtime: Runtime) => setup.runtime;
 
-    /// Sends all requests to `client` instead of the network, complete with their signatures: for tests and
-    /// measurements without a service. Hidden, because `client` is of a crate whose versions are not promised.
-    #[doc(hidden)]
-    pub fn in_process(mut self, client: Arc<dyn azure_core::http::HttpClient>) -> Self {
-        self.setup.in_process = Some(client);
-        self
+        /// Sends all requests to `client` instead of the network, complete with their signatures: for tests and
+        /// measurements without a service. Hidden, because `client` is of a crate whose versions are not promised.
+        #[doc(hidden)]
+        in_process(client: Arc<dyn azure_core::http::HttpClient>) => setup.in_process;
     }
 
     fn connect(self) -> Result<Arc<Connection>, StoreError> {

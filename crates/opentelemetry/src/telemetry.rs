@@ -147,38 +147,25 @@ impl TelemetryBuilder {
         self
     }
 
-    /// Sets whether spans are made. The default is yes. Without them messages carry the context that is current where they are sent.
-    pub fn spans(mut self, make: bool) -> Self {
-        self.spans = make;
-        self
-    }
+    jobqueue::__internals::setters! {
+        /// Sets whether spans are made. The default is yes. Without them messages carry the context that is current where they are sent.
+        spans(make: bool) => spans;
 
-    /// Sets whether metrics are recorded. The default is yes. Without them the storage is not listened to, which saves a little for each
-    /// request and job.
-    pub fn metrics(mut self, record: bool) -> Self {
-        self.metrics = record;
-        self
-    }
+        /// Sets whether metrics are recorded. The default is yes. Without them the storage is not listened to, which saves a little for each
+        /// request and job.
+        metrics(record: bool) => metrics;
 
-    /// Sets whether every attempt begins a trace of its own that links to the sender. The default is no: the first attempt is a child of the
-    /// span that sent the message, and later attempts begin traces of their own with a link.
-    pub fn always_linked(mut self, linked: bool) -> Self {
-        self.options.always_linked = linked;
-        self
-    }
+        /// Sets whether every attempt begins a trace of its own that links to the sender. The default is no: the first attempt is a child of the
+        /// span that sent the message, and later attempts begin traces of their own with a link.
+        always_linked(linked: bool) => options.always_linked;
 
-    /// Sets whether requests that returned messages, or failed, have spans. The default is yes.
-    pub fn receive_spans(mut self, make: bool) -> Self {
-        self.options.receive_spans = make;
-        self
-    }
+        /// Sets whether requests that returned messages, or failed, have spans. The default is yes.
+        receive_spans(make: bool) => options.receive_spans;
 
-    /// Sets whether workers make their own span of the crate `tracing` around a handler as well, so that log lines of the handler show the
-    /// job. The default is no: with `tracing-opentelemetry` each job would be exported twice. If you use that crate, give its layer a filter
-    /// that leaves out the target `jobqueue::worker::run`.
-    pub fn log_spans(mut self, keep: bool) -> Self {
-        self.options.log_spans = keep;
-        self
+        /// Sets whether workers make their own span of the crate `tracing` around a handler as well, so that log lines of the handler show the
+        /// job. The default is no: with `tracing-opentelemetry` each job would be exported twice. If you use that crate, give its layer a filter
+        /// that leaves out the target `jobqueue::worker::run`.
+        log_spans(keep: bool) => options.log_spans;
     }
 
     /// Returns the telemetry. The global providers are read now, where none were given: set them before.

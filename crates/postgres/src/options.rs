@@ -148,38 +148,28 @@ impl Options {
         self
     }
 
-    /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, and of each statement. After
-    /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
-    /// have been made otherwise. A statement with a blob may take a
-    /// second more for each mebibyte.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, and of each statement. After
+        /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
+        /// have been made otherwise. A statement with a blob may take a
+        /// second more for each mebibyte.
+        timeout(timeout: Duration) => settings.timeout;
 
-    /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
-    ///
-    /// Switch it off behind a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: notifications
-    /// do not pass it. Everything else works there.
-    ///
-    /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
-    pub fn notifications(mut self, notifications: bool) -> Self {
-        self.notifications = notifications;
-        self
-    }
+        /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
+        ///
+        /// Switch it off behind a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: notifications
+        /// do not pass it. Everything else works there.
+        ///
+        /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
+        notifications(notifications: bool);
 
-    /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails there:
-    /// programs of operators, and roles that only use the tables, change no schema by mistake.
-    pub fn migrate(mut self, migrate: bool) -> Self {
-        self.migrates = migrate;
-        self
-    }
+        /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails there:
+        /// programs of operators, and roles that only use the tables, change no schema by mistake.
+        migrate(migrate: bool) => migrates;
 
-    /// Sets the runtime, from which everything that is built on the storage takes the time and its ids. Times in the tables are those
-    /// of the server's clock.
-    pub fn runtime(mut self, runtime: Runtime) -> Self {
-        self.runtime = runtime;
-        self
+        /// Sets the runtime, from which everything that is built on the storage takes the time and its ids. Times in the tables are those
+        /// of the server's clock.
+        runtime(runtime: Runtime);
     }
 }
 

@@ -108,20 +108,16 @@ impl Options {
         Ok(self)
     }
 
-    /// Makes created queues require sessions. Then the service itself keeps the order of messages that are sent in
-    /// order (`SendOptions::in_order`), without a record of the framework. The default is off. Existing queues cannot
-    /// be switched, and are used as they are; only a sender whose key has no claim but Send cannot read their setting,
-    /// and relies on this option. Not available on the tier Basic.
-    pub fn sessions(mut self, on: bool) -> Self {
-        self.new.sessions = on;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Makes created queues require sessions. Then the service itself keeps the order of messages that are sent in
+        /// order (`SendOptions::in_order`), without a record of the framework. The default is off. Existing queues cannot
+        /// be switched, and are used as they are; only a sender whose key has no claim but Send cannot read their setting,
+        /// and relies on this option. Not available on the tier Basic.
+        sessions(on: bool) => new.sessions;
 
-    /// Sends AMQP through WebSocket, by the port of HTTPS (443) instead of 5671, which some networks block; like
-    /// `TransportType=AmqpWebSockets` in the connection string. No proxy is used. The default is off.
-    pub fn web_socket(mut self, on: bool) -> Self {
-        self.namespace.web_socket = on;
-        self
+        /// Sends AMQP through WebSocket, by the port of HTTPS (443) instead of 5671, which some networks block; like
+        /// `TransportType=AmqpWebSockets` in the connection string. No proxy is used. The default is off.
+        web_socket(on: bool) => namespace.web_socket;
     }
 
     /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer
@@ -143,18 +139,14 @@ impl Options {
         self
     }
 
-    /// Sets the runtime, from which the connections and everything that is built on the storage take the time, ids and
-    /// tasks.
-    pub fn runtime(mut self, runtime: Runtime) -> Self {
-        self.runtime = runtime;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the runtime, from which the connections and everything that is built on the storage take the time, ids and
+        /// tasks.
+        runtime(runtime: Runtime);
 
-    /// Reaches the namespace by a network of a simulation instead of sockets.
-    #[doc(hidden)]
-    pub fn network(mut self, network: Arc<dyn super::Network>) -> Self {
-        self.namespace.network = Some(network);
-        self
+        /// Reaches the namespace by a network of a simulation instead of sockets.
+        #[doc(hidden)]
+        network(network: Arc<dyn super::Network>) => namespace.network;
     }
 
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.

@@ -74,38 +74,25 @@ impl Options {
         self
     }
 
-    /// Sets the runtime, from which the file and everything that is built on it take the time and their ids.
-    pub fn runtime(mut self, runtime: Runtime) -> Self {
-        self.runtime = runtime;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the runtime, from which the file and everything that is built on it take the time and their ids.
+        runtime(runtime: Runtime);
 
-    /// Sets the durability of commits. The default is [`Synchronous::Full`].
-    pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
-        self.synchronous = synchronous;
-        self
-    }
+        /// Sets the durability of commits. The default is [`Synchronous::Full`].
+        synchronous(synchronous: Synchronous);
 
-    /// Sets the time that an operation waits while another process or transaction writes, by default 10 seconds. After
-    /// it the operation fails with `Timeout`, and was certainly not applied.
-    pub fn busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout;
-        self
-    }
+        /// Sets the time that an operation waits while another process or transaction writes, by default 10 seconds. After
+        /// it the operation fails with `Timeout`, and was certainly not applied.
+        busy_timeout(timeout: Duration) => busy_timeout;
 
-    /// Sets whether opening creates the file and its tables if they are missing, and migrates older ones, as it does by default. Without it
-    /// opening fails there with `Configuration`: programs of operators change no schema by mistake.
-    pub fn migrate(mut self, migrate: bool) -> Self {
-        self.migrates = migrate;
-        self
-    }
+        /// Sets whether opening creates the file and its tables if they are missing, and migrates older ones, as it does by default. Without it
+        /// opening fails there with `Configuration`: programs of operators change no schema by mistake.
+        migrate(migrate: bool) => migrates;
 
-    /// Sets the size in bytes up to which this handle may grow the file, without its log; by default it is limited only
-    /// by the disk. A larger write fails with `Full` and is not applied; deletions free space. A sixteenth of it, 256 KiB to 2 MiB but a quarter at most, is left for
-    /// leases, renewals and messages that are put back. Once these have used it up, a longer text is refused, and messages that were put back are
-    /// given before others, until deletions have freed some space.
-    pub fn max_bytes(mut self, bytes: u64) -> Self {
-        self.max_bytes = Some(bytes);
-        self
+        /// Sets the size in bytes up to which this handle may grow the file, without its log; by default it is limited only
+        /// by the disk. A larger write fails with `Full` and is not applied; deletions free space. A sixteenth of it, 256 KiB to 2 MiB but a quarter at most, is left for
+        /// leases, renewals and messages that are put back. Once these have used it up, a longer text is refused, and messages that were put back are
+        /// given before others, until deletions have freed some space.
+        max_bytes(bytes: u64) => max_bytes;
     }
 }

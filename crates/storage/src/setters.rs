@@ -1,15 +1,25 @@
-//! Writes the setters of public fields.
+//! Writes the setters of options.
 
-/// Writes methods that set a field and return the changed value. `field from Type` takes whatever converts into the type, so
-/// that the value of an option needs no `Some`.
+/// Writes methods that set a field and return the changed value. `name(field: Type)` takes a value of the field or, for a field that
+/// is an option, of its content; `field from Type` whatever converts into the type, so that the value of an option needs no `Some`;
+/// and `field some Type` whatever converts into the content of an option. `name(argument: Type) => field` sets a field of another
+/// name, which may be a field of a field.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! setters {
     (@argument : $type:ty) => { $type };
-    (@argument from $type:ty) => { impl Into<$type> };
-    ($($(#[$doc:meta])* $name:ident($field:ident $by:tt $type:ty);)+) => {$(
+    (@argument $by:tt $type:ty) => { impl Into<$type> };
+    (@value some $argument:ident) => { Some($argument.into()) };
+    (@value $by:tt $argument:ident) => { $argument.into() };
+    (@field $self:ident $argument:ident) => { $self.$argument };
+    (@field $self:ident $argument:ident $($field:ident)+) => { $self$(.$field)+ };
+    ($(
+        $(#[$doc:meta])* $name:ident($argument:ident $by:tt $type:ty) $(=> $($field:ident).+)?;
+    )+) => {$(
         $(#[$doc])*
         #[must_use]
-        pub fn $name(mut self, $field: setters!(@argument $by $type)) -> Self {
-            self.$field = $field.into();
+        pub fn $name(mut self, $argument: $crate::setters!(@argument $by $type)) -> Self {
+            $crate::setters!(@field self $argument $($($field)+)?) = $crate::setters!(@value $by $argument);
             self
         }
     )+};

@@ -58,21 +58,15 @@ impl SweepOptions {
         self
     }
 
-    /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
-    /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
-    /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
-    /// messages of other programs among them, and queues that are spread over shards. The default is off.
-    #[must_use]
-    pub fn drained_queues(mut self, sweep: bool) -> Self {
-        self.drained_queues = sweep;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
+        /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
+        /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
+        /// messages of other programs among them, and queues that are spread over shards. The default is off.
+        drained_queues(sweep: bool) => drained_queues;
 
-    /// Only counts the blobs that would be removed. The default is off.
-    #[must_use]
-    pub fn dry_run(mut self, dry: bool) -> Self {
-        self.dry_run = dry;
-        self
+        /// Only counts the blobs that would be removed. The default is off.
+        dry_run(dry: bool) => dry_run;
     }
 
     /// Returns whether blobs are only counted.
@@ -85,18 +79,12 @@ impl SweepOptions {
         self.drained_queues
     }
 
-    /// Ends the sweep early once `token` fires: it makes the dead letters that it holds visible, and removes no further blobs.
-    #[must_use]
-    pub fn stop(mut self, token: CancellationToken) -> Self {
-        self.stop = token;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Ends the sweep early once `token` fires: it makes the dead letters that it holds visible, and removes no further blobs.
+        stop(token: CancellationToken) => stop;
 
-    /// Sets the maximum number of blobs to remove.
-    #[must_use]
-    pub fn limit(mut self, blobs: u64) -> Self {
-        self.limit = Some(blobs);
-        self
+        /// Sets the maximum number of blobs to remove.
+        limit(blobs: u64) => limit;
     }
 
     /// Calls `listener` after every page of up to 5,000 blobs.

@@ -68,11 +68,9 @@ impl DeadLetterOptions {
         self
     }
 
-    /// Sets the maximum number of dead letters to put back or delete.
-    #[must_use]
-    pub fn limit(mut self, letters: u64) -> Self {
-        self.limit = Some(letters);
-        self
+    jobqueue_storage::setters! {
+        /// Sets the maximum number of dead letters to put back or delete.
+        limit(letters: u64) => limit;
     }
 
     /// Sets the maximum rate, so that redriven jobs do not overwhelm the workers.
@@ -82,27 +80,17 @@ impl DeadLetterOptions {
         self
     }
 
-    /// Reports the dead letters without putting them back or deleting them. The default is off.
-    #[must_use]
-    pub fn dry_run(mut self, dry: bool) -> Self {
-        self.dry_run = dry;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Reports the dead letters without putting them back or deleting them. The default is off.
+        dry_run(dry: bool) => dry_run;
 
-    /// Ends the pass when `token` fires, after the letters that are under way, at most 16. The others that it holds become visible
-    /// again at once.
-    #[must_use]
-    pub fn stop(mut self, token: CancellationToken) -> Self {
-        self.stop = Some(token);
-        self
-    }
+        /// Ends the pass when `token` fires, after the letters that are under way, at most 16. The others that it holds become visible
+        /// again at once.
+        stop(token: CancellationToken) => stop;
 
-    /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass. On Service Bus the
-    /// time of a letter is the one that its worker has written; a letter that the service has moved itself counts as old as its message.
-    #[must_use]
-    pub fn before(mut self, time: Option<SystemTime>) -> Self {
-        self.before = time;
-        self
+        /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass. On Service Bus the
+        /// time of a letter is the one that its worker has written; a letter that the service has moved itself counts as old as its message.
+        before(time: Option<SystemTime>) => before;
     }
 
     pub(super) fn has_filter(&self) -> bool {

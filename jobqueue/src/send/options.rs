@@ -34,34 +34,20 @@ impl SendOptions {
         Self::default()
     }
 
-    /// Sets the time before which the job does not run. It may be longer than 7 days, up to 10 years: the message
-    /// then hops, that is, it is received and put back every 7 days.
-    #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(delay);
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the time before which the job does not run. It may be longer than 7 days, up to 10 years: the message
+        /// then hops, that is, it is received and put back every 7 days.
+        delay(delay: Duration);
 
-    /// Sets the point in time before which the job does not run, by the sender's clock.
-    #[must_use]
-    pub fn at(mut self, moment: SystemTime) -> Self {
-        self.at = Some(moment);
-        self
-    }
+        /// Sets the point in time before which the job does not run, by the sender's clock.
+        at(moment: SystemTime) => at;
 
-    /// Sets the time after which the message expires, processed or not: at least 1 second, and longer than the delay.
-    /// The default is never.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
-        self
-    }
+        /// Sets the time after which the message expires, processed or not: at least 1 second, and longer than the delay.
+        /// The default is never.
+        ttl(ttl: Duration);
 
-    /// Sets the key, the subject of the message, instead of the field marked `key`.
-    #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
-        self
+        /// Sets the key, the subject of the message, instead of the field marked `key`.
+        key(key some String);
     }
 
     /// Keeps the order among the messages of the key. A message starts after every message of its key whose send in
@@ -111,14 +97,12 @@ impl SendOptions {
         self.source.as_deref()
     }
 
-    /// Sets the job's id, instead of a new one: 1 to 1,024 bytes. Send again under the same id after
-    /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown), and make effects idempotent by id.
-    ///
-    /// An id belongs to its sender: [`source`](Self::source) and id together identify the job.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
-        self
+    jobqueue_storage::setters! {
+        /// Sets the job's id, instead of a new one: 1 to 1,024 bytes. Send again under the same id after
+        /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown), and make effects idempotent by id.
+        ///
+        /// An id belongs to its sender: [`source`](Self::source) and id together identify the job.
+        id(id some String);
     }
 
     /// Sets the sender, a URI reference. The default is `/jobqueue/<program>`, or the value of

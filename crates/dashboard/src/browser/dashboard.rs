@@ -106,12 +106,11 @@ impl Dashboard {
         self
     }
 
-    /// Answers only requests whose `Host` is `localhost` or a loopback address. The default is no. A dashboard without
-    /// [`credentials`](Self::credentials) that listens on loopback needs it: a page of another site can let its own name point to this machine, and then
-    /// reads and changes what the dashboard shows. Behind a proxy, which passes on the name that browsers use, leave it off.
-    pub fn local_only(mut self, local: bool) -> Self {
-        self.local_only = local;
-        self
+    jobqueue_storage::setters! {
+        /// Answers only requests whose `Host` is `localhost` or a loopback address. The default is no. A dashboard without
+        /// [`credentials`](Self::credentials) that listens on loopback needs it: a page of another site can let its own name point to this machine, and then
+        /// reads and changes what the dashboard shows. Behind a proxy, which passes on the name that browsers use, leave it off.
+        local_only(local: bool) => local_only;
     }
 
     /// Asks `hook` before it shows a text that may be personal: `Some` is shown instead, `None` shows the text as it is.
@@ -132,18 +131,14 @@ impl Dashboard {
         self
     }
 
-    /// Ends the streams of open pages, and bulk operations between two dead letters, once `token` fires. A server that waits for
-    /// its connections when it stops needs this.
-    pub fn stop_when(mut self, token: CancellationToken) -> Self {
-        self.stop = token;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Ends the streams of open pages, and bulk operations between two dead letters, once `token` fires. A server that waits for
+        /// its connections when it stops needs this.
+        stop_when(token: CancellationToken) => stop;
 
-    /// Runs redrives, purges and previews on `tasks`. A program that stops closes and awaits it after [`stop_when`](Self::stop_when)'s token
-    /// has fired: otherwise the end of the runtime cuts an operation, whose dead letters are then hidden for 10 minutes.
-    pub fn tasks(mut self, tasks: TaskTracker) -> Self {
-        self.tasks = tasks;
-        self
+        /// Runs redrives, purges and previews on `tasks`. A program that stops closes and awaits it after [`stop_when`](Self::stop_when)'s token
+        /// has fired: otherwise the end of the runtime cuts an operation, whose dead letters are then hidden for 10 minutes.
+        tasks(tasks: TaskTracker);
     }
 
     /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the

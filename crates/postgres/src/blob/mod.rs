@@ -3,11 +3,9 @@
 //! A change reads the row, decides by the rules of the port, and writes on condition that the row has not changed: its `revision` is the same, and its lease has not
 //! ended. No lock is held from one statement to the next.
 
-mod read;
 mod row;
 mod size;
 mod store;
-mod write;
 
 pub(crate) use size::check_put;
-pub(crate) use write::{CREATE, CREATE_CONTAINER};
+pub(crate) use store::{CREATE, CREATE_CONTAINER};

@@ -1,30 +1,92 @@
-//! Implements the blob half of the port: checks arguments, then runs statements.
+//! Implements the blob half of the port.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio_postgres::types::Type;
 
-use super::row::Place;
-use super::size::check_put;
-use super::write::Written;
-use crate::database::Call;
+use super::row::{BlobRow, LeaseColumns, Place, blob_columns, tag};
+use super::size::{MAX_BLOB_BYTES, check_put, further_time};
+use crate::database::{Call, Parameter};
+use crate::metadata;
 use crate::store::Store;
-use jobqueue_storage::rules::limits;
+use crate::time::to_instant;
+use jobqueue_storage::rules::lease::BlobLease;
+use jobqueue_storage::rules::limits::{self, MAX_LISTED_BLOBS};
 use jobqueue_storage::{
-    Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, Detach,
-    LeaseId, Operation, PutBlob, StoreError,
+    Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, Condition, ContainerName,
+    Detach, LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
 };
+
+/// The attempts of a change while others change the same blob: one of them succeeds each time.
+const ATTEMPTS: usize = 100;
+
+/// Creates a container. An attempt that finds one uses no number of the sequence, whose numbers have 32 bits.
+pub(crate) const CREATE_CONTAINER: &str = "INSERT INTO jobqueue.container (name)
+    SELECT $1 WHERE NOT EXISTS (SELECT FROM jobqueue.container WHERE name = $1) ON CONFLICT (name) DO NOTHING";
+
+/// The blobs are unreachable at once, and are removed bit by bit.
+const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHERE name = $1 RETURNING id)
+    INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'container', id, jobqueue.now() FROM gone RETURNING owner";
+
+/// Creates a blob, unless there is one of this name.
+pub(crate) const CREATE: &str =
+    "INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
+    SELECT c.id, $2, $3, length($4), $4, r.next, r.next, jobqueue.now()
+    FROM jobqueue.container c, (SELECT nextval('jobqueue.revision') AS next) AS r WHERE c.name = $1
+    ON CONFLICT (container, name) DO NOTHING RETURNING etag, modified_at";
+
+/// Replaces a blob that has not changed. A lease of it has neither begun nor ended: $3 says whether there is one.
+const REPLACE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, metadata = $7, length = length($8),
+        content = $8, revision = r.next, etag = r.next, modified_at = jobqueue.now()
+    FROM (SELECT nextval('jobqueue.revision') AS next) AS r
+    WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING etag, modified_at";
+
+const CHANGE_LEASE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, revision = nextval('jobqueue.revision')
+    WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING id";
+
+const DELETE: &str = "DELETE FROM jobqueue.blob
+    WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING id";
+
+/// The content of a blob of more than $3 bytes is not read.
+const GET: &str = concat!(
+    "SELECT ",
+    blob_columns!(),
+    ", jobqueue.now(), CASE WHEN b.length <= $3 THEN b.content END FROM jobqueue.container c
+    LEFT JOIN jobqueue.blob b ON b.container = c.id AND b.name = $2 WHERE c.name = $1"
+);
+
+/// A page begins at the prefix, or behind the last name of the page before.
+const LIST: &str = concat!(
+    "SELECT ",
+    blob_columns!(),
+    ", jobqueue.now() FROM jobqueue.container c JOIN jobqueue.blob b ON b.container = c.id
+    WHERE c.name = $1 AND b.name >= $2 AND b.name > $3 ORDER BY b.name LIMIT $4"
+);
+
+/// The time of a listing without a row that has it.
+const TIME: &str = "SELECT jobqueue.now(), EXISTS (SELECT FROM jobqueue.container WHERE name = $1)";
+
+/// A blob to write.
+struct Written<'b> {
+    blob: &'b BlobName,
+    data: Bytes,
+    options: PutBlob,
+}
 
 #[async_trait]
 impl BlobStore for Store {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.make_container(container).await
+        let call = Call::new(Operation::CreateContainer, container);
+        self.database.query(call, CREATE_CONTAINER, &[(&container.as_str(), Type::TEXT)]).await.map(drop)
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.remove_container(container).await
+        let call = Call::new(Operation::DeleteContainer, container);
+        let rows = self.database.query(call, DELETE_CONTAINER, &[(&container.as_str(), Type::TEXT)]).await?;
+        rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))
     }
 
     async fn put_blob(
@@ -34,11 +96,52 @@ impl BlobStore for Store {
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
         check_put(blob, &data, &options)?;
-        self.write(&Written { blob, data, options }).await
+        let new = &Written { blob, data, options };
+        let call = Call::new(Operation::PutBlob, new.blob);
+        let creates = new.options.condition == Condition::IfAbsent && new.options.lease.is_none();
+        if creates && let Some(created) = self.create_blob(new).await? {
+            return Ok(created);
+        }
+        for _ in 0..ATTEMPTS {
+            let place = Place::find(&self.database, call, new.blob).await?;
+            let present = place.blob.as_ref();
+            let refused = |kind| call.refuse(kind);
+            new.options.condition.check(present.map(|row| &row.etag)).map_err(refused)?;
+            let lease = present.map_or(BlobLease::Available, |row| row.lease);
+            let lease = lease.write(place.now, new.options.lease).map_err(refused)?;
+            let written = match present {
+                None => self.create_blob(new).await?,
+                Some(row) => self.replace_blob(new, row, lease, place.now).await?,
+            };
+            if let Some(written) = written {
+                return Ok(written);
+            }
+        }
+        Err(contended(call))
     }
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
-        self.content(blob, max_bytes).await
+        let call = Call::new(Operation::GetBlob, blob);
+        let most = i64::try_from(max_bytes).unwrap_or(i64::MAX);
+        let values = [
+            (&blob.container().as_str() as _, Type::TEXT),
+            (&blob.name() as _, Type::TEXT),
+            (&most as _, Type::INT8),
+        ];
+        let further = further_time(max_bytes.min(MAX_BLOB_BYTES as u64));
+        let rows = self.database.query_longer(call, GET, &values, further).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
+        if call.get::<Option<i64>>(row, 0)?.is_none() {
+            return Err(call.refuse(StoreErrorKind::BlobNotFound));
+        }
+        let found = BlobRow::read(call, row)?;
+        let content: Option<&[u8]> = call.get(row, 11)?;
+        let content = content.ok_or_else(|| {
+            let detail = format!("it has {} bytes; {max_bytes} are allowed", found.length);
+            call.refuse(StoreErrorKind::TooLarge).with_detail(detail)
+        })?;
+        let now = to_instant(call.get(row, 10)?);
+        Ok(Blob::new(Bytes::copy_from_slice(content), found.properties(now)))
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
@@ -48,7 +151,22 @@ impl BlobStore for Store {
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
-        self.remove_blob(blob, lease.copied()).await
+        let call = Call::new(Operation::DeleteBlob, blob);
+        for _ in 0..ATTEMPTS {
+            let place = Place::find(&self.database, call, blob).await?;
+            let row = place.require(call)?;
+            row.lease.write(place.now, lease.copied()).map_err(|kind| call.refuse(kind))?;
+            let was_active = row.lease.is_active(place.now);
+            let values = [
+                (&row.id as _, Type::INT8),
+                (&row.revision as _, Type::INT8),
+                (&was_active as _, Type::BOOL),
+            ];
+            if !self.database.query(call, DELETE, &values).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(contended(call))
     }
 
     async fn list_blobs(
@@ -57,7 +175,37 @@ impl BlobStore for Store {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
-        self.list(container, prefix, marker).await
+        let call = Call::new(Operation::ListBlobs, container);
+        // No name has this character, nor can a text of the server. The empty marker is less than all names.
+        let before_nul = |text: &str| text.split('\0').next().unwrap_or_default().to_owned();
+        let most = if prefix.contains('\0') { 0 } else { MAX_LISTED_BLOBS as i64 + 1 };
+        let (prefix, marker) = (&before_nul(prefix), before_nul(marker.unwrap_or_default()));
+        let values = [
+            (&container.as_str() as _, Type::TEXT),
+            (&prefix as _, Type::TEXT),
+            (&marker as _, Type::TEXT),
+            (&most as _, Type::INT8),
+        ];
+        let rows = self.database.query(call, LIST, &values).await?;
+        let mut listing = BlobListing::default();
+        for row in &rows {
+            let found = BlobRow::read(call, row)?;
+            if !found.name.starts_with(prefix) {
+                break;
+            }
+            if listing.blobs.len() == MAX_LISTED_BLOBS {
+                listing.next = listing.blobs.last().map(|(name, _)| name.clone());
+                break;
+            }
+            let now = to_instant(call.get(row, 10)?);
+            listing.now = listing.now.or(Some(now));
+            let properties = found.properties(now);
+            listing.blobs.push((found.name, properties));
+        }
+        if listing.now.is_none() {
+            listing.now = Some(self.time_of(call, container).await?);
+        }
+        Ok(listing)
     }
 
     fn powers(self: Arc<Self>) -> BlobPowers {
@@ -102,4 +250,97 @@ impl Detach<dyn BlobStore> for Store {
     fn detached(&self) -> Arc<dyn BlobStore> {
         Arc::new(self.again())
     }
+}
+
+impl Store {
+    async fn create_blob(&self, new: &Written<'_>) -> Result<Option<BlobProperties>, StoreError> {
+        let (content, metadata) = (&new.data[..], metadata::to_text(&new.options.metadata));
+        let values = [
+            (&new.blob.container().as_str() as _, Type::TEXT),
+            (&new.blob.name() as _, Type::TEXT),
+            (&metadata as _, Type::TEXT),
+            (&content as _, Type::BYTEA),
+        ];
+        self.written(CREATE, &values, new, false).await
+    }
+
+    async fn replace_blob(
+        &self,
+        new: &Written<'_>,
+        row: &BlobRow,
+        lease: BlobLease,
+        now: SystemTime,
+    ) -> Result<Option<BlobProperties>, StoreError> {
+        let (was_active, columns) = (row.lease.is_active(now), LeaseColumns::of(&lease));
+        let (content, metadata) = (&new.data[..], metadata::to_text(&new.options.metadata));
+        let values = [
+            (&row.id as _, Type::INT8),
+            (&row.revision as _, Type::INT8),
+            (&was_active as _, Type::BOOL),
+            (&columns.millis as _, Type::INT8),
+            (&columns.until as _, Type::INT8),
+            (&columns.id as _, Type::TEXT),
+            (&metadata as _, Type::TEXT),
+            (&content as _, Type::BYTEA),
+        ];
+        self.written(REPLACE, &values, new, lease.is_active(now)).await
+    }
+
+    /// Runs a statement that writes a blob. Returns `None` if the row was not as it was found.
+    async fn written(
+        &self,
+        sql: &str,
+        values: &[Parameter<'_>],
+        new: &Written<'_>,
+        is_leased: bool,
+    ) -> Result<Option<BlobProperties>, StoreError> {
+        let call = Call::new(Operation::PutBlob, new.blob);
+        let length = new.data.len() as u64;
+        let rows = self.database.query_longer(call, sql, values, further_time(length)).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let modified = to_instant(call.get(row, 1)?);
+        let properties = BlobProperties::new(length, tag(call.get(row, 0)?), modified);
+        Ok(Some(properties.with_metadata(new.options.metadata.clone()).with_active_lease(is_leased)))
+    }
+
+    /// Moves a blob's lease by `rule`. Tag and content do not change.
+    async fn change_lease(
+        &self,
+        operation: Operation,
+        blob: &BlobName,
+        rule: impl Fn(&BlobLease, SystemTime) -> Result<BlobLease, StoreErrorKind> + Send + Sync,
+    ) -> Result<(), StoreError> {
+        let call = Call::new(operation, blob);
+        for _ in 0..ATTEMPTS {
+            let place = Place::find(&self.database, call, blob).await?;
+            let row = place.require(call)?;
+            let columns = LeaseColumns::of(&rule(&row.lease, place.now).map_err(|kind| call.refuse(kind))?);
+            let was_active = row.lease.is_active(place.now);
+            let values = [
+                (&row.id as _, Type::INT8),
+                (&row.revision as _, Type::INT8),
+                (&was_active as _, Type::BOOL),
+                (&columns.millis as _, Type::INT8),
+                (&columns.until as _, Type::INT8),
+                (&columns.id as _, Type::TEXT),
+            ];
+            if !self.database.query(call, CHANGE_LEASE, &values).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(contended(call))
+    }
+
+    /// Returns the time, if the container exists. The refusal has it too.
+    async fn time_of(&self, call: Call<'_>, container: &ContainerName) -> Result<SystemTime, StoreError> {
+        let rows = self.database.query(call, TIME, &[(&container.as_str() as _, Type::TEXT)]).await?;
+        let missing = || call.refuse(StoreErrorKind::ContainerNotFound);
+        let row = rows.first().ok_or_else(missing)?;
+        let now = to_instant(call.get(row, 0)?);
+        if call.get(row, 1)? { Ok(now) } else { Err(missing().with_answered_at(now)) }
+    }
+}
+
+fn contended(call: Call<'_>) -> StoreError {
+    call.refuse(StoreErrorKind::Throttled).with_detail("other processes keep changing this blob")
 }

@@ -1,5 +1,6 @@
 //! Creates, changes and removes queues.
 
+use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
 use crate::database::Call;
@@ -7,7 +8,8 @@ use crate::held::held_up;
 use crate::purge::{DELETE_LOCKED_OF_QUEUE, DELETE_OF_QUEUE};
 use crate::store::Store;
 use crate::{error, metadata};
-use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreError, StoreErrorKind};
+use jobqueue_storage::rules::limits;
+use jobqueue_storage::{Created, Metadata, MetadataStore, Operation, QueueName, StoreError, StoreErrorKind};
 
 const CREATE: &str =
     "INSERT INTO jobqueue.queue (name, metadata) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id";
@@ -53,44 +55,12 @@ impl Store {
         Err(call.refuse(StoreErrorKind::Unavailable).with_detail("others create and delete the queue"))
     }
 
-    pub(super) async fn read_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        let call = Call::new(Operation::QueueMetadata, queue);
-        let rows = self.database.query(call, METADATA, &[(&queue.as_str(), Type::TEXT)]).await?;
-        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
-        metadata::from_text(call, call.get(row, 0)?)
-    }
-
     pub(super) async fn write_metadata(&self, queue: &QueueName, new: &Metadata) -> Result<(), StoreError> {
         let call = Call::new(Operation::SetQueueMetadata, queue);
         let (name, text) = (queue.as_str(), metadata::to_text(new));
         let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT)];
         let rows = self.database.query(call, SET_METADATA, &values).await?;
         rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))
-    }
-
-    /// Replaces the metadata if it is `before`. The texts of two equal ones may differ, in the case of a name for example.
-    pub(super) async fn swap_metadata(
-        &self,
-        queue: &QueueName,
-        before: &Metadata,
-        new: &Metadata,
-    ) -> Result<(), StoreError> {
-        let (look, call) =
-            (Call::new(Operation::QueueMetadata, queue), Call::new(Operation::SetQueueMetadata, queue));
-        let (name, text) = (queue.as_str(), metadata::to_text(new));
-        for _ in 0..ATTEMPTS {
-            let rows = self.database.query(look, METADATA, &[(&name, Type::TEXT)]).await?;
-            let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
-            let found: &str = look.get(row, 0)?;
-            if metadata::from_text(look, found)? != *before {
-                break;
-            }
-            let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT), (&found as _, Type::TEXT)];
-            if !self.database.query(call, SWAP_METADATA, &values).await?.is_empty() {
-                return Ok(());
-            }
-        }
-        Err(call.refuse(StoreErrorKind::ConditionNotMet))
     }
 
     pub(super) async fn remove(&self, queue: &QueueName) -> Result<(), StoreError> {
@@ -145,5 +115,41 @@ impl Store {
                 return Ok(());
             }
         }
+    }
+}
+
+#[async_trait]
+impl MetadataStore for Store {
+    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
+        let call = Call::new(Operation::QueueMetadata, queue);
+        let rows = self.database.query(call, METADATA, &[(&queue.as_str(), Type::TEXT)]).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+        metadata::from_text(call, call.get(row, 0)?)
+    }
+
+    /// The texts of two equal metadata may differ, in the case of a name for example.
+    async fn replace_queue_metadata(
+        &self,
+        queue: &QueueName,
+        before: &Metadata,
+        new: &Metadata,
+    ) -> Result<(), StoreError> {
+        limits::check_metadata(Operation::SetQueueMetadata, queue, new)?;
+        let (look, call) =
+            (Call::new(Operation::QueueMetadata, queue), Call::new(Operation::SetQueueMetadata, queue));
+        let (name, text) = (queue.as_str(), metadata::to_text(new));
+        for _ in 0..ATTEMPTS {
+            let rows = self.database.query(look, METADATA, &[(&name, Type::TEXT)]).await?;
+            let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
+            let found: &str = look.get(row, 0)?;
+            if metadata::from_text(look, found)? != *before {
+                break;
+            }
+            let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT), (&found as _, Type::TEXT)];
+            if !self.database.query(call, SWAP_METADATA, &values).await?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(call.refuse(StoreErrorKind::ConditionNotMet))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
 use crate::database::Call;
@@ -9,7 +10,7 @@ use crate::metadata;
 use crate::store::Store;
 use crate::time::to_instant;
 use jobqueue_storage::{
-    Metadata, Operation, QueueName, QueueProperties, StateCounts, StoreError, StoreErrorKind,
+    Metadata, Operation, QueueName, QueueProperties, StateCounter, StateCounts, StoreError, StoreErrorKind,
 };
 
 const COUNT: &str =
@@ -30,10 +31,6 @@ impl Store {
         Ok(QueueProperties::new(metadata, waiting + delayed + backing_off + running).at(now))
     }
 
-    pub(super) async fn counts(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
-        Ok(self.count(queue).await?.states)
-    }
-
     async fn count(&self, queue: &QueueName) -> Result<Counted, StoreError> {
         let call = Call::new(Operation::QueueProperties, queue);
         let rows = self.database.query(call, COUNT, &[(&queue.as_str(), Type::TEXT)]).await?;
@@ -49,5 +46,12 @@ impl Store {
                 running: count(5)?,
             },
         })
+    }
+}
+
+#[async_trait]
+impl StateCounter for Store {
+    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
+        Ok(self.count(queue).await?.states)
     }
 }

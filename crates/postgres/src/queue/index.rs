@@ -1,5 +1,6 @@
 //! Shows messages without leasing them, and makes hidden ones visible.
 
+use async_trait::async_trait;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -8,8 +9,10 @@ use crate::receipt::{message_id, parse_id};
 use crate::store::Store;
 use crate::time::to_instant;
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
+use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreError, StoreErrorKind,
+    MessageId, MessageIndex, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreError,
+    StoreErrorKind,
 };
 
 /// Builds a query of the messages that do not wait for another of their group and have a lease of the states $4, in the order of their times.
@@ -105,23 +108,6 @@ struct Shown {
 }
 
 impl Store {
-    /// Returns a page of the messages of one state. Those of a group that wait come after all that can be received.
-    pub(super) async fn page(
-        &self,
-        queue: &QueueName,
-        state: MessageState,
-        from: Option<&str>,
-        count: u32,
-    ) -> Result<MessagePage, StoreError> {
-        let call = Call::new(Operation::Peek, queue);
-        let unknown = || call.refuse(StoreErrorKind::InvalidInput).with_detail("no page ended there");
-        let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
-        let Page { shown, waiting_for_group, end } = self.show(queue, Part { state, from, count }).await?;
-        let next = Some(end.text()).filter(|_| shown.len() == count as usize);
-        let messages = shown.into_iter().map(|one| (one.message, to_instant(one.visible_at))).collect();
-        Ok(MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next))
-    }
-
     /// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
     pub(super) async fn look(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let part = Part { state: MessageState::Waiting, from: Place::FIRST, count };
@@ -174,13 +160,34 @@ impl Store {
         }
         Ok(Page { waiting_for_group: shown.len() - receivable, shown, end })
     }
+}
 
-    /// Makes a message visible that is hidden and not leased.
-    pub(super) async fn unhide(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
+#[async_trait]
+impl MessageIndex for Store {
+    /// The messages of a group that wait come after all that can be received.
+    async fn messages(
+        &self,
+        queue: &QueueName,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<MessagePage, StoreError> {
+        limits::check_page(queue, count)?;
+        let call = Call::new(Operation::Peek, queue);
+        let unknown = || call.refuse(StoreErrorKind::InvalidInput).with_detail("no page ended there");
+        let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
+        let Page { shown, waiting_for_group, end } = self.show(queue, Part { state, from, count }).await?;
+        let next = Some(end.text()).filter(|_| shown.len() == count as usize);
+        let messages = shown.into_iter().map(|one| (one.message, to_instant(one.visible_at))).collect();
+        Ok(MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next))
+    }
+
+    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
         let call = Call::new(Operation::Update, queue);
         let (name, id) = (queue.as_str(), parse_id(message));
         let values = [(&name as _, Type::TEXT), (&id as _, Type::INT8)];
         if !self.database.query(call, MAKE_VISIBLE, &values).await?.is_empty() {
+            self.announce(queue);
             return Ok(true);
         }
         match self.database.query(call, IS_THERE, &values[..1]).await?.is_empty() {

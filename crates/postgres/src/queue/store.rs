@@ -13,10 +13,9 @@ use crate::receipt::{Presented, ReceiptUse};
 use crate::store::{DeleteLane, PutLane, Store};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageId, MessageIndex,
-    MessagePage, MessageRef, MessageState, Metadata, MetadataStore, Operation, OrderedGroups, PeekedMessage,
-    PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StateCounter,
-    StateCounts, StoreError, Subscription, UpdateMessage, Updated,
+    Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
+    Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
+    QueueStore, Received, StoreError, Subscription, UpdateMessage, Updated,
 };
 
 #[async_trait]
@@ -142,59 +141,13 @@ impl QueueStore for Store {
 
 impl Store {
     /// Wakes the subscribers of a queue in this and other processes.
-    fn announce(&self, queue: &QueueName) {
+    pub(super) fn announce(&self, queue: &QueueName) {
         self.arrivals.announce(&self.database, &self.runtime, queue);
     }
 
     /// Returns when an operation that begins now is given up.
     fn end(&self) -> Instant {
         Instant::now() + self.database.settings().timeout
-    }
-}
-
-#[async_trait]
-impl MetadataStore for Store {
-    async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
-        self.read_metadata(queue).await
-    }
-
-    async fn replace_queue_metadata(
-        &self,
-        queue: &QueueName,
-        before: &Metadata,
-        metadata: &Metadata,
-    ) -> Result<(), StoreError> {
-        limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
-        self.swap_metadata(queue, before, metadata).await
-    }
-}
-
-#[async_trait]
-impl StateCounter for Store {
-    async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
-        self.counts(queue).await
-    }
-}
-
-#[async_trait]
-impl MessageIndex for Store {
-    async fn messages(
-        &self,
-        queue: &QueueName,
-        state: MessageState,
-        from: Option<&str>,
-        count: u32,
-    ) -> Result<MessagePage, StoreError> {
-        limits::check_page(queue, count)?;
-        self.page(queue, state, from, count).await
-    }
-
-    async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
-        let is_visible = self.unhide(queue, message).await?;
-        if is_visible {
-            self.announce(queue);
-        }
-        Ok(is_visible)
     }
 }
 

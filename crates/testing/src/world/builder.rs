@@ -121,23 +121,16 @@ impl Builder {
         self
     }
 
-    /// Sets the profile: how often calls fail and incidents happen. The default is [`Profile::azure_like`].
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = profile;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the profile: how often calls fail and incidents happen. The default is [`Profile::azure_like`].
+        profile(profile: Profile);
 
-    /// Sets how long incidents happen. Faults last at least as long, and at least as long as the scenario runs. The
-    /// default is two minutes.
-    pub fn span(mut self, span: Duration) -> Self {
-        self.span = span;
-        self
-    }
+        /// Sets how long incidents happen. Faults last at least as long, and at least as long as the scenario runs. The
+        /// default is two minutes.
+        span(span: Duration);
 
-    /// Sets how long messages may wait after the last fault. The default is two hours of virtual time.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
-        self
+        /// Sets how long messages may wait after the last fault. The default is two hours of virtual time.
+        patience(patience: Duration);
     }
 
     /// Spreads queues over shards of several accounts. The default is one queue in one account.

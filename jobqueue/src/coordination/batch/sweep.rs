@@ -46,24 +46,18 @@ impl BatchSweepOptions {
         Self::default()
     }
 
-    /// Sets the age at which finished batches are removed, since the last change in them. It must be longer than a message can stay in a queue,
-    /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
-    ///
-    /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again: of such a batch a blob of some
-    /// hundred bytes stays for a year. A program that begins an id again after the sweep begins a new batch.
-    #[must_use]
-    pub fn finished(mut self, age: Duration) -> Self {
-        self.finished = age;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the age at which finished batches are removed, since the last change in them. It must be longer than a message can stay in a queue,
+        /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
+        ///
+        /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again: of such a batch a blob of some
+        /// hundred bytes stays for a year. A program that begins an id again after the sweep begins a new batch.
+        finished(age: Duration) => finished;
 
-    /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run,
-    /// but end no child. A worker that ran children of a batch may need 10 minutes to find that it is removed: do not use its id again
-    /// before.
-    #[must_use]
-    pub fn abandoned(mut self, age: Duration) -> Self {
-        self.abandoned = Some(age);
-        self
+        /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run,
+        /// but end no child. A worker that ran children of a batch may need 10 minutes to find that it is removed: do not use its id again
+        /// before.
+        abandoned(age: Duration) => abandoned;
     }
 }
 

@@ -123,27 +123,17 @@ impl Schedule {
         }
     }
 
-    /// Gives the schedule a durable name: 1–100 ASCII letters, digits and `-_.=/`.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Gives the schedule a durable name: 1–100 ASCII letters, digits and `-_.=/`.
+        name(name some String);
 
-    /// Sets the policy for slots that passed while no worker was running. The default is [`CatchUp::Once`].
-    #[must_use]
-    pub fn missed(mut self, policy: CatchUp) -> Self {
-        self.missed = policy;
-        self
-    }
+        /// Sets the policy for slots that passed while no worker was running. The default is [`CatchUp::Once`].
+        missed(policy: CatchUp) => missed;
 
-    /// Sets the lease of the schedule's leader: 15–60 whole seconds; the default is 30. If the leading worker dies,
-    /// this is the time for which it blocks the schedule; another leader then sends the slots of that time.
-    /// [`build`](WorkerBuilder::build) reports mistakes.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
-        self
+        /// Sets the lease of the schedule's leader: 15–60 whole seconds; the default is 30. If the leading worker dies,
+        /// this is the time for which it blocks the schedule; another leader then sends the slots of that time.
+        /// [`build`](WorkerBuilder::build) reports mistakes.
+        lease(lease: Duration);
     }
 
     fn into_runner<M: QueueMessage>(

@@ -154,12 +154,11 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the maximum number of handlers that run at the same time, over all queues. The default is 64. A message
-    /// whose handler has returned and whose deletion is under way does not count; there can be as many of those
-    /// again. [`limit_queue`](Self::limit_queue) says how the queues share the slots.
-    pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.options.concurrency = jobs;
-        self
+    jobqueue_storage::setters! {
+        /// Sets the maximum number of handlers that run at the same time, over all queues. The default is 64. A message
+        /// whose handler has returned and whose deletion is under way does not count; there can be as many of those
+        /// again. [`limit_queue`](Self::limit_queue) says how the queues share the slots.
+        concurrency(jobs: usize) => options.concurrency;
     }
 
     /// Sets the longest pause between two requests to an empty queue, on storages that cannot notify. The default is
@@ -194,38 +193,25 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the maximum size of a payload that a handler is given, in bytes. The default is 32 MiB. A larger one, of up to 256 MiB, is
-    /// read only to copy it for its dead letter, and one at a time.
-    pub fn max_payload_bytes(mut self, bytes: u64) -> Self {
-        self.core.max_payload_bytes = bytes;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the maximum size of a payload that a handler is given, in bytes. The default is 32 MiB. A larger one, of up to 256 MiB, is
+        /// read only to copy it for its dead letter, and one at a time.
+        max_payload_bytes(bytes: u64) => core.max_payload_bytes;
 
-    /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default is
-    /// `<program>@<host>:<process id>`. The name does not affect the ownership of messages; two workers may have the same.
-    pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
-        self.core.worker = name.into();
-        self
-    }
+        /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default is
+        /// `<program>@<host>:<process id>`. The name does not affect the ownership of messages; two workers may have the same.
+        name(name from Arc<str>) => core.worker;
 
-    /// Sets the `source` of the events that handlers of this worker send: a URI reference. The default is
-    /// `/jobqueue/<program>`. Source and id together identify a job: if handlers of several workers send the same
-    /// jobs under the same ids, the workers need the same source.
-    pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
-        self.core.source = source.into();
-        self
-    }
+        /// Sets the `source` of the events that handlers of this worker send: a URI reference. The default is
+        /// `/jobqueue/<program>`. Source and id together identify a job: if handlers of several workers send the same
+        /// jobs under the same ids, the workers need the same source.
+        source(source from Arc<str>) => core.source;
 
-    /// Sets queue settings that take precedence in this process over those in the queues' metadata.
-    pub fn overrides(mut self, overrides: SettingOverrides) -> Self {
-        self.core.overrides = overrides;
-        self
-    }
+        /// Sets queue settings that take precedence in this process over those in the queues' metadata.
+        overrides(overrides: SettingOverrides) => core.overrides;
 
-    /// Sets how often settings are read again from the queues' metadata. The default is 30 seconds.
-    pub fn settings_refresh(mut self, every: Duration) -> Self {
-        self.core.settings_refresh = every;
-        self
+        /// Sets how often settings are read again from the queues' metadata. The default is 30 seconds.
+        settings_refresh(every: Duration) => core.settings_refresh;
     }
 
     /// Accepts the success of a handler whose lease has expired, if no worker has received the message in the
@@ -247,33 +233,26 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets when the worker stops fetching from a queue on which every job fails, so that an outage does not use up
-    /// all attempts; `None` for never. The default is [`CircuitBreaker::new`].
-    pub fn circuit_breaker(mut self, breaker: impl Into<Option<CircuitBreaker>>) -> Self {
-        self.options.circuit = breaker.into();
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets when the worker stops fetching from a queue on which every job fails, so that an outage does not use up
+        /// all attempts; `None` for never. The default is [`CircuitBreaker::new`].
+        circuit_breaker(breaker from Option<CircuitBreaker>) => options.circuit;
 
-    /// Sets how many messages per second may go to their dead-letter queues without having run: unreadable, invalid,
-    /// or over a bound. The rate covers all queues; `None` removes the limit. The default is 100.
-    ///
-    /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad messages thus
-    /// neither displaces good messages nor empties a queue before an operator notices.
-    /// [`run_until_idle`](crate::Worker::run_until_idle) ignores the rate.
-    pub fn rejections_per_second(mut self, messages: impl Into<Option<u32>>) -> Self {
-        self.options.rejections_per_second = messages.into();
-        self
-    }
+        /// Sets how many messages per second may go to their dead-letter queues without having run: unreadable, invalid,
+        /// or over a bound. The rate covers all queues; `None` removes the limit. The default is 100.
+        ///
+        /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad messages thus
+        /// neither displaces good messages nor empties a queue before an operator notices.
+        /// [`run_until_idle`](crate::Worker::run_until_idle) ignores the rate.
+        rejections_per_second(messages from Option<u32>) => options.rejections_per_second;
 
-    /// Records in blobs which jobs are done although a message of theirs may still be delivered: jobs whose deletion
-    /// got no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a message is
-    /// then not run again.
-    ///
-    /// This costs a request for each job that is delivered a second time, and two for each job with a payload in a
-    /// blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
-    pub fn durable_completions(mut self, record: bool) -> Self {
-        self.deliveries.durable_completions = record;
-        self
+        /// Records in blobs which jobs are done although a message of theirs may still be delivered: jobs whose deletion
+        /// got no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a message is
+        /// then not run again.
+        ///
+        /// This costs a request for each job that is delivered a second time, and two for each job with a payload in a
+        /// blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
+        durable_completions(record: bool) => deliveries.durable_completions;
     }
 
     /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after a random part of

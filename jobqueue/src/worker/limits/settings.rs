@@ -37,21 +37,15 @@ impl QueueLimits {
         Self::default()
     }
 
-    /// Sets the maximum number of handlers of the queue that run at the same time in this worker. The worker's own
-    /// concurrency holds as well.
-    #[must_use]
-    pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.concurrency = Some(jobs);
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the maximum number of handlers of the queue that run at the same time in this worker. The worker's own
+        /// concurrency holds as well.
+        concurrency(jobs: usize) => concurrency;
 
-    /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3 gets three times
-    /// as many as one of weight 1. The default is 1. While the other queues have no work, a queue may have more than its
-    /// share.
-    #[must_use]
-    pub fn weight(mut self, weight: u32) -> Self {
-        self.weight = weight;
-        self
+        /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3 gets three times
+        /// as many as one of weight 1. The default is 1. While the other queues have no work, a queue may have more than its
+        /// share.
+        weight(weight: u32);
     }
 }
 
@@ -77,11 +71,9 @@ impl HandlerLimits {
         Self::default()
     }
 
-    /// Sets the maximum number of jobs of the kind that run at the same time in this worker, over all its queues.
-    #[must_use]
-    pub fn concurrency(mut self, jobs: usize) -> Self {
-        self.concurrency = Some(jobs);
-        self
+    jobqueue_storage::setters! {
+        /// Sets the maximum number of jobs of the kind that run at the same time in this worker, over all its queues.
+        concurrency(jobs: usize) => concurrency;
     }
 
     /// Sets the rate at which jobs of the kind begin. All handlers that have the same limiter, or clones of it, share the
