@@ -54,8 +54,10 @@ pub(crate) struct Connector {
 /// A connection that is being opened.
 struct Opening {
     began: Instant,
-    task: JoinHandle<Result<Session, ConnectError>>,
+    task: JoinHandle<Opened>,
 }
+
+type Opened = Result<Session, ConnectError>;
 
 /// The reason why there is no connection.
 pub(crate) enum ConnectError {
@@ -184,10 +186,7 @@ impl Manager for Connector {
 }
 
 /// Returns the number and the end of the first opening that has ended.
-fn first_of(
-    openings: &mut [Opening],
-    task: &mut Context<'_>,
-) -> Poll<(usize, Result<Result<Session, ConnectError>, JoinError>)> {
+fn first_of(openings: &mut [Opening], task: &mut Context<'_>) -> Poll<(usize, Result<Opened, JoinError>)> {
     for (number, opening) in openings.iter_mut().enumerate() {
         if let Poll::Ready(opened) = Pin::new(&mut opening.task).poll(task) {
             return Poll::Ready((number, opened));

@@ -193,9 +193,8 @@ async fn jobs_of_a_worker_that_died_share_no_call_again() {
     let storage = in_memory();
     send(&storage, &["a", "b", "c"]).await;
     // Their leases end without a word of the worker.
-    let leased = storage
-        .queues()
-        .get(&QueueName::new("tasks").unwrap(), GetMessages::new(32, Duration::from_secs(30)));
+    let queue = QueueName::new("tasks").unwrap();
+    let leased = storage.queues().get(&queue, GetMessages::new(32, Duration::from_secs(30)));
     assert_eq!(leased.await.unwrap().messages.len(), 3);
     after(60).await;
     let (calls, builder) = calling(&storage, 3, |_| Ok(()));
