@@ -213,7 +213,7 @@ async fn retry_policy_dead_letters_no_job_for_its_neighbours() {
     };
     let (calls, builder) = calling(&storage, 3, verdict);
     let worker = builder.retry_policy(|_, _| Some(Verdict::DeadLetter)).build().unwrap();
-    let report = worker.run_until_idle().await.unwrap();
+    let report = worker.run_until(after(600)).await.unwrap();
     assert_eq!((report.completed, report.retried, report.dead_lettered), (2, 3, 1));
     assert_eq!(calls.sizes(), [3, 1, 1, 1]);
 }
