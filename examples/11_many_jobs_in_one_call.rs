@@ -1,7 +1,7 @@
 //! Lesson 11: many jobs in one call of a handler.
 //!
-//! Teaches `handle_many`: the rows of all jobs of a call, and the ends of these jobs, are one transaction. A job that fails is the only one
-//! that does. `complete_in` works on SQLite, and has a sister for PostgreSQL. Prints
+//! Teaches `handle_many`: the rows of all jobs of a call, and the ends of these jobs, are one transaction. A job that fails does not fail the
+//! others. `complete_in` is for SQLite; `complete_in_postgres` does the same on PostgreSQL. Prints
 //!
 //! ```text
 //! a transaction with 19 rows

@@ -50,8 +50,8 @@ pub struct BulkReport {
     pub copies: u64,
     /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
     pub payloads_left: u64,
-    /// The children among these jobs for which batches [wait](jobqueue::batch::OnDeadLetters::Wait). Without its dead letter such a child cannot end,
-    /// and its batch never continues. `None` if a batch cannot be read, and for a redrive, which keeps them.
+    /// The number of these jobs that are children for which batches [wait](jobqueue::batch::OnDeadLetters::Wait). Once its dead letter is purged,
+    /// such a child cannot end, and its batch never continues. `None` if a batch cannot be read, and in the report of a redrive that was made.
     pub waited_for: Option<u64>,
     /// The number of dead letters that were looked at and left.
     pub left: u64,

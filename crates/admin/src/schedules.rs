@@ -54,7 +54,7 @@ pub struct ScheduleOverview {
 #[must_use]
 #[non_exhaustive]
 pub struct ScheduleTrigger {
-    /// False if another trigger has not been followed yet.
+    /// False if an earlier trigger is still pending.
     pub new: bool,
     /// True if a worker leads the schedule now. Otherwise the job is sent when one does.
     pub led: bool,

@@ -15,7 +15,7 @@ pub(crate) struct Global {
     /// The storage string, such as sqlite:jobs.db; not one with a key
     #[arg(long, global = true, value_name = "STRING", conflicts_with = "context")]
     pub(crate) storage: Option<String>,
-    /// The context of the configuration file; several, each with an option of its own, for queues, workers, doctor and serve
+    /// A context of the configuration file; queues, workers, doctor and serve accept it several times
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Vec<String>,
     /// The configuration file [default: jobqueue/config.toml in the user's folder for configuration]

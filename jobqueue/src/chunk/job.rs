@@ -9,8 +9,8 @@ use crate::job::JobError;
 
 /// One of the jobs of a call. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
 ///
-/// To complete the jobs in the transaction that writes their rows, call
-/// [`context.complete_in`](crate::guide::handlers#several-jobs-in-one-call) for each before the commit.
+/// To complete the jobs in the transaction that writes their rows, call [`complete_in` or
+/// `complete_in_postgres`](crate::guide::handlers#several-jobs-in-one-call) of each `context` before the commit.
 pub struct ChunkJob<M> {
     /// The message.
     pub message: M,

@@ -21,8 +21,8 @@ use collector::Collector;
 pub use handler::ChunkHandler;
 pub use job::ChunkJob;
 
-/// The size of a chunk, the jobs of one call of a handler, and the time that the first of them waits for others. Given to
-/// [`WorkerBuilder::handle_many`]; a number is a size.
+/// The maximum number of jobs in one call of a handler (a *chunk*), and how long the first of them waits for others. [`WorkerBuilder::handle_many`]
+/// also takes a plain number as the maximum.
 ///
 /// ```
 /// use jobqueue::chunk::ChunkOptions;
@@ -60,7 +60,7 @@ impl From<usize> for ChunkOptions {
 }
 
 impl WorkerBuilder {
-    /// Adds a handler that takes up to a number of jobs in one call, on the queue of their type:
+    /// Adds a handler that takes several jobs in one call, on the queue of their type:
     /// `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`. A database or a service that accepts many rows in one request
     /// is asked once for all of them.
     ///
@@ -101,15 +101,15 @@ impl WorkerBuilder {
     /// **A job that failed is retried alone,** so that it cannot fail its neighbours again, nor take them along when it kills its process: only
     /// first deliveries share a call, and only of jobs that may fail once without becoming dead letters. For the same reason
     /// [`JobError::dead_letter`](crate::JobError::dead_letter), of the function or of a [retry policy](Self::retry_policy), is a retry for jobs that
-    /// share the call; `fail` decides about one job. The [circuit breaker](Self::circuit_breaker) of the queue needs more failures than one call has jobs.
+    /// share the call; `fail` decides about one job. A policy that dead-letters panics or overlong runs does so for every job of the call. The [circuit breaker](Self::circuit_breaker) of the queue needs more failures than one call has jobs.
     ///
     /// **Leases, slots, limits, cancellation and events are those of each job.** A job that is cancelled or has lost its lease before the
     /// call is left out of it; during the call the [token](crate::Context::token) of its context fires and the others go on. End a job that the function
     /// skips for that with [`fail`](ChunkJob::fail): `Ok` would complete it, and at a shutdown the tokens of all fire. The call has the trace of its
     /// first job; its log lines are in the span of one of its jobs.
     ///
-    /// [`build`](Self::build) fails if the size is 0, or larger than the number of jobs that may run at once: raise the
-    /// [`concurrency`](Self::concurrency), 64 by default, to a multiple of it.
+    /// [`build`](Self::build) fails if the size is 0, or larger than the number of jobs that may run at once. Set the
+    /// [`concurrency`](Self::concurrency), 64 by default, to a multiple of the size.
     ///
     /// # Panics
     /// A panic of the function fails the jobs of the call as one of an ordinary handler does; the worker goes on.

@@ -62,7 +62,8 @@ impl SweepOptions {
         /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
         /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
         /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
-        /// messages of other programs among them, and queues that are spread over shards. The default is off.
+        /// messages of other programs among them, and queues that are spread over shards. Do not use it while dead letters are redriven. The default
+        /// is off.
         drained_queues(sweep: bool) => drained_queues;
 
         /// Only counts the blobs that would be removed. The default is off.

@@ -29,7 +29,7 @@ pub(crate) enum SchedulesCommand {
         /// The name of the schedule
         name: String,
     },
-    /// Triggers a schedule: its leader sends a job within 30 seconds, or when a worker leads it again, whatever its timetable
+    /// Sends a job of a schedule now, whatever its timetable: within 30 seconds, or once a worker leads the schedule
     Trigger {
         /// The name of the schedule
         name: String,

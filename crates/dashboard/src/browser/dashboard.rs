@@ -151,9 +151,9 @@ impl Dashboard {
     /// each storage. The head of every page links to the same page of the other storages.
     ///
     /// A storage is read by its own dashboard: one that does not answer delays the page of all by at most a second, and its figures are shown as
-    /// unknown. Access, credentials, redaction and limits stay those of each dashboard. The page of all, its JSON at `/api/storages`, and
-    /// the links in the heads have the storages whose dashboards let the request through: the function of [`access`](Self::access) is called for
-    /// these too, with the headers and extensions of a request for another storage. Browsers keep one name and password for all
+    /// unknown. Access, credentials, redaction and limits stay those of each dashboard. The root page, `/api/storages` and the links list only
+    /// storages whose dashboards admit the request. To decide that, the functions of [`access`](Self::access) of all dashboards are called with each
+    /// request, also with one for another storage. Browsers keep one name and password for all
     /// paths: give all dashboards the same ones. `/metrics` and `/scale` are below the names.
     ///
     /// ```
