@@ -142,14 +142,16 @@ impl Options {
     }
 
     /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
-    /// two renew the leases of messages, and two those of leaders. To cancel a statement that is given up, one more is opened for a moment.
+    /// two renew the leases of messages, and two those of leaders. After an outage up to four more of each of these three may stay open until they are used. To
+    /// cancel a statement that is given up, one more is opened for a moment.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections.max(1);
         self
     }
 
     jobqueue_storage::setters! {
-        /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, and of each statement. After
+        /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
+        /// servers share equally, and of each statement. After
         /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
         /// have been made otherwise. A statement with a blob may take a
         /// second more for each mebibyte.
