@@ -1,16 +1,14 @@
-//! Reads connection strings, and the variables and the password file of libpq.
+//! Reads connection strings, and the variables of libpq.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
+use crate::password_file::password_of_file;
 use crate::servers::{CONNECT_TIMEOUT, check_servers};
-use crate::settings::Tls;
-
-/// Looks up a variable of the environment.
-type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
+use crate::settings::{Tls, Variables};
 
 /// The settings that a string overrides. A load balancer forgets a connection that is idle for some minutes, and a host that is gone does not say
 /// so: the connection ends after 70 seconds without traffic, and 10 seconds after a statement that does not arrive.
@@ -196,50 +194,10 @@ fn attributes(config: &Config, variable: Variables<'_>) -> Result<TargetSessionA
     }
 }
 
-/// Looks the password up in `~/.pgpass`, by the first host; a Unix socket is `localhost` there. A file that others may read is ignored, as libpq does.
-fn password_of_file(config: &Config, variable: Variables<'_>) -> Option<String> {
-    let home = || Some(PathBuf::from(variable("HOME")?).join(".pgpass"));
-    let path = variable("PGPASSFILE").map(PathBuf::from).or_else(home)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if std::fs::metadata(&path).ok()?.permissions().mode() & 0o077 != 0 {
-            jobqueue_storage::log::warn!(
-                "the password file may be read by others and is ignored; `chmod 0600` it"
-            );
-            return None;
-        }
-    }
-    let host = match config.get_hosts().first()? {
-        Host::Tcp(name) => name.clone(),
-        #[cfg(unix)]
-        Host::Unix(_) => "localhost".to_owned(),
-    };
-    let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
-    let user = config.get_user().map(str::to_owned).or_else(|| variable("USER"))?;
-    let database = config.get_dbname().unwrap_or(&user).to_owned();
-    find_password(&std::fs::read_to_string(path).ok()?, &[&host, &port, &database, &user])
-}
-
-/// Finds the first line whose four fields are the wanted ones, or `*`. A backslash quotes the next character.
-fn find_password(file: &str, wanted: &[&str; 4]) -> Option<String> {
-    file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let (mut fields, mut characters) = (vec![String::new()], line.chars());
-        while let Some(character) = characters.next() {
-            match character {
-                '\\' => fields.last_mut()?.extend(characters.next()),
-                ':' if fields.len() < 5 => fields.push(String::new()),
-                other => fields.last_mut()?.push(other),
-            }
-        }
-        let password = if fields.len() == 5 { fields.pop() } else { None }?;
-        let is_meant = fields.iter().zip(wanted).all(|(field, wanted)| field == "*" || field == wanted);
-        is_meant.then_some(password)
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio_postgres::config::Host;
+
     use super::*;
 
     fn none(_: &str) -> Option<String> {
@@ -390,13 +348,5 @@ mod tests {
             let Parsed { config, .. } = parse("postgres://u:own@h/d", &variable).unwrap();
             assert_eq!(config.get_password(), Some(&b"own"[..]));
         }
-    }
-
-    #[test]
-    fn passwords_are_found_by_their_fields() {
-        let file = "# no\nother:*:*:*:no\nh:5432:d:u:a\\:b:c\n*:*:*:*:rest\n";
-        assert_eq!(find_password(file, &["h", "5432", "d", "u"]).as_deref(), Some("a:b:c"));
-        assert_eq!(find_password(file, &["h", "1", "d", "u"]).as_deref(), Some("rest"));
-        assert_eq!(find_password("h:1:d:u", &["h", "1", "d", "u"]), None);
     }
 }

@@ -65,6 +65,7 @@ mod metadata;
 mod open;
 mod options;
 mod pace;
+mod password_file;
 mod purge;
 mod queue;
 mod receipt;

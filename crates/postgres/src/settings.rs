@@ -14,6 +14,9 @@ use jobqueue_storage::StoreError;
 pub(crate) type Passwords =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<String, StoreError>> + Send>> + Send + Sync>;
 
+/// Looks up a variable of the environment.
+pub(crate) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
+
 /// The settings of the connections.
 #[derive(Clone)]
 pub(crate) struct Settings {
