@@ -184,7 +184,7 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => letters.known_count().await?,
         };
         self.total = may_meet.map(|letters| self.done_before + letters);
-        let (total, keeps_all) = (self.total, !self.dry_run && !self.purges);
+        let (total, counts_children) = (self.total, self.dry_run || self.purges);
         let action = match (self.dry_run, self.purges) {
             (true, true) => PassAction::Tell,
             (true, false) => PassAction::TellPutBack,
@@ -197,7 +197,7 @@ impl<'a> Bulk<'a> {
             if self.dry_run {
                 errors.add(&self.queue, letter);
             }
-            if !keeps_all {
+            if counts_children {
                 children.extend(WaitedFor::of(letter));
             }
             told.push(PlannedLetter::of(&self.queue, letter));
@@ -211,7 +211,7 @@ impl<'a> Bulk<'a> {
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
         (report.errors, report.ungrouped) = errors.finish();
-        if !keeps_all {
+        if counts_children {
             report.waited_for = Memberships::default().count(&self.admin.storage, &children).await;
         }
         self.complete(&mut report, &copies);

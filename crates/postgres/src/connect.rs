@@ -23,7 +23,7 @@ use jobqueue_storage::StoreError;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// How many times as long as a connection to one address a server may take in all: for further addresses of its name, and for the login.
+/// The factor by which a server may take longer than a connection to one of its addresses: for further addresses of its name, and for the login.
 const WITH_LOGIN: u32 = 3;
 /// The time after which a caller begins another opening beside one that is under way. A server that is slow is not asked more often, and one opening that
 /// hangs does not hold up all.

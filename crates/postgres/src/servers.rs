@@ -10,9 +10,9 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Refuses lists of hosts, addresses and ports that do not belong together.
 pub(crate) fn check_servers(config: &Config) -> Result<(), String> {
-    let lengths = [config.get_hosts().len(), config.get_hostaddrs().len()];
-    let servers = lengths.into_iter().max().unwrap_or_default();
-    if lengths.into_iter().any(|length| length > 0 && length != servers) {
+    let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
+    let servers = hosts.max(addresses);
+    if hosts > 0 && addresses > 0 && hosts != addresses {
         return Err("the number of `host`s is not that of `hostaddr`s".to_owned());
     }
     if config.get_ports().len() > 1 && config.get_ports().len() != servers {

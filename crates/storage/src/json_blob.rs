@@ -255,7 +255,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                 Err(e) => {
                     if e.is_ambiguous() {
                         unanswered.push((mark, result));
-                        // Looked for at once, before too many other writes hide it.
+                        // Read at once, before too many other writes hide it.
                         if let Ok(version) = self.read().await
                             && let Some(result) = take_applied(&mut unanswered, version.as_ref())
                         {

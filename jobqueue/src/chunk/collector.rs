@@ -258,7 +258,7 @@ impl<M> Membership<M> {
 impl<M> Drop for Membership<M> {
     fn drop(&mut self) {
         let mut state = lock(&self.chunk.state);
-        let stage = mem::replace(&mut state.members[self.number].stage, Stage::Left);
+        let member = mem::replace(&mut state.members[self.number], Member::new(Stage::Left));
         state.present -= 1;
         if state.driver == Some(self.number) {
             state.driver = None;
@@ -269,13 +269,11 @@ impl<M> Drop for Membership<M> {
             call = state.call.take();
         } else if state.driver.is_none() && state.call.is_some() {
             // One of the others drives the call on.
-            let present =
-                state.members.iter_mut().rev().filter(|member| !matches!(member.stage, Stage::Left));
-            next = present.filter_map(|member| member.waker.take()).next();
+            next = state.members.iter_mut().rev().find_map(|member| member.waker.take());
         }
         drop(state);
         next.into_iter().for_each(Waker::wake);
-        // Dropped without the lock: the call and the message are the application's.
-        drop((call, stage));
+        // Dropped without the lock: the call, the message and the error are the application's.
+        drop((call, member));
     }
 }

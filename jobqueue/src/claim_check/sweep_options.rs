@@ -1,4 +1,4 @@
-//! What a sweep removes, and what it has removed.
+//! The options and the report of a sweep.
 
 use std::fmt;
 use std::sync::Arc;

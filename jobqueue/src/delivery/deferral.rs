@@ -40,7 +40,7 @@ pub(crate) enum Cause {
     Hook,
     /// A hook failed with an error that is not retryable.
     BrokenHook,
-    /// The same, before the handler ran.
+    /// A hook failed with such an error before the handler ran.
     BrokenAdmission,
     /// The handler failed because the storage did.
     Outage,

@@ -39,7 +39,9 @@ impl DeliveryState {
     ) -> Result<Option<Disposition>, Box<Disposition>> {
         for hook in self.hooks_of(job).rev() {
             let decided = hook.admit(self.hook_context(leased_job, job), waiting).await;
-            if let Some(disposition) = decided.map_err(|error| not_admitted(failed(leased_job, &error)))? {
+            if let Some(disposition) =
+                decided.map_err(|error| failed(leased_job, &error, Cause::BrokenAdmission))?
+            {
                 return Ok(Some(disposition));
             }
         }
@@ -56,7 +58,7 @@ impl DeliveryState {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
             let called = hook.completing(context, output.result.as_deref(), output.handed_over).await;
-            called.map_err(|error| failed(leased_job, &error))?;
+            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
         }
         Ok(())
     }
@@ -120,7 +122,7 @@ impl DeliveryState {
     ) -> Result<(), Box<Disposition>> {
         for hook in self.hooks_of(job) {
             let called = hook.discarding(self.hook_context(leased_job, job)).await;
-            called.map_err(|error| failed(leased_job, &error))?;
+            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
         }
         Ok(())
     }
@@ -137,7 +139,7 @@ impl DeliveryState {
             match hook.is_done(self.hook_context(leased_job, job)).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                Err(error) => unknown = unknown.and(Err(failed(leased_job, &error))),
+                Err(error) => unknown = unknown.and(Err(failed(leased_job, &error, Cause::BrokenHook))),
             }
         }
         unknown
@@ -153,7 +155,7 @@ impl DeliveryState {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
             let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
-            called.map_err(|error| failed(leased_job, &error))?;
+            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
         }
         Ok(())
     }
@@ -197,18 +199,9 @@ fn is_passing(failed: &Disposition) -> bool {
     matches!(failed, Disposition::Defer { cause: Cause::Hook, .. })
 }
 
-/// Returns the disposition of a message whose hook failed before the run. Its wait ends when the handler runs.
-fn not_admitted(failed: Box<Disposition>) -> Box<Disposition> {
-    match *failed {
-        Disposition::Defer { cause: Cause::BrokenHook, detail } => {
-            Box::new(Disposition::Defer { cause: Cause::BrokenAdmission, detail })
-        }
-        _ => failed,
-    }
-}
-
-/// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help.
-fn failed(leased_job: &LeasedJob, error: &Error) -> Box<Disposition> {
+/// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help. `broken` is the cause
+/// then.
+fn failed(leased_job: &LeasedJob, error: &Error, broken: Cause) -> Box<Disposition> {
     let detail = format!("a hook of the job failed: {}", chain(error));
     crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
@@ -217,6 +210,6 @@ fn failed(leased_job: &LeasedJob, error: &Error) -> Box<Disposition> {
         _ if error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain() => {
             Disposition::Defer { cause: Cause::Hook, detail }
         }
-        _ => Disposition::Defer { cause: Cause::BrokenHook, detail },
+        _ => Disposition::Defer { cause: broken, detail },
     })
 }

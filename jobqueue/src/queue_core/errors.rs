@@ -1,4 +1,4 @@
-//! Converts the errors of the lower layers to the error of the public API.
+//! Converts the errors of the lower layers to the error of the public API. Says when a look at a part of a queue is repeated, and how it ends.
 
 use crate::claim_check::PayloadError;
 use crate::error::{Error, ErrorKind};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::maintenance::{SweepOptions, sweep};
+use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::storage::ContainerName;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Queue, QueueMessage, Storage};
@@ -10,8 +11,6 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
-
-use crate::unique_cancel::delayed;
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "reports", kind = "report")]
@@ -28,6 +27,10 @@ pub(super) fn may() -> Report {
 
 pub(super) async fn reports(storage: &Storage) -> Queue<Report> {
     storage.clone().with_runtime(jobqueue_tests::jobs::runtime()).queue().await.unwrap()
+}
+
+pub(super) async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
+    queue.send(&may()).unique_for(HOUR * 24).delay(HOUR).await.unwrap()
 }
 
 /// Receives and deletes the messages. Returns their ids.

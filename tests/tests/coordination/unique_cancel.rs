@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
+use jobqueue::Storage;
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{Queue, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
 use tokio::time::{sleep, timeout};
 
-use super::unique::{HOUR, Report, may, reports, sent};
-
-pub(crate) async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
-    queue.send(&may()).unique_for(HOUR * 24).delay(HOUR).await.unwrap()
-}
+use super::unique::{HOUR, Report, delayed, may, reports, sent};
 
 #[tokio::test(start_paused = true)]
 async fn delayed_job_is_rescheduled_by_its_key() {
@@ -160,7 +156,7 @@ async fn a_job_taken_over_from_a_dead_sender_is_not_certainly_cancelled() {
         assert!(timeout(Duration::from_secs(1), send).await.is_err());
         assert_eq!(writes.count(), 2);
         let outcome = timeout(Duration::from_secs(60), delayed(&queue)).await.unwrap();
-        let jobqueue::queue::SendUniqueOutcome::Sent(taken_over) = outcome else { panic!("{outcome:?}") };
+        let SendUniqueOutcome::Sent(taken_over) = outcome else { panic!("{outcome:?}") };
         let cancelled = match by_key {
             true => queue.cancel_unique("may").await,
             false => queue.cancel(&taken_over).await,

@@ -7,7 +7,7 @@ use jobqueue::{JobError, JobInfo, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::jobs::{Work, work};
 use super::late_answers::{pass, until};
@@ -26,12 +26,7 @@ impl Bench {
             // The service answers the attach of a session when there is one.
             from_queue.any(|link| sessions || link["credit"].as_u64().unwrap() > 0)
         };
-        let waiting = async {
-            while !is_waiting() {
-                sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(MINUTE, waiting).await.expect("no get waits");
+        until(is_waiting).await;
     }
 }
 

@@ -77,7 +77,7 @@ impl Subject for Graphile {
             durability: POSTGRES_DURABILITY.into(),
             settings: format!(
                 "local queue of {LOCAL} (default none), completions gathered for 5 ms (default not), \
-                 {CONNECTIONS} connections"
+                 two pools of {CONNECTIONS} connections"
             ),
         }
     }

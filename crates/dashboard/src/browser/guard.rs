@@ -41,7 +41,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     respond(admitted, parts, body, next).await
 }
 
-/// The same for a page of all storages: at least one of their dashboards must let the request through.
+/// Lets a request for a page of all storages through if at least one of their dashboards does, and sets the headers of the answer.
 pub(crate) async fn guard_all(State(joined): State<Arc<Joined>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let admitted = admit_to_any(&joined, &parts);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::extract::Path;
-use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
+use axum::http::Uri;
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router, middleware};
 use jobqueue::{Error, ErrorKind};
@@ -24,11 +24,10 @@ pub(crate) fn router(dashboards: impl Iterator<Item = (String, Arc<App>)>) -> Re
     check_names(&joined)?;
     let missing = async |Extension(all): Extension<Admitted>, address: Uri| -> Response {
         match all.first() {
-            Some(_) if json::is_document(&address) => {
-                json::respond(Err(PageError::missing("there is no such document")))
+            Some((_, request)) if !json::is_document(&address) => {
+                pages::error_page(request, PageError::missing("there is no such page"))
             }
-            Some((_, request)) => pages::error_page(request, PageError::missing("there is no such page")),
-            None => StatusCode::NOT_FOUND.into_response(),
+            _ => json::respond(Err(PageError::missing("there is no such document"))),
         }
     };
     let events = async |Extension(all): Extension<Admitted>| {

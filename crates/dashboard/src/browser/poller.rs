@@ -109,7 +109,7 @@ impl Poller {
         self.look().await
     }
 
-    /// Returns the same within `patience`: after that, the last snapshot. If that is older than a minute, or the reading before has failed,
+    /// Returns [`latest`](Self::latest) if it comes within `patience`, and otherwise the last snapshot. If that is older than a minute, or the reading before has failed,
     /// the storage counts as one that does not answer.
     pub(crate) async fn latest_within(self: &Arc<Self>, patience: Duration) -> Result<Look, Unread> {
         if let Ok(look) = tokio::time::timeout(patience, self.latest()).await {

@@ -80,8 +80,7 @@ impl Store {
             // Nothing was looked for: the turn stays due.
             far.iter_mut().for_each(Work::forget_time);
         }
-        let messages =
-            found.messages.into_iter().map(|message| message.with_granted(Some(granted))).collect();
+        let messages = found.messages.into_iter().map(|message| message.with_granted(granted)).collect();
         Ok(Received::new(messages).with_next_visible_in(next.filter(|_| !is_full)))
     }
 

@@ -91,7 +91,7 @@ impl Perishable for Node {
     }
 }
 
-/// What the requests that were sent wait for.
+/// The answers that the requests that were sent wait for.
 struct Answers {
     receiver: Receiver,
     waiting: HashMap<u64, oneshot::Sender<Answer>>,

@@ -59,7 +59,7 @@ pub(super) struct ServiceBusQueues {
     counts: Mutex<HashMap<QueueName, Arc<tokio::sync::Mutex<Option<Count>>>>>,
 }
 
-/// What is known of a queue and its dead letters.
+/// The state of a queue and of its dead letters, as far as it is known.
 #[derive(Debug, Default)]
 struct Facts {
     /// True once the settings were compared with those of the framework.

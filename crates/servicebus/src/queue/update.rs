@@ -134,7 +134,7 @@ impl Lock<'_> {
         }
         let left = until.duration_since(renewed).unwrap_or_default();
         let granted = left.min(self.queues.lock_length(self.queue));
-        Ok(Updated::new(message.receipt.clone(), until).with_granted(Some(granted)))
+        Ok(Updated::new(message.receipt.clone(), until).with_granted(granted))
     }
 
     async fn abandon(&self) -> Result<(), StoreError> {

@@ -1,8 +1,8 @@
 //! The limits of one worker: how many handlers run at once, by queue and by handler, and how often they begin.
 //!
 //! This module knows numbers and times, and nothing of messages. The poller fetches a message only when its queue has a
-//! slot, and a token if the rate is limited, so that no leased message waits for a limit. Only messages that come later than others, which
-//! took their tokens before them, wait when they are about to begin: for a second at most, or they are put back.
+//! slot, and a token if the rate is limited, so that leased messages do not wait for a limit. One exception: if a storage was slow, many
+//! messages with tokens come at once. Their jobs begin at the rate all the same; each waits for a second at most, or is put back.
 
 mod rate;
 mod settings;

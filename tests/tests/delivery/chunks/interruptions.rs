@@ -198,7 +198,7 @@ async fn jobs_of_a_worker_that_died_share_no_call_again() {
     assert_eq!(leased.await.unwrap().messages.len(), 3);
     after(60).await;
     let (calls, builder) = calling(&storage, 3, |_| Ok(()));
-    let report = builder.build().unwrap().run_until_idle().await.unwrap();
+    let report = super::run(builder).await;
     assert_eq!((report.completed, calls.sizes()), (3, vec![1, 1, 1]));
 }
 

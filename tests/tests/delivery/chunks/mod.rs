@@ -65,7 +65,7 @@ async fn jobs_that_are_fetched_together_share_calls() {
     let storage = in_memory();
     send(&storage, &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"]).await;
     let (calls, builder) = calling(&storage, 4, |_| Ok(()));
-    let report = builder.build().unwrap().run_until_idle().await.unwrap();
+    let report = run(builder).await;
     assert_eq!(report.completed, 10);
     assert_eq!(calls.sizes(), [4, 4, 2]);
 }
@@ -154,7 +154,7 @@ async fn a_verdict_ends_its_job_before_the_function_returns() {
         }
     };
     let builder = worker(&storage).handle_many(3, handler).on_event(listener);
-    let report = builder.build().unwrap().run_until_idle().await.unwrap();
+    let report = run(builder).await;
     assert_eq!(report.completed, 3);
     assert_eq!(*log.lock().unwrap(), ["completed"; 3]);
 }
@@ -189,7 +189,7 @@ async fn a_job_that_a_failure_would_kill_is_alone() {
     let messages = ["a", "poison", "b"].map(|name| Once { name: name.to_owned() });
     let _ = queue.send_all(&messages).await.unwrap();
     let handler = |jobs: Vec<ChunkJob<Once>>| async move { poisoned(&jobs, |once| &once.name) };
-    let report = worker(&storage).handle_many(3, handler).build().unwrap().run_until_idle().await.unwrap();
+    let report = run(worker(&storage).handle_many(3, handler)).await;
     assert_eq!((report.completed, report.dead_lettered), (2, 1));
 }
 

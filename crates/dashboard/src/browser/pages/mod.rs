@@ -195,15 +195,15 @@ fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
 
 /// Returns the cost of an open page as text, if the storage bills requests. Only Azure Storage has the prices: Service Bus bills by its tier.
 fn cost_text(cost: Cost, storage: &str, interval: Duration) -> Option<String> {
-    if !storage.starts_with("azure") && !storage.starts_with("servicebus") {
+    let is_azure = storage.starts_with("azure");
+    if !is_azure && !storage.starts_with("servicebus") {
         return None;
     }
     let refreshes = 3600.0 / interval.as_secs_f64();
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) * refreshes;
     let (requests, listings) = (number(cost.requests), number(cost.listings));
     let dollars = AzurePrices::DEFAULT.of(requests, listings);
-    let price =
-        if storage.starts_with("azure") { format!(", or ${dollars:.3} on Azure") } else { String::new() };
+    let price = if is_azure { format!(", or ${dollars:.3} on Azure") } else { String::new() };
     Some(format!(
         "While a page is open, refreshes cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}"
     ))

@@ -18,7 +18,7 @@ use crate::browser::json;
 use crate::browser::poller::{Look, Unread};
 use crate::snapshot::round;
 
-/// How long the page waits for one storage. Its row then has what was read last.
+/// The time for which the page waits for one storage. Its row then has what was read last.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Template)]
@@ -115,7 +115,7 @@ pub(crate) async fn show(Extension(all): Extension<Admitted>) -> Response {
     }
 }
 
-/// The same for programs. A figure is null if it, or a part of it, is not known.
+/// Returns the rows for programs. A figure is null if it, or a part of it, is not known.
 pub(crate) async fn document(Extension(all): Extension<Admitted>) -> Response {
     let storages: Vec<Value> = rows(&all).await.iter().map(StorageRow::document).collect();
     json::respond(Ok(json!({ "storages": storages }).to_string()))

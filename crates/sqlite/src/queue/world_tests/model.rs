@@ -1,4 +1,4 @@
-//! The naive model: all messages of the file, with nothing but what the port promises.
+//! The naive model with which the file is compared.
 
 use std::collections::BTreeMap;
 

@@ -72,7 +72,7 @@ def the_tier_is_told(emulator):
         assert admin.get_namespace_properties().messaging_sku == "Standard"
 
 
-def an_unknown_queue_is_not_found(emulator):
+def an_unknown_queue_has_no_token(emulator):
     # `$cbs` refuses the token, and the client calls each refusal of a token that.
     with emulator.client() as client:
         with raises(ServiceBusAuthenticationError):
