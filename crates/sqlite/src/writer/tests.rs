@@ -1,6 +1,8 @@
 use std::pin::pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Wake, Waker};
 
 use futures_util::FutureExt;
 use tempfile::TempDir;
@@ -246,33 +248,44 @@ async fn empty_get_is_served_by_its_own_transaction() {
     }
 }
 
+/// Does something on the thread that wakes, before that thread goes on.
+struct OnWake(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Wake for OnWake {
+    fn wake(self: Arc<Self>) {
+        if let Some(action) = self.0.lock().unwrap().take() {
+            action();
+        }
+    }
+}
+
 /// Somebody who waits for messages is woken while their transaction is open, so that one commit serves the send and the get.
 #[tokio::test]
 async fn request_of_a_woken_waiter_joins_the_transaction_of_the_message() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
+    let store = Arc::new(store);
     let queue: QueueName = "orders".parse().unwrap();
     store.create_queue(&queue, &Metadata::new()).await.unwrap();
     let mut subscription = store.subscription(&queue);
-    // The writer waits for the get for a moment only, in which a busy machine may do something else.
-    for _ in 0..1_000 {
-        let name = queue.clone();
-        let arrival = write(&store, move |batch| {
-            let now = mark(batch)?;
-            batch.arrive(&name, now)?;
-            Ok(())
-        });
-        let woken = async {
-            subscription.wait().await;
-            write(&store, find_mark).await
-        };
-        // The waiter is polled first: nobody is woken who does not wait.
-        let (joined, arrived) = tokio::join!(biased; woken, arrival);
-        arrived.unwrap();
-        if joined.is_ok() {
-            return;
-        }
-    }
-    panic!("no waiter was woken before the commit");
+    let (requests, requested) = channel();
+    let of_waiter = Arc::clone(&store);
+    let request = move || {
+        let mut joined = Box::pin(async move { write(&of_waiter, find_mark).await });
+        assert!(joined.as_mut().now_or_never().is_none());
+        requests.send(joined).unwrap();
+    };
+    let waker = Waker::from(Arc::new(OnWake(Mutex::new(Some(Box::new(request))))));
+    let mut wait = pin!(subscription.wait());
+    assert!(wait.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let name = queue.clone();
+    let arrival = write(&store, move |batch| {
+        let now = mark(batch)?;
+        batch.arrive(&name, now)?;
+        Ok(())
+    });
+    arrival.await.unwrap();
+    let joined = requested.try_recv().expect("the waiter is woken before the commit");
+    joined.await.unwrap();
 }
 
 /// A count of a long queue and a read of a payload do not wait for each other.
