@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use jobqueue::{Outcome, Reason};
 use jobqueue_testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
@@ -50,7 +51,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             // Its worker may have died before it could tell that the job is dead.
             let died_untold = over.is_none() && evidence.dead.contains(&earlier.id);
             let is_over = over.is_some_and(|over| over < run || died_about(evidence, &earlier.id, over, run));
-            if !died_untold && !is_over {
+            if !died_untold && !is_over && !was_cancelled(evidence, &earlier.id, run) {
                 found.push(finding(
                     "a job overtakes another of its key",
                     &format!("{} {}", earlier.id, later.id),
@@ -103,6 +104,14 @@ fn died_about(evidence: &Evidence, job: &str, told: usize, next: usize) -> bool 
     let goes_on = evidence.last_run_ended(job, told).is_none_or(|ended| ended > told);
     let moment = evidence.history[told].at.saturating_sub(evidence.history[next].at);
     is_death && goes_on && moment < Duration::from_secs(5)
+}
+
+/// Returns whether a job was cancelled and does not run when the next one begins, nor later. Its end is recorded before its letter, which may be
+/// refused: then it is told much later.
+fn was_cancelled(evidence: &Evidence, job: &str, next: usize) -> bool {
+    let is_cancelled = |fact: &Fact| matches!(fact, Fact::Settled { outcome: Outcome::DeadLettered(reason), .. } if *reason == Reason::CANCELLED);
+    let is_over = |run: &Run| run.ended.is_some_and(|ended| ended < next);
+    evidence.first(job, is_cancelled).is_some() && evidence.runs(job).iter().all(is_over)
 }
 
 /// Returns the first end of a job after which the next one of its key may run, which began at an entry.
