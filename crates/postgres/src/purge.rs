@@ -30,7 +30,6 @@ macro_rules! has_no_former {
             WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL OFFSET 0))"
     };
 }
-pub(crate) use has_no_former;
 
 /// Builds a statement that removes expired messages, and names the queues in which the next of a group became the first.
 macro_rules! delete_expired {

@@ -23,28 +23,8 @@ use jobqueue_storage::{
 /// while a long transaction is open, it may have to pass the ends of many former leases.
 const NEAR: Duration = Duration::from_secs(10);
 
-/// Leases up to $2 messages for $3 milliseconds under the receipts $7. The scan begins at $4, or earlier if one of the transactions $5 has
-/// ended, whose messages have times from $6 on; but not longer ago than $9. The next message is looked for up to $8 milliseconds from now. The
-/// limit $10 of a wait for the lock of a table is shorter than that of the statement, so that such a wait is not taken for a long scan.
-///
-/// The time is read before the number at the end: that of this transaction, or the next one that the server will give, from which `age` counts.
-/// A writer with a greater number has read the clock later.
-const GET: &str = "WITH at AS MATERIALIZED (
-    SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS time, pg_current_snapshot() AS snapshot,
-        (SELECT id FROM jobqueue.queue WHERE name = $1) AS queue, set_config('lock_timeout', $10, true)
-), start AS MATERIALIZED (
-    SELECT greatest(at.time - $9, least($4, (SELECT min(r.since) FROM unnest($5::bigint[], $6::bigint[]) AS r (number, since)
-        WHERE pg_visible_in_snapshot(r.number::text::xid8, at.snapshot)))) AS since FROM at
-), leased AS MATERIALIZED (
-    SELECT c.* FROM at, start, LATERAL jobqueue.claim(at.queue, $2, $3, start.since, at.time, $7) AS c
-), next AS MATERIALIZED (
-    SELECT CASE WHEN (SELECT count(*) FROM leased) < $2
-        THEN jobqueue.next_visible(at.queue, at.time, at.time + $8) END AS time FROM at
-)
-SELECT at.time, ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(at.snapshot) AS x ORDER BY x), at.queue IS NOT NULL, next.time,
-    leased.*, pg_snapshot_xmax(at.snapshot)::text::bigint,
-    pg_snapshot_xmax(at.snapshot)::text::bigint + age(pg_snapshot_xmax(at.snapshot)::xid)
-FROM next, at LEFT JOIN leased ON true ORDER BY leased.message_number";
+/// Leases messages. The function keeps its plans in the session; the statement is cheap to plan each time, as a pooler of connections needs it.
+const GET: &str = "SELECT * FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 impl Store {
     /// Leases messages.

@@ -9,56 +9,16 @@ use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
 use crate::driver::Value;
 use crate::error;
-use crate::purge::has_no_former;
 use crate::receipt::{Presented, ReceiptUse};
 use crate::store::Store;
 use jobqueue_storage::{
     ExpiredReceipt, MessageRef, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// The condition that a message is alive, and that its lease goes on if that is asked for.
-macro_rules! is_deletable {
-    () => {
-        "(m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())"
-    };
-}
-
-/// Builds a statement that ends messages whose receipts are good. $4 accepts expired ones. Those that another transaction has locked are passed over,
-/// and each lock of the next of a group is waited for no longer than $5 says. What is refused is not locked, since a get would pass it over.
-///
-/// The queue is compared so that the planner has no other index than the one by number: that by queue has an entry for each message that is done
-/// while a transaction may still look at it.
-macro_rules! end {
-    ($which:expr, $lock:literal, $end:expr) => {
-        concat!(
-            "WITH at AS MATERIALIZED (
-                SELECT id, set_config('lock_timeout', $5, true) FROM jobqueue.queue WHERE name = $1
-            ), held AS MATERIALIZED (
-                SELECT m.id, w.receipt, w.late FROM at, unnest($2::bigint[], $3::bytea[], $4::boolean[]) AS w (id, receipt, late),
-                    jobqueue.message m
-                WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id AND ",
-            is_deletable!(), $which, $lock, " OF m SKIP LOCKED) ", $end
-        )
-    };
-}
-
-/// Deletes messages. The clock is read again when the locks are held. A first whose group has the row of a [former first](PASS_ON) is passed over:
-/// the trigger would wait for the transactions that have locked the row, and the list with it.
-const DELETE: &str = end!(
-    concat!(" AND (m.waiting OR ", has_no_former!(), ")"),
-    " FOR UPDATE",
-    concat!(
-        "DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt AND ",
-        is_deletable!(),
-        " RETURNING m.id, m.receipt, m.group_hash IS NOT NULL"
-    )
-);
+/// Deletes messages whose receipts are good. $4 accepts expired ones.
+const DELETE: &str = "SELECT * FROM jobqueue.delete_rows($1, $2, $3, $4, $5)";
 /// Ends the first messages of groups behind which open transactions put others.
-const PASS_ON: &str = end!(
-    " AND m.group_hash IS NOT NULL AND NOT m.waiting",
-    " FOR NO KEY UPDATE",
-    "SELECT id, receipt, true FROM held WHERE jobqueue.pass_on(id)"
-);
+const PASS_ON: &str = "SELECT * FROM jobqueue.pass_on_rows($1, $2, $3, $4, $5)";
 /// Removes the rows of former firsts of these messages' groups that no transaction has locked any more. A join by `id`, or an
 /// index that its condition implies, could be read as a whole where the statistics say that the table is empty.
 const REMOVE_FORMER: &str = "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(

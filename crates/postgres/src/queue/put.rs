@@ -11,12 +11,7 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind};
 
 /// Adds messages that belong to no group, in their order.
-const PUT: &str = "WITH at AS MATERIALIZED (SELECT jobqueue.writing() AS time)
-    INSERT INTO jobqueue.message (queue, visible_at, expires_at, inserted_at, receipt, text)
-    SELECT q.id, at.time + m.delay, at.time + m.ttl, at.time, m.receipt, m.text
-    FROM jobqueue.queue q, at,
-        unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[]) WITH ORDINALITY AS m (receipt, delay, ttl, text, number)
-    WHERE q.name = $1 ORDER BY m.number RETURNING id, inserted_at";
+const PUT: &str = "SELECT * FROM jobqueue.put_rows($1, $2, $3, $4, $5)";
 
 /// Adds messages of which some belong to groups, and numbers them by their order. It locks the groups in one order, whatever the list: two lists
 /// do not wait for each other. Each lock is waited for no longer than $7 says.

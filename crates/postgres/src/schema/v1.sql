@@ -68,7 +68,7 @@ CREATE FUNCTION jobqueue.claim(
 ) RETURNS TABLE (
     message_number bigint, message_was bigint, message_id bigint, message_receipt bytea, message_text text, message_deliveries integer,
     message_time bigint, message_end bigint, lease_end bigint
-) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY WITH due AS MATERIALIZED (
         SELECT m.id FROM jobqueue.message m
@@ -77,10 +77,12 @@ BEGIN
         ORDER BY m.visible_at, m.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
     ), numbered AS MATERIALIZED (
         SELECT d.id, (SELECT o.visible_at FROM jobqueue.message o WHERE o.id = d.id) AS was, row_number() OVER () AS number FROM due d
+    ), written AS MATERIALIZED (
+        SELECT jobqueue.writing() + visibility AS lease_ends FROM (SELECT FROM due LIMIT 1) AS first
     ), leased AS (
-        UPDATE jobqueue.message m SET visible_at = jobqueue.writing() + visibility, lease = 1,
+        UPDATE jobqueue.message m SET visible_at = w.lease_ends, lease = 1,
             dequeue_count = least(m.dequeue_count, 2147483646) + 1, receipt = receipts[n.number]
-        FROM numbered n WHERE m.id = n.id
+        FROM numbered n, written w WHERE m.id = n.id
         RETURNING n.number, n.was, m.id, m.receipt, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at
     ) SELECT l.* FROM leased l ORDER BY l.number;
 END
@@ -94,6 +96,41 @@ BEGIN
         WHERE m.queue = of_queue AND NOT m.waiting AND m.visible_at > at AND m.visible_at <= until
             AND (m.expires_at IS NULL OR m.expires_at > m.visible_at)
         ORDER BY m.visible_at LIMIT 1);
+END
+$$;
+
+-- Leases up to `most` messages for `visibility` milliseconds under `receipts`. The scan begins at `since`, or earlier if one of the transactions
+-- `running` has ended, whose messages have times from `running_since` on; but not longer ago than `back`. The next message is looked for up to
+-- `ahead` milliseconds from now. `lock_limit`, the limit of a wait for the lock of a table, is shorter than that of the statement, so that such a
+-- wait is not taken for a long scan.
+--
+-- The time is read before the number at the end: that of this transaction, or the next one that the server will give, from which `age` counts. A
+-- writer with a greater number has read the clock later.
+CREATE FUNCTION jobqueue.get(
+    of_queue text, most bigint, visibility bigint, since bigint, running bigint[], running_since bigint[], receipts bytea[],
+    ahead bigint, back bigint, lock_limit text
+) RETURNS TABLE (
+    scan_time bigint, scan_running bigint[], has_queue boolean, next_time bigint,
+    message_number bigint, message_was bigint, message_id bigint, message_receipt bytea, message_text text, message_deliveries integer,
+    message_time bigint, message_end bigint, lease_end bigint, scan_limit bigint, scan_number bigint
+) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY WITH at AS MATERIALIZED (
+        SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS time, pg_current_snapshot() AS snapshot,
+            (SELECT q.id FROM jobqueue.queue q WHERE q.name = of_queue) AS queue, set_config('lock_timeout', lock_limit, true)
+    ), start AS MATERIALIZED (
+        SELECT greatest(at.time - back, least(get.since, (SELECT min(r.since) FROM unnest(running, running_since) AS r (number, since)
+            WHERE pg_visible_in_snapshot(r.number::text::xid8, at.snapshot)))) AS since FROM at
+    ), leased AS MATERIALIZED (
+        SELECT c.* FROM at, start, LATERAL jobqueue.claim(at.queue, most, visibility, start.since, at.time, receipts) AS c
+    ), next AS MATERIALIZED (
+        SELECT CASE WHEN (SELECT count(*) FROM leased) < most
+            THEN jobqueue.next_visible(at.queue, at.time, at.time + ahead) END AS time FROM at
+    )
+    SELECT at.time, ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(at.snapshot) AS x ORDER BY x), at.queue IS NOT NULL, next.time,
+        leased.*, pg_snapshot_xmax(at.snapshot)::text::bigint,
+        pg_snapshot_xmax(at.snapshot)::text::bigint + age(pg_snapshot_xmax(at.snapshot)::xid)
+    FROM next, at LEFT JOIN leased ON true ORDER BY leased.message_number;
 END
 $$;
 
@@ -152,6 +189,19 @@ BEGIN
 END
 $$;
 
+-- Puts messages that belong to no group, in their order.
+CREATE FUNCTION jobqueue.put_rows(to_queue text, receipts bytea[], delays bigint[], ttls bigint[], texts text[])
+RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY WITH at AS MATERIALIZED (SELECT jobqueue.writing() AS time)
+        INSERT INTO jobqueue.message (queue, visible_at, expires_at, inserted_at, receipt, text)
+        SELECT q.id, at.time + m.delay, at.time + m.ttl, at.time, m.receipt, m.text
+        FROM jobqueue.queue q, at, unnest(receipts, delays, ttls, texts) WITH ORDINALITY AS m (receipt, delay, ttl, text, number)
+        WHERE q.name = to_queue ORDER BY m.number RETURNING id, inserted_at;
+END
+$$;
+
 -- Ends the first message of a group and makes the next one the first, while open transactions put further ones behind it. The caller has locked it
 -- against changes. Returns false, and changes nothing, without a next one that is committed and not locked.
 --
@@ -205,6 +255,49 @@ END
 $$;
 CREATE TRIGGER advance_group AFTER DELETE ON jobqueue.message FOR EACH ROW
     WHEN (OLD.group_hash IS NOT NULL AND NOT OLD.waiting) EXECUTE FUNCTION jobqueue.advance_group();
+
+-- Deletes messages whose receipts are good; `late` accepts expired ones. Those that another transaction has locked are passed over, and each lock of
+-- the next of a group is waited for no longer than `lock_limit` says. What is refused is not locked, since a get would pass it over. The clock is
+-- read again when the locks are held. A first whose group has the row of a former first is passed over: the trigger would wait for the
+-- transactions that have locked the row, and the list with it.
+--
+-- Rows are found one by one: another join could read all of an index, with an entry for each message that is done while a transaction may still
+-- look at it. For the same reason the queue is compared without its index.
+CREATE FUNCTION jobqueue.delete_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
+RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY WITH at AS MATERIALIZED (
+        SELECT id, set_config('lock_timeout', lock_limit, true) FROM jobqueue.queue WHERE name = of_queue
+    ), held AS MATERIALIZED (
+        SELECT m.id, w.receipt, w.late FROM at, unnest(ids, receipts, delete_rows.late) AS w (id, receipt, late), jobqueue.message m
+        WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
+            AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
+            AND (m.waiting OR m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
+                WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL OFFSET 0))
+        FOR UPDATE OF m SKIP LOCKED
+    ) DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt
+        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
+        RETURNING m.id, m.receipt, m.group_hash IS NOT NULL;
+END
+$$;
+
+-- Ends the first messages of groups behind which open transactions put others, as `delete_rows` does the others.
+CREATE FUNCTION jobqueue.pass_on_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
+RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY WITH at AS MATERIALIZED (
+        SELECT id, set_config('lock_timeout', lock_limit, true) FROM jobqueue.queue WHERE name = of_queue
+    ), held AS MATERIALIZED (
+        SELECT m.id, w.receipt FROM at, unnest(ids, receipts, pass_on_rows.late) AS w (id, receipt, late), jobqueue.message m
+        WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
+            AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
+            AND m.group_hash IS NOT NULL AND NOT m.waiting
+        FOR NO KEY UPDATE OF m SKIP LOCKED
+    ) SELECT h.id, h.receipt, true FROM held h WHERE jobqueue.pass_on(h.id);
+END
+$$;
 
 CREATE TABLE jobqueue.container (
     id   integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
