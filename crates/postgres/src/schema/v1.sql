@@ -63,28 +63,37 @@ $$;
 --
 -- Whatever the planner believes of the table, it is read in the order of the index until there are enough: a bitmap of all that waits would be
 -- read anew for each lease.
+--
+-- Rows are changed by their ids: a join could read all of an index, with an entry for each message that is done while a transaction may still look
+-- at it.
 CREATE FUNCTION jobqueue.claim(
     of_queue integer, most bigint, visibility bigint, since bigint, until bigint, receipts bytea[]
 ) RETURNS TABLE (
     message_number bigint, message_was bigint, message_id bigint, message_receipt bytea, message_text text, message_deliveries integer,
     message_time bigint, message_end bigint, lease_end bigint
 ) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    due_ids bigint[];
+    due_were bigint[];
+    lease_until bigint;
 BEGIN
-    RETURN QUERY WITH due AS MATERIALIZED (
+    WITH due AS MATERIALIZED (
         SELECT m.id FROM jobqueue.message m
         WHERE m.queue = of_queue AND NOT m.waiting AND m.visible_at >= since AND m.visible_at <= until
             AND (m.expires_at IS NULL OR m.expires_at > until)
         ORDER BY m.visible_at, m.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
-    ), numbered AS MATERIALIZED (
-        SELECT d.id, (SELECT o.visible_at FROM jobqueue.message o WHERE o.id = d.id) AS was, row_number() OVER () AS number FROM due d
-    ), written AS MATERIALIZED (
-        SELECT jobqueue.writing() + visibility AS lease_ends FROM (SELECT FROM due LIMIT 1) AS first
-    ), leased AS (
-        UPDATE jobqueue.message m SET visible_at = w.lease_ends, lease = 1,
-            dequeue_count = least(m.dequeue_count, 2147483646) + 1, receipt = receipts[n.number]
-        FROM numbered n, written w WHERE m.id = n.id
-        RETURNING n.number, n.was, m.id, m.receipt, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at
-    ) SELECT l.* FROM leased l ORDER BY l.number;
+    ) SELECT array_agg(d.id), array_agg((SELECT o.visible_at FROM jobqueue.message o WHERE o.id = d.id)) INTO due_ids, due_were FROM due d;
+    IF due_ids IS NULL THEN
+        RETURN;
+    END IF;
+    lease_until := jobqueue.writing() + visibility;
+    RETURN QUERY WITH leased AS (
+        UPDATE jobqueue.message m SET visible_at = lease_until, lease = 1, dequeue_count = least(m.dequeue_count, 2147483646) + 1,
+            receipt = receipts[array_position(due_ids, m.id)]
+        WHERE m.id = ANY (due_ids)
+        RETURNING array_position(due_ids, m.id) AS number, m.id, m.receipt, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at
+    ) SELECT l.number::bigint, due_were[l.number], l.id, l.receipt, l.text, l.dequeue_count, l.inserted_at, l.expires_at, l.visible_at
+    FROM leased l ORDER BY l.number;
 END
 $$;
 
@@ -261,23 +270,29 @@ CREATE TRIGGER advance_group AFTER DELETE ON jobqueue.message FOR EACH ROW
 -- read again when the locks are held. A first whose group has the row of a former first is passed over: the trigger would wait for the
 -- transactions that have locked the row, and the list with it.
 --
--- Rows are found one by one: another join could read all of an index, with an entry for each message that is done while a transaction may still
--- look at it. For the same reason the queue is compared without its index.
+-- Rows are found one by one, as in a claim; the queue is compared without its index for the same reason.
 CREATE FUNCTION jobqueue.delete_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
 RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    held_ids bigint[];
+    held_receipts bytea[];
+    held_late boolean[];
 BEGIN
-    RETURN QUERY WITH at AS MATERIALIZED (
+    WITH at AS MATERIALIZED (
         SELECT id, set_config('lock_timeout', lock_limit, true) FROM jobqueue.queue WHERE name = of_queue
-    ), held AS MATERIALIZED (
-        SELECT m.id, w.receipt, w.late FROM at, unnest(ids, receipts, delete_rows.late) AS w (id, receipt, late), jobqueue.message m
-        WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
+    ) SELECT array_agg(w.id), array_agg(w.receipt), array_agg(w.late) INTO held_ids, held_receipts, held_late
+    FROM at, unnest(ids, receipts, delete_rows.late) AS w (id, receipt, late), LATERAL (
+        SELECT FROM jobqueue.message m WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
             AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
             AND (m.waiting OR m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
                 WHERE l.queue = m.queue AND l.group_hash = m.group_hash AND l.waiting AND l.turn IS NULL OFFSET 0))
-        FOR UPDATE OF m SKIP LOCKED
-    ) DELETE FROM jobqueue.message m USING held w WHERE m.id = w.id AND m.receipt = w.receipt
-        AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
+        OFFSET 0 FOR UPDATE SKIP LOCKED
+    ) AS held;
+    RETURN QUERY DELETE FROM jobqueue.message m
+        WHERE m.id = ANY (held_ids) AND m.receipt = held_receipts[array_position(held_ids, m.id)]
+            AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now())
+            AND (held_late[array_position(held_ids, m.id)] OR m.lease = 0 OR m.visible_at > jobqueue.now())
         RETURNING m.id, m.receipt, m.group_hash IS NOT NULL;
 END
 $$;
@@ -285,16 +300,17 @@ $$;
 -- Ends the first messages of groups behind which open transactions put others, as `delete_rows` does the others.
 CREATE FUNCTION jobqueue.pass_on_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
 RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY WITH at AS MATERIALIZED (
         SELECT id, set_config('lock_timeout', lock_limit, true) FROM jobqueue.queue WHERE name = of_queue
     ), held AS MATERIALIZED (
-        SELECT m.id, w.receipt FROM at, unnest(ids, receipts, pass_on_rows.late) AS w (id, receipt, late), jobqueue.message m
-        WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
-            AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
-            AND m.group_hash IS NOT NULL AND NOT m.waiting
-        FOR NO KEY UPDATE OF m SKIP LOCKED
+        SELECT w.id, w.receipt FROM at, unnest(ids, receipts, pass_on_rows.late) AS w (id, receipt, late), LATERAL (
+            SELECT FROM jobqueue.message m WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
+                AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
+                AND m.group_hash IS NOT NULL AND NOT m.waiting
+            OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED
+        ) AS locked
     ) SELECT h.id, h.receipt, true FROM held h WHERE jobqueue.pass_on(h.id);
 END
 $$;
