@@ -108,7 +108,7 @@ impl Poller {
                 continue;
             }
             if let Some(until) = pacing.snooze.until() {
-                self.wait_while_snoozed(until).await;
+                self.rest(activity.generation(), tokio::time::sleep_until(until)).await;
                 continue;
             }
             let Some(permit) = self.permit().await else { continue };
@@ -185,7 +185,7 @@ impl Poller {
                     self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
                 } else if fetched.messages.is_empty() {
                     drop(slots);
-                    self.wait_for_more(fetched.next_visible_in, generation, &mut pace.idle).await;
+                    self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
                 } else {
                     pace.idle.reset();
                     self.start_all(fetched.messages, settings, slots, permit);
@@ -195,29 +195,14 @@ impl Poller {
         ControlFlow::Continue(())
     }
 
-    /// Waits after a round that found the queue empty.
-    async fn wait_for_more(&self, next_visible_in: Option<Duration>, generation: u64, idle: &mut Idle) {
+    /// Waits for `pause` because there is nothing to fetch since `generation`. `run_until_idle` waits no longer than until all is quiet.
+    async fn rest(&self, generation: u64, pause: impl Future<Output = ()>) {
         let activity = &self.deliveries.worker.activity;
         activity.found_empty(self.number, generation);
         let pause = async {
             tokio::select! {
                 biased;
-                () = idle.pause(next_visible_in) => {}
-                () = activity.quiet_after(generation), if self.until_idle => {}
-            }
-        };
-        self.unless_stopped(pause).await;
-    }
-
-    /// Waits while the queue is snoozed. `run_until_idle` does not wait for that.
-    async fn wait_while_snoozed(&self, until: Instant) {
-        let activity = &self.deliveries.worker.activity;
-        let generation = activity.generation();
-        activity.found_empty(self.number, generation);
-        let pause = async {
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(until) => {}
+                () = pause => {}
                 () = activity.quiet_after(generation), if self.until_idle => {}
             }
         };
