@@ -10,6 +10,11 @@ use crate::world::ledger::{Entry, Fact, RunEnd};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
+    // A lower threshold may end a job before its last attempt.
+    let threshold_changes = evidence
+        .history
+        .iter()
+        .any(|entry| matches!(&entry.fact, Fact::Noted(text) if text.starts_with("sets poisonthreshold")));
     for job in evidence.jobs() {
         // Not for each message: the job may be redriven, and have copies.
         let mut had_last_attempt = false;
@@ -27,7 +32,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 }
                 Fact::Settled { outcome: Outcome::Retried(_), .. } => failures += 1,
                 Fact::Settled { outcome: Outcome::DeadLettered(reason), .. }
-                    if *reason == Reason::ATTEMPTS_EXHAUSTED && !had_last_attempt =>
+                    if *reason == Reason::ATTEMPTS_EXHAUSTED && !had_last_attempt && !threshold_changes =>
                 {
                     found.push(job.finding(
                         "a job has too few attempts",
@@ -137,14 +142,17 @@ mod tests {
 
     #[test]
     fn dead_letter_before_the_last_attempt_is_found() {
-        let dead = |attempts: u32| {
+        let facts = |attempts: u32| {
             let outcome = Outcome::DeadLettered(Reason::ATTEMPTS_EXHAUSTED);
             let inserted = Some(SystemTime::UNIX_EPOCH);
             let runs = (1..=attempts).map(|attempt| began(attempt.into(), attempt));
-            history(runs.chain([Fact::Settled { inserted, delivery: 1, outcome }]).collect())
+            runs.chain([Fact::Settled { inserted, delivery: 1, outcome }]).collect::<Vec<_>>()
         };
-        assert!(check(&dead(3)).is_empty());
-        assert_eq!(check(&dead(2))[0].what, "a job has too few attempts");
+        assert!(check(&history(facts(3))).is_empty());
+        assert_eq!(check(&history(facts(2)))[0].what, "a job has too few attempts");
+        let mut changed = facts(2);
+        changed.insert(0, Fact::Noted("sets poisonthreshold to 2".to_owned()));
+        assert!(check(&history(changed)).is_empty());
     }
 
     #[test]
