@@ -34,35 +34,39 @@ async fn main() -> Result<(), Failure> {
     let storage = Storage::connect(&format!("sqlite:{file}")).await?;
     let welcomes = storage.queue::<Welcome>().await?;
     welcomes.clear().await?;
-    let mut connection = Connection::open(file)?;
+    let connection = Connection::open(file)?;
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS users (name TEXT NOT NULL);
          DELETE FROM users;",
     )?;
 
-    register(&mut connection, &welcomes, "Ada", false)?;
+    let connection = register(connection, welcomes.clone(), "Ada", false).await?;
     tell("rolled back", &connection, &welcomes).await?;
-    register(&mut connection, &welcomes, "Ada", true)?;
+    let connection = register(connection, welcomes.clone(), "Ada", true).await?;
     tell("committed", &connection, &welcomes).await?;
     let _ = Worker::builder(storage).handle(welcome).build()?.run_until_idle().await?;
     Ok(())
 }
 
-fn register(
-    connection: &mut Connection,
-    welcomes: &Queue<Welcome>,
-    name: &str,
+async fn register(
+    mut connection: Connection,
+    welcomes: Queue<Welcome>,
+    name: &'static str,
     commit: bool,
-) -> Result<(), Failure> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
-    welcomes.send(&Welcome { name: name.to_owned() }).in_transaction(&transaction)?;
-    if commit {
-        transaction.commit()?
-    } else {
-        transaction.rollback()?
-    }
-    Ok(())
+) -> Result<Connection, Failure> {
+    // A transaction may wait for other writers of the file, which must not block the threads of the runtime.
+    let registering = move || {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        transaction.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
+        welcomes.send(&Welcome { name: name.to_owned() }).in_transaction(&transaction)?;
+        if commit {
+            transaction.commit()?
+        } else {
+            transaction.rollback()?
+        }
+        Ok(connection)
+    };
+    tokio::task::spawn_blocking(registering).await?
 }
 
 async fn tell(what: &str, connection: &Connection, welcomes: &Queue<Welcome>) -> Result<(), Failure> {

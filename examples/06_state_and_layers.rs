@@ -1,6 +1,6 @@
 //! Lesson 6: what handlers share, and what wraps them.
 //!
-//! Teaches `State`, an extractor of your own, and tower layers: they add database pools, per-tenant settings,
+//! Teaches `State`, an extractor of your own, `Extension`, and tower layers: they add database pools, per-tenant settings,
 //! timeouts and metrics without changing the handlers. Prints
 //!
 //! ```text
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::handler::{ExtractError, FromJob};
-use jobqueue::{Job, JobError, QueueMessage, SendOptions, State, Worker};
+use jobqueue::{Extension, Job, JobError, QueueMessage, SendOptions, State, Worker};
 use jobqueue_examples::{Failure, open_storage};
 use serde::{Deserialize, Serialize};
 use tower::timeout::TimeoutLayer;
@@ -41,9 +41,18 @@ impl FromJob for Tenant {
     }
 }
 
-async fn greet(job: Greet, Tenant(tenant): Tenant, State(sent): State<Sent>) -> Result<(), JobError> {
+/// The value that a layer adds to the job.
+#[derive(Clone)]
+struct Label(String);
+
+async fn greet(
+    job: Greet,
+    Tenant(tenant): Tenant,
+    Extension(Label(label)): Extension<Label>,
+    State(sent): State<Sent>,
+) -> Result<(), JobError> {
     let sent = sent.0.fetch_add(1, Ordering::Relaxed) + 1;
-    println!(" for {tenant}: hello, {} ({sent} sent)", job.name);
+    println!("{label} for {tenant}: hello, {} ({sent} sent)", job.name);
     Ok(())
 }
 
@@ -61,8 +70,9 @@ async fn main() -> Result<(), Failure> {
         .concurrency(1)
         // The first layer is the innermost. A timeout is a failed attempt, like any other error.
         .layer(TimeoutLayer::new(Duration::from_secs(5)))
-        .layer(MapRequestLayer::new(|job: Job| {
-            print!("{}", job.info().kind);
+        .layer(MapRequestLayer::new(|mut job: Job| {
+            let label = Label(job.info().kind.to_string());
+            job.insert(label);
             job
         }));
     let _ = worker.build()?.run_until_idle().await?;

@@ -28,7 +28,7 @@ async fn count(job: Count) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Returns the number of payloads in blobs.
+/// Returns the number of payloads in blobs. Only this lesson looks there: the name of the container may change.
 async fn blobs(storage: &Storage) -> Result<usize, Failure> {
     let container = ContainerName::new("jobqueue-payloads")?;
     Ok(storage.blobs().list_blobs(&container, "", None).await?.blobs.len())

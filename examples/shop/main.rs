@@ -68,8 +68,12 @@ async fn run(options: Options) -> Result<(), Failure> {
     let world = jobs::World { pace: options.pace, refused: options.refused, outages: options.outages };
     let worker = worker(&storage, world)?;
     let checks = health::router([worker.health()]);
-    let stopped = stop.clone();
-    let worker = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
+    let (stopped, ends) = (stop.clone(), stop.clone().drop_guard());
+    let worker = tokio::spawn(async move {
+        // No orders are taken without a worker.
+        let _ends = ends;
+        worker.run_until(stopped.cancelled_owned()).await
+    });
     let customers = tokio::spawn(web::customers(storage.clone(), options.customers, stop.clone()));
 
     let listener = TcpListener::bind(options.listen).await?;
@@ -78,12 +82,14 @@ async fn run(options: Options) -> Result<(), Failure> {
     let service = web::shop(&storage).await?.merge(checks).nest_service("/jobs", dashboard(storage, &stop));
     let signalled = stop.clone();
     let server = axum::serve(listener, service).with_graceful_shutdown(async move {
-        shutdown_signal().await;
-        signalled.cancel();
+        tokio::select! {
+            () = shutdown_signal() => signalled.cancel(),
+            () = signalled.cancelled() => {}
+        }
     });
     server.await?;
-    customers.await??;
     let _ = worker.await??;
+    customers.await??;
     Ok(())
 }
 

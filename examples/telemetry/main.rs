@@ -91,14 +91,18 @@ async fn main() -> Result<(), Failure> {
     let listener = tokio::net::TcpListener::bind(&listen).await?;
     println!("orders are taken at http://{}/orders", listener.local_addr()?);
     let service = Router::new().route("/orders", post(order)).with_state(orders);
-    let service = tokio::spawn(axum::serve(listener, service).into_future());
+    let service = axum::serve(listener, service).with_graceful_shutdown(shutdown_signal());
 
     let worker = Worker::builder(storage).handle(pack).handle(bill).build()?;
-    let report = worker.run_until(shutdown_signal()).await?;
-    service.abort();
+    let serving = async { Ok::<_, Failure>(service.await?) };
+    let working = async { Ok::<_, Failure>(worker.run_until(shutdown_signal()).await?) };
+    // Both end with the signal. If one fails, the other is dropped.
+    let ended = tokio::try_join!(serving, working);
     lengths.abort();
+    // Off the runtime: the exporters wait for their last answers. Also after a failure, whose spans are of interest.
+    let exported =
+        tokio::task::spawn_blocking(move || tracers.shutdown().and_then(|()| meters.shutdown())).await;
+    let ((), report) = ended?;
     println!("completed {}", report.completed);
-    // Off the runtime: the exporters wait for their last answers.
-    tokio::task::spawn_blocking(move || tracers.shutdown().and_then(|()| meters.shutdown())).await??;
-    Ok(())
+    Ok(exported??)
 }

@@ -97,9 +97,11 @@ impl<M: QueueMessage> Collector<M> {
     fn join(self: &Arc<Self>, job: Job, message: M) -> Result<Membership<M>, ExtractError> {
         let context = Context::from_job(&job)?;
         let info = context.info();
-        // A job that has failed is alone, one that was perhaps left by a process that died with it, and one that a neighbour's failure would make
-        // a dead letter.
-        let is_shared = info.attempt == 1 && context.leased_job().deliveries() <= 1 && info.max_attempts > 1;
+        // A job that has failed is alone, also before a redrive, one that was perhaps left by a process that died with it, and one that a
+        // neighbour's failure would make a dead letter.
+        let leased_job = context.leased_job();
+        let (.., is_first) = leased_job.sender();
+        let is_shared = is_first && leased_job.deliveries() <= 1 && info.max_attempts > 1;
         let mut joining = Stage::Waiting(message, context);
         let mut open = lock(&self.open);
         if is_shared && let Some(chunk) = &*open {

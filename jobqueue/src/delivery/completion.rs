@@ -17,7 +17,7 @@ use super::leased_job::{HeldJob, LeasedJob};
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, chain};
-use crate::lease::LeaseError;
+use crate::lease::{LeaseError, delete_all};
 use crate::trace::{OpenSpan, Step};
 
 /// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
@@ -51,8 +51,8 @@ impl Executor {
     /// messages are deleted is unknown.
     pub(crate) async fn delete_together(&self, reports: &mut [DeliveryReport]) {
         let leased_jobs = undeleted(reports);
-        let deletion = LeasedJob::complete_all(&leased_jobs);
-        self.complete_reports(reports, &leased_jobs, deletion).await;
+        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
+        self.complete_reports(reports, &leased_jobs, delete_all(&leases)).await;
     }
 
     /// Deletes the message of one undeleted report by requests of its own, for as long as its lease, and completes the report.
@@ -87,33 +87,35 @@ impl Executor {
         leased_jobs: &[Arc<LeasedJob>],
         deletion: impl Future<Output = Vec<Option<Result<(), LeaseError>>>>,
     ) {
-        let mut span = self.span_of_all(reports);
+        let mut span = self.deletion_span(reports, leased_jobs);
         let settling = async { self.outcomes(leased_jobs, deletion.await).await };
         let settled = span.run(pin!(settling)).await;
-        span.end(Some(Outcome::Completed.name()), settled.iter().flatten().find_map(settle_error));
         for ((report, leased_job), settled) in reports.iter_mut().zip(leased_jobs).zip(settled) {
             if let Some(settled) = settled {
                 report.settled(leased_job, settled);
                 report.undeleted = None;
             }
         }
+        span.end(Some(Outcome::Completed.name()), reports.iter().find_map(|report| report.settle_error));
     }
 
     /// Starts the tracer's span of a deletion.
-    fn span_of_all(&self, reports: &[DeliveryReport]) -> OpenSpan {
+    fn deletion_span(&self, reports: &[DeliveryReport], leased_jobs: &[Arc<LeasedJob>]) -> OpenSpan {
         if !self.state.events.trace() {
             return OpenSpan::none();
         }
-        let jobs: Vec<&JobInfo> = reports.iter().filter_map(|report| report.job.as_deref()).collect();
-        let contexts: Vec<_> = jobs.iter().map(|job| job.trace).collect();
-        let alone = jobs.first().filter(|_| jobs.len() == 1);
-        self.state.events.span(|| Step::Settle {
-            queue: &self.core.name,
-            id: alone.map(|job| &*job.id),
-            messages: jobs.len(),
-            process: alone.map(|job| job.trace),
-            messages_of: if alone.is_some() { &[] } else { &contexts },
-        })
+        let contexts = reports.iter().filter_map(|report| report.job.as_deref()).map(|job| job.trace);
+        let contexts: Vec<_> = contexts.collect();
+        match leased_jobs {
+            [alone] => alone.settle_span(contexts.first().copied()),
+            _ => self.state.events.span(|| Step::Settle {
+                queue: &self.core.name,
+                id: None,
+                messages: contexts.len(),
+                process: None,
+                messages_of: &contexts,
+            }),
+        }
     }
 
     /// Returns the jobs' outcomes for these answers to the deletions of their messages. None of them has blobs.
@@ -204,13 +206,4 @@ impl Executor {
 /// Returns the jobs whose messages are still to be deleted: those of all reports.
 fn undeleted(reports: &[DeliveryReport]) -> Vec<Arc<LeasedJob>> {
     reports.iter().filter_map(|report| report.undeleted.as_ref().and_then(HeldJob::get)).collect()
-}
-
-/// Returns the code of a completion that failed or is in doubt.
-fn settle_error(settled: &Result<Outcome, Error>) -> Option<&'static str> {
-    match settled {
-        Err(error) => Some(error.kind().as_str()),
-        Ok(Outcome::CompletedUncertain) => Some("uncertain"),
-        Ok(_) => None,
-    }
 }

@@ -156,7 +156,11 @@ fn find_payload(
     kinds: &dyn Kinds,
 ) -> Result<JobPayload, NotRun> {
     let now = leased_job.received_at();
-    if let Some(rejection) = spent(event, leased_job) {
+    let unknown = unknown(event, kinds);
+    // Each type has its own limits, so that only a reader that knows the message may judge it. An event that cannot be rewritten ends by
+    // its count alone.
+    let may_judge = unknown.is_none() || leased_job.is_unwritable;
+    if let Some(rejection) = ended(event).or_else(|| spent(event, leased_job).filter(|_| may_judge)) {
         return Err(rejected(rejection));
     }
     match not_before(event).map_err(rejected)?.and_then(|time| time.duration_since(now).ok()) {
@@ -170,17 +174,23 @@ fn find_payload(
         }
         _ => {}
     }
-    let Some(newest) = kinds.newest(&event.kind) else {
-        return Err(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
-    };
-    if let Some(found) = event.version.filter(|found| *found > newest) {
-        let error = DecodeError::unreadable_version(found, newest);
-        return Err(deferred(Cause::NewerVersion, chain(&error)));
+    if let Some(not_run) = unknown {
+        return Err(not_run);
     }
     match core.claim_checks.inline(&event.payload) {
         Some(payload) => payload.map(JobPayload::Here).map_err(without_payload),
         None => Ok(JobPayload::InBlob(event.payload.clone())),
     }
+}
+
+/// Returns the deferral of a message whose kind or version the reader does not know.
+fn unknown(event: &Envelope, kinds: &dyn Kinds) -> Option<NotRun> {
+    let Some(newest) = kinds.newest(&event.kind) else {
+        return Some(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
+    };
+    let found = event.version.filter(|found| *found > newest)?;
+    let error = DecodeError::unreadable_version(found, newest);
+    Some(deferred(Cause::NewerVersion, chain(&error)))
 }
 
 /// Reads the text of a message. Returns its content and the number of the delivery.
@@ -251,22 +261,25 @@ fn without_payload(error: PayloadError) -> NotRun {
     }
 }
 
-/// Returns the reason why a message must not run again: it was about to be dead-lettered, or has used up its
-/// deliveries or its attempts.
+/// Returns the recorded reason of a message that was about to be dead-lettered.
+fn ended(event: &Envelope) -> Option<Rejection> {
+    let last = || event.history.last_error.clone().unwrap_or_default();
+    event.dead_letter.as_ref().map(|note| Rejection::new(Reason::new(&note.reason), last()))
+}
+
+/// Returns the reason why a message must not run again that has used up its deliveries or its attempts.
 fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     let (history, limits) = (&event.history, leased_job.limits);
     let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);
     let attempts = history.attempts;
-    let last = || history.last_error.clone().unwrap_or_default();
-    if let Some(note) = &event.dead_letter {
-        Some(Rejection::new(Reason::new(&note.reason), last()))
-    } else if deliveries > limits.deliveries {
+    if deliveries > limits.deliveries {
         let detail = format!(
             "delivered {deliveries} times with {attempts} failures reported; the job probably kills its worker"
         );
         Some(Rejection::new(Reason::MAX_DELIVERIES, detail))
     } else if attempts >= limits.attempts {
-        Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last()))
+        let last = history.last_error.clone().unwrap_or_default();
+        Some(Rejection::new(Reason::ATTEMPTS_EXHAUSTED, last))
     } else {
         None
     }

@@ -140,7 +140,7 @@ pub(crate) async fn defer(
 ) -> Result<Result<Duration, Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
-        None => (first(cause, job.present())?, Duration::ZERO),
+        None => (first(cause, job)?, Duration::ZERO),
     };
     if let Some(reason) = reason_to_end(job, cause, &deferral, waited) {
         let tries = deferral.count;
@@ -170,8 +170,10 @@ fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
     former.filter(|former| former.cause == cause.code()).and_then(|former| waited(former, job.present()))
 }
 
-fn first(cause: Cause, now: SystemTime) -> Result<Deferral, Error> {
-    Ok(Deferral { cause: cause.code().to_owned(), since: rfc3339(Some(now))?, count: 0 })
+fn first(cause: Cause, job: &LeasedJob) -> Result<Deferral, Error> {
+    // Each deferral of an event that cannot be rewritten is its first one, and costs an attempt.
+    let count = if job.is_unwritable { job.dequeue_count.saturating_sub(1) } else { 0 };
+    Ok(Deferral { cause: cause.code().to_owned(), since: rfc3339(Some(job.present()))?, count })
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.

@@ -124,6 +124,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) cancelled_by_sender: bool,
     /// The job of a message that is still to be deleted, by [`delete_together`](super::Executor::delete_together) or alone.
     pub(crate) undeleted: Option<HeldJob>,
+    /// The code of an attempt to settle the delivery that failed or is in doubt.
+    pub(super) settle_error: Option<&'static str>,
     /// The context in which the handler has run, if a tracer has made it.
     pub(super) process: Option<TraceContext>,
 }
@@ -141,6 +143,7 @@ impl DeliveryReport {
             lease_expired: false,
             cancelled_by_sender: false,
             undeleted: None,
+            settle_error: None,
             process: None,
         }
     }
@@ -149,23 +152,22 @@ impl DeliveryReport {
     /// when its lease runs out.
     pub(super) fn settled(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
         match settled {
-            Ok(outcome) => self.outcome = outcome,
+            Ok(outcome) => {
+                self.settle_error = match outcome {
+                    Outcome::LeaseLost => Some("lease_lost"),
+                    Outcome::CompletedUncertain => Some("uncertain"),
+                    _ => None,
+                };
+                self.outcome = outcome;
+            }
             Err(error) => {
+                self.settle_error = Some(error.kind().as_str());
                 leased_job.lease.abandon();
                 let text = chain(&error);
                 crate::log::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
                 self.outcome = Outcome::LeaseLost;
                 self.error.get_or_insert(text);
             }
-        }
-    }
-
-    /// Returns the code of a failed attempt to settle the delivery.
-    pub(super) fn settle_error(&self) -> Option<&'static str> {
-        match self.outcome {
-            Outcome::LeaseLost => Some("lease_lost"),
-            Outcome::CompletedUncertain => Some("uncertain"),
-            _ => None,
         }
     }
 }

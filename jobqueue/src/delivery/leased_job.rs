@@ -20,7 +20,7 @@ use crate::queue_core::{QueueCore, fit};
 use crate::settings::{JobLimits, QueueSettings};
 use crate::storage::LeasedMessage;
 use crate::sync::lock;
-use crate::trace::TraceContext;
+use crate::trace::{OpenSpan, Step, TraceContext};
 
 /// The maximum size of a checkpoint inside the message, in bytes. A larger one goes to a blob.
 const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
@@ -196,6 +196,23 @@ impl LeasedJob {
             (context, state_of(envelope), is_first)
         };
         self.with_envelope(sender).unwrap_or((None, None, true))
+    }
+
+    /// Starts the tracer's span of the end of this delivery, whose handler has run in `process`.
+    pub(crate) fn settle_span(&self, process: Option<TraceContext>) -> OpenSpan {
+        let observers = self.core.observers();
+        if !observers.trace() {
+            return OpenSpan::none();
+        }
+        let sender = if process.is_some() { None } else { self.sender().0 };
+        let id = self.with_envelope(|event| Arc::clone(&event.id));
+        observers.span(|| Step::Settle {
+            queue: &self.core.name,
+            id: id.as_deref(),
+            messages: 1,
+            process,
+            messages_of: sender.as_slice(),
+        })
     }
 
     fn sender_of(&self, envelope: &Envelope) -> Option<TraceContext> {

@@ -1,6 +1,5 @@
 //! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +11,7 @@ use crate::claim_check::{MAX_CHECKPOINT_BYTES, PayloadError};
 use crate::envelope::{Checkpoint, Deferral, Envelope, History, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
-use crate::lease::{LeaseError, delete_all};
+use crate::lease::LeaseError;
 use crate::queue_core::{MAX_COPIED_BYTES, remove_blobs};
 use crate::storage::{MAX_VISIBILITY, StoreError};
 
@@ -41,13 +40,6 @@ impl LeasedJob {
         self.lease.delete().await?;
         remove_blobs(&self.core, queue, copied).await;
         Ok(())
-    }
-
-    /// Deletes messages of one queue without blobs by one request. Returns the answers in their order; `None` for a message that has to be
-    /// deleted alone.
-    pub(crate) async fn complete_all(leased_jobs: &[Arc<Self>]) -> Vec<Option<Result<(), LeaseError>>> {
-        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
-        delete_all(&leases).await
     }
 
     /// Counts a failed attempt and puts the message back for `delay`.

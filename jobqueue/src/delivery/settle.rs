@@ -18,7 +18,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::storage::MAX_VISIBILITY;
-use crate::trace::{OpenSpan, Step};
+use crate::trace::OpenSpan;
 
 impl Executor {
     /// Does with the message what was decided, in a span of the tracer if there is one, and completes the report.
@@ -32,7 +32,7 @@ impl Executor {
         report.error = report.error.or(disposition.error());
         let mut span = match disposition {
             Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
-            _ => self.settle_span(leased_job, &report),
+            _ => leased_job.settle_span(report.process),
         };
         disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
         let settling = async {
@@ -71,24 +71,8 @@ impl Executor {
             report.settled(leased_job, settled);
         };
         span.run(pin!(settling)).await;
-        span.end(Some(report.outcome.name()), report.settle_error());
+        span.end(Some(report.outcome.name()), report.settle_error);
         report
-    }
-
-    fn settle_span(&self, leased_job: &LeasedJob, report: &DeliveryReport) -> OpenSpan {
-        if !self.state.events.trace() {
-            return OpenSpan::none();
-        }
-        let process = report.process;
-        let sender = if process.is_some() { None } else { leased_job.sender().0 };
-        let id = leased_job.with_envelope(|event| Arc::clone(&event.id));
-        self.state.events.span(|| Step::Settle {
-            queue: &leased_job.core.name,
-            id: id.as_deref(),
-            messages: 1,
-            process,
-            messages_of: sender.as_slice(),
-        })
     }
 
     /// Puts the message back until its condition is met, or dead-letters it when it has waited long enough.

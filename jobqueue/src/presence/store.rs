@@ -12,7 +12,9 @@ use crate::error::Error;
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
-use crate::storage::{BlobStore, Listed, Storage, StoreError, StoreErrorKind as Kind, list_all};
+use crate::storage::{
+    BlobStore, Listed, Storage, StoreError, StoreErrorKind as Kind, delete_if_present, list_all,
+};
 
 /// The container of the records.
 pub const CONTAINER: &str = "jobqueue-workers";
@@ -151,7 +153,8 @@ impl Records {
         let now = listed.now.unwrap_or(now);
         for (blob, properties) in listed.blobs {
             if now.duration_since(properties.modified).is_ok_and(|age| age > SWEPT) {
-                self.remove(&blob).await?;
+                // Another worker may have removed it just now.
+                delete_if_present(&*self.blobs, &blob).await?;
             }
         }
         Ok(())

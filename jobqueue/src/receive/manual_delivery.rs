@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -19,7 +18,6 @@ use crate::group_log::EndState;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason};
 use crate::lease::LeaseError;
-use crate::trace::Step;
 
 /// A leased message.
 ///
@@ -208,19 +206,7 @@ async fn traced(
     outcome: &Outcome,
     settling: impl Future<Output = Result<(), Error>>,
 ) -> Result<(), Error> {
-    let observers = leased_job.core.observers();
-    if !observers.trace() {
-        return settling.await;
-    }
-    let (sender, ..) = leased_job.sender();
-    let id = leased_job.with_envelope(|event| Arc::clone(&event.id));
-    let mut span = observers.span(|| Step::Settle {
-        queue: &leased_job.core.name,
-        id: id.as_deref(),
-        messages: 1,
-        process: None,
-        messages_of: sender.as_slice(),
-    });
+    let mut span = leased_job.settle_span(None);
     let settled = span.run(pin!(settling)).await;
     match &settled {
         Ok(()) => span.end(Some(outcome.name()), None),

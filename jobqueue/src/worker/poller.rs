@@ -85,7 +85,7 @@ impl Poller {
     }
 
     async fn poll(&self) {
-        let QueueWorker { state, executor, pacing, activity, .. } = &self.deliveries.worker;
+        let QueueWorker { state, executor, pacing, .. } = &self.deliveries.worker;
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {
             // A waiting job that an operator has cancelled does not start.
@@ -101,17 +101,7 @@ impl Poller {
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
         while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
             state.health.rests(&core.name);
-            if settings.is_paused(core.now()) {
-                activity.found_empty(self.number, activity.generation());
-                // Messages that arrive meanwhile are not for this worker.
-                self.unless_stopped(pace.idle.nap()).await;
-                continue;
-            }
-            if let Some(until) = pacing.snooze.until() {
-                self.wait_while_snoozed(until).await;
-                continue;
-            }
-            let Some(permit) = self.permit().await else { continue };
+            let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
             let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
             // While this poller waited for a slot, an operator may have paused the queue, the circuit opened, or a handler snoozed it.
@@ -130,9 +120,19 @@ impl Poller {
         }
     }
 
-    /// Returns the permission to fetch; `None` after a wait for it.
-    async fn permit(&self) -> Option<Permit> {
-        let pacing = &self.deliveries.worker.pacing;
+    /// Returns the permission to fetch; `None` after a wait for it, since the queue is paused or snoozed or its circuit open.
+    async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
+        let QueueWorker { executor, pacing, activity, .. } = &self.deliveries.worker;
+        if settings.is_paused(executor.core.now()) {
+            activity.found_empty(self.number, activity.generation());
+            // Messages that arrive meanwhile are not for this worker.
+            self.unless_stopped(idle.nap()).await;
+            return None;
+        }
+        if let Some(until) = pacing.snooze.until() {
+            self.rest(activity.generation(), tokio::time::sleep_until(until)).await;
+            return None;
+        }
         match pacing.circuit.permit() {
             Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
             Permit::Probing(until) => {
@@ -185,7 +185,7 @@ impl Poller {
                     self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
                 } else if fetched.messages.is_empty() {
                     drop(slots);
-                    self.wait_for_more(fetched.next_visible_in, generation, &mut pace.idle).await;
+                    self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
                 } else {
                     pace.idle.reset();
                     self.start_all(fetched.messages, settings, slots, permit);
@@ -195,29 +195,14 @@ impl Poller {
         ControlFlow::Continue(())
     }
 
-    /// Waits after a round that found the queue empty.
-    async fn wait_for_more(&self, next_visible_in: Option<Duration>, generation: u64, idle: &mut Idle) {
+    /// Waits for `pause` because there is nothing to fetch since `generation`. `run_until_idle` waits no longer than until all is quiet.
+    async fn rest(&self, generation: u64, pause: impl Future<Output = ()>) {
         let activity = &self.deliveries.worker.activity;
         activity.found_empty(self.number, generation);
         let pause = async {
             tokio::select! {
                 biased;
-                () = idle.pause(next_visible_in) => {}
-                () = activity.quiet_after(generation), if self.until_idle => {}
-            }
-        };
-        self.unless_stopped(pause).await;
-    }
-
-    /// Waits while the queue is snoozed. `run_until_idle` does not wait for that.
-    async fn wait_while_snoozed(&self, until: Instant) {
-        let activity = &self.deliveries.worker.activity;
-        let generation = activity.generation();
-        activity.found_empty(self.number, generation);
-        let pause = async {
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep_until(until) => {}
+                () = pause => {}
                 () = activity.quiet_after(generation), if self.until_idle => {}
             }
         };

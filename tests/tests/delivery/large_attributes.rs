@@ -1,12 +1,12 @@
 //! Events whose attributes leave little or no room for the notes of deliveries.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{ErrorKind, JobError, SendOptions, Storage};
+use jobqueue::{ErrorKind, Event, JobError, Outcome, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
@@ -80,6 +80,28 @@ async fn an_event_without_room_runs_as_often_as_any_other() {
         let report = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
         assert_eq!(report.completed, 1, "{bytes}");
     }
+}
+
+// R17-2: each look of a worker that does not know its kind counts, so that the looks grow rarer.
+#[tokio::test(start_paused = true)]
+async fn event_without_room_of_an_unknown_kind_is_seen_less_and_less_often() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let stranger = event(65_400).replace(r#""type":"task""#, r#""type":"tale""#);
+    storage.queues().put(queue.name(), PutMessage::new(stranger)).await.unwrap();
+    let waits = Arc::<Mutex<Vec<f64>>>::default();
+    let sink = Arc::clone(&waits);
+    let listen = move |event: &Event| {
+        if let Event::Finished { outcome: Outcome::Released(wait), .. } = event {
+            sink.lock().unwrap().push(wait.as_secs_f64());
+        }
+    };
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let worker = worker(&storage).handle(handler).on_event(listen).build().unwrap();
+    let _ = worker.run_until(after(600)).await.unwrap();
+    let waits = waits.lock().unwrap().clone();
+    let longest = [1.0, 2.0, 4.0, 8.0];
+    assert!(waits.iter().zip(longest).all(|(wait, most)| (most / 2.0..=most).contains(wait)), "{waits:?}");
 }
 
 // D4: what has to move out of a full message cannot be stored.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::trace::{Span, Step, TraceContext, Tracer};
 use jobqueue::{
     Context, Event, JobError, JobInfo, QueueMessage, Runtime, State, Storage, Worker, WorkerBuilder,
@@ -234,6 +235,20 @@ async fn job_runs_in_the_span_of_its_tracer_and_sends_from_it() {
     );
     let seen = seen.lock().unwrap();
     assert_eq!(seen[0].trace.to_parts().0, 7, "handlers and records see the span's context");
+}
+
+// H6
+#[tokio::test(start_paused = true)]
+async fn span_of_a_settlement_that_failed_has_the_kind_of_its_error() {
+    let faulty = Faulty::new(&Storage::memory());
+    let (storage, recorder) = traced(faulty.storage());
+    storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
+    faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let fail = |_: Order| async { Err::<(), _>(JobError::retry("no paper")) };
+    let worker = worker(&storage).handle(fail).build().unwrap();
+    drop(worker.run_until(tokio::time::sleep(Duration::from_secs(1))).await.unwrap());
+    let spans = recorder.spans.lock().unwrap();
+    assert_eq!(spans.last().unwrap(), "4 ended lease_lost storage");
 }
 
 #[tokio::test(start_paused = true)]

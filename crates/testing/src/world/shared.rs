@@ -227,7 +227,8 @@ impl World {
         self.shared.ledger.now()
     }
 
-    /// Records a fact of your own and returns its number.
+    /// Records a fact of your own and returns its number. A text that begins with `sets poisonthreshold` says that the number of attempts
+    /// of a queue changes, so that a job may end before the last attempt of its type.
     pub fn note(&self, node: &Arc<str>, text: impl Into<String>) -> usize {
         self.shared.ledger.note(node, Fact::Noted(text.into()))
     }

@@ -51,6 +51,22 @@ impl Ledger<'_> {
         Ok(self.read(&self.handover(index)?).await?.unwrap_or_default())
     }
 
+    /// Leaves the last batches of `chain` out that were recorded and never sealed: the process ended between the two, and this attempt has
+    /// not sent them again. Nothing seals them.
+    pub(super) async fn leave_out_unsealed(&self, index: u64, chain: &mut Vec<String>) -> Result<(), Error> {
+        // The last batch has ended, and may be swept.
+        if self.read::<Marker>(&self.continued(index)?).await?.is_some() {
+            return Ok(());
+        }
+        while let Some(last) = chain.last()
+            && Ledger::new(self.storage, BatchId::new(last)?).plan().await?.is_none()
+        {
+            crate::log::warn!(batch = %last, "the batch was never sealed, and its job has ended without it");
+            chain.pop();
+        }
+        Ok(())
+    }
+
     /// Notes that a handler has returned which handed the end of child `index` over to batch number `to` of `chain`.
     pub(super) async fn has_returned(&self, index: u64, to: usize, chain: &[String]) -> Result<(), Error> {
         self.create(&self.returned(index, to)?, &true).await?;

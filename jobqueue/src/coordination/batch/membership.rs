@@ -154,10 +154,13 @@ impl Hook for Membership {
         if let Some(child) = self.child(hook_context).await? {
             // An earlier delivery may have handed the end over, also before a redrive.
             let has_past = hook_context.leased_job.fence() > 1 || hook_context.job.attempt > 1;
-            let chain = match handed_over || has_past || continued.is_some() {
+            let mut chain = match handed_over || has_past || continued.is_some() {
                 true => child.ledger.handovers(child.index).await?,
                 false => Vec::new(),
             };
+            if !handed_over && !chain.is_empty() {
+                child.ledger.leave_out_unsealed(child.index, &mut chain).await?;
+            }
             let marker = Marker::Done(result.map(ToOwned::to_owned));
             child.end(continued.as_ref().map(|ledger| &ledger.id), &chain, &marker).await?;
         }

@@ -140,9 +140,11 @@ impl<M: QueueMessage> Runner<M> {
             }
             state = state.triggered().await?;
         }
-        // What comes due meanwhile is left out.
-        let due = if state.paused { Vec::new() } else { self.due(state.done, now) };
-        for slot in due {
+        for slot in self.due(state.done, now) {
+            // What comes due meanwhile is left out.
+            if state.paused {
+                break;
+            }
             if !leadership.has_control() {
                 return Ok(Duration::ZERO);
             }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::{Join, Log, Slice, builder, fan_out, slice};
+use super::{Join, Log, Page, PageJoin, Slice, builder, fan_out, slice};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -150,4 +150,32 @@ async fn child_that_is_given_up_ends_only_when_that_is_recorded() {
     let report = running.await.unwrap().unwrap();
     assert_eq!((report.completed, report.dead_lettered), (2, 0), "{report:?}");
     assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(0))]]);
+}
+
+// R17-3: the next attempt needs no batch.
+#[tokio::test(start_paused = true)]
+async fn child_ends_itself_if_its_inner_batch_was_never_sealed() {
+    let (faulty, log) = (Faulty::new(&in_memory()), Log::default());
+    let storage = faulty.storage();
+    let mut outer = storage.batch("book").await.unwrap();
+    outer.send_all([Page { n: 1, waits: false }]).await.unwrap();
+    outer.then(&Join {}).await.unwrap();
+    let page = move |_: Page, ctx: Context| {
+        let faulty = faulty.clone();
+        async move {
+            if ctx.info().attempt > 1 {
+                return Ok(());
+            }
+            let mut inner = ctx.batch("inner").await?;
+            inner.send_all([Slice { n: 1 }]).await?;
+            faulty.on(Operation::PutBlob, |call| {
+                call.subject.ends_with("inner/plan").then_some(Fault::Refuse(StoreErrorKind::Unauthorized))
+            });
+            let failed = inner.then(&PageJoin {}).await.unwrap_err();
+            Err(JobError::retry(failed.to_string()))
+        }
+    };
+    let report = builder(&storage, &log).handle(page).build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!(report.retried, 1, "{report:?}");
+    assert_eq!(*log.joins.lock().unwrap(), [[Ok(None)]]);
 }

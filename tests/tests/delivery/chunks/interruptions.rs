@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::chunk::{ChunkJob, ChunkOptions};
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::job::Verdict;
 use jobqueue::storage::{GetMessages, Operation, QueueName, StoreErrorKind};
 use jobqueue::{JobError, Storage};
@@ -200,6 +201,24 @@ async fn jobs_of_a_worker_that_died_share_no_call_again() {
     let (calls, builder) = calling(&storage, 3, |_| Ok(()));
     let report = super::run(builder).await;
     assert_eq!((report.completed, calls.sizes()), (3, vec![1, 1, 1]));
+}
+
+/// A redriven job may be the one that ended its process.
+// T4
+#[tokio::test(start_paused = true)]
+async fn redriven_jobs_share_no_call() {
+    let storage = in_memory();
+    send(&storage, &["a", "b"]).await;
+    let reject = |_: Task| async { Err::<(), _>(JobError::dead_letter("as planted")) };
+    assert_eq!(super::run(worker(&storage).handle(reject)).await.dead_lettered, 2);
+    let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 2);
+    send(&storage, &["c", "d"]).await;
+    let (calls, builder) = calling(&storage, 4, |_| Ok(()));
+    assert_eq!(super::run(builder).await.completed, 4);
+    let mut calls = calls.all();
+    calls.sort();
+    assert_eq!(calls, [vec!["a"], vec!["b"], vec!["c", "d"]]);
 }
 
 /// The policy is asked about each job of the call, with the same error.

@@ -10,6 +10,7 @@ use jobqueue::{JobError, JobInfo, QueueMessage, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Log, Task, after, in_memory, outcomes, task, worker};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 // I11, F109
 #[tokio::test(start_paused = true)]
@@ -108,6 +109,34 @@ async fn each_type_has_its_own_threshold_whoever_opened_the_queue_first() {
     let _ = charges.send(&Charge {}).await.unwrap();
     let _ = reports.send(&Report {}).await.unwrap();
     assert_eq!(attempts_of_both::<Report>(&storage).await, (2, 2));
+}
+
+// R17-1
+#[tokio::test(start_paused = true)]
+async fn programs_of_other_kinds_do_not_end_the_attempts_of_a_job() {
+    let storage = in_memory();
+    let charges = storage.queue::<Charge>().await.unwrap();
+    let _ = storage.queue::<LaterReport>().await.unwrap().send(&LaterReport {}).await.unwrap();
+    let (attempts, ran) = (Arc::<Mutex<Vec<u32>>>::default(), Arc::<Notify>::default());
+    let letters = charges.dead_letters().unwrap();
+    for attempt in 1..=7 {
+        let (sink, notify) = (Arc::clone(&attempts), Arc::clone(&ran));
+        let report = move |_: LaterReport, info: JobInfo| {
+            sink.lock().unwrap().push(info.attempt);
+            notify.notify_one();
+            async { Err::<(), _>(JobError::retry("always")) }
+        };
+        let knowing = worker(&storage).circuit_breaker(None).handle(report).build().unwrap();
+        let _ = knowing.run_until(ran.notified()).await.unwrap();
+        let stranger = worker(&storage).handle(|_: Charge| async { Ok::<(), JobError>(()) });
+        let _ = stranger.build().unwrap().run_until(after(60)).await.unwrap();
+        // By hand, with a threshold of 1.
+        assert!(charges.receive(Duration::from_secs(60)).await.unwrap().is_none());
+        assert_eq!(letters.approximate_len().await.unwrap(), u64::from(attempt == 7), "{attempt}");
+    }
+    assert_eq!(*attempts.lock().unwrap(), [1, 2, 3, 4, 5, 6, 7]);
+    let letter = letters.peek().await.unwrap().remove(0);
+    assert_eq!(letter.reason.as_str(), "attempts_exhausted");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 use jobqueue::settings::SettingOverrides;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{Context, JobError, Runtime, Storage, WorkerBuilder};
 use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobPlace, JobReference, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -359,4 +359,24 @@ async fn worker_without_permission_for_blobs_starts_at_once() {
     let handler = async |_: Task| Ok::<_, JobError>(());
     let worker = present(&faulty.storage()).handle(handler).build().unwrap();
     assert_eq!(worker.run_until(after(10)).await.unwrap().completed, 1);
+}
+
+// R17-6: two workers sweep at once.
+#[tokio::test(start_paused = true)]
+async fn sweep_passes_over_a_record_that_is_gone() {
+    let storage = in_memory();
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    let old = ["old-1", "old-2"].map(|name| BlobName::new(container.clone(), name).unwrap());
+    storage.blobs().create_container(&container).await.unwrap();
+    for blob in &old {
+        let _ = storage.blobs().put_blob(blob, "{}".into(), PutBlob::new()).await.unwrap();
+    }
+    after(25 * 3_600).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::DeleteBlob, 1, Fault::Refuse(StoreErrorKind::BlobNotFound));
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = present(&faulty.storage()).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(10)).await.unwrap();
+    let left = storage.blobs().blob_properties(&old[1]).await;
+    assert_eq!(left.unwrap_err().kind(), StoreErrorKind::BlobNotFound);
 }

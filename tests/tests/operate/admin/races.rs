@@ -1,13 +1,15 @@
-//! Changes of the settings and of the pause of a queue by two operators at once.
+//! Changes of the settings and of the pause of a queue by two operators at once, and a pause of a schedule that sends.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use jobqueue::schedule::{CatchUp, Schedule};
 use jobqueue::storage::{Intercepted, Interceptor, Operation, QueuePowers};
 use jobqueue::{ErrorKind, Storage};
 use jobqueue_admin::{AccessLevel, OperatorResult, PauseOptions};
-use jobqueue_testing::faults::{Call, Faulty};
-use jobqueue_tests::jobs::in_memory;
+use jobqueue_testing::faults::{Call, Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 use crate::admin::support::{operator, watched};
 
@@ -158,4 +160,26 @@ async fn pause_that_replaces_another_and_is_met_is_no_conflict_with_itself() {
     assert!(admin.resume("mails").await.unwrap());
     let error = admin.pause_with("mails", deploy).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict, "the pause that was shown has ended");
+}
+
+// R17-4
+#[tokio::test(start_paused = true)]
+async fn pause_of_a_schedule_stops_its_catch_up() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let schedule = Schedule::every(Duration::from_secs(60)).name("ticks").missed(CatchUp::All(100));
+    let lead = |seconds| {
+        let leader = worker(&storage).schedule_by(schedule.clone(), || task("tick")).build().unwrap();
+        leader.run_until(after(seconds))
+    };
+    let _ = lead(10).await.unwrap();
+    after(3_600).await;
+    faulty.plan_always(Operation::Put, Fault::DelayAfter(Duration::from_secs(5)));
+    let operating = async {
+        after(22).await;
+        assert!(operator(&storage).pause_schedule("ticks").await.unwrap());
+    };
+    let _ = tokio::join!(lead(300), operating);
+    let sent = storage.queue::<Task>().await.unwrap().approximate_len().await.unwrap();
+    assert!((1..8).contains(&sent), "{sent} of 60");
 }

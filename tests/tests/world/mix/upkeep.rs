@@ -82,6 +82,8 @@ impl Actor {
 
     /// Changes one setting of the queue of work.
     pub(super) async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
+        // The judge looks for this note: a request whose answer is lost may have set it.
+        self.world.note(self.node.name(), format!("sets {name} to {value}"));
         let queue = self.queue::<Work>().await?;
         let storage = self.node.storage();
         let metadata: Metadata = storage.queues().queue_metadata(queue.name()).await?;

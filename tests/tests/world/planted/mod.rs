@@ -14,7 +14,7 @@
 //! | a worker settles a message that another one has | [`DoesNotRenew`](Defect::DoesNotRenew) |
 //! | a job fails without end | [`ForgetsFailures`](Defect::ForgetsFailures) |
 //! | a message waits forever | [`Hides`](Defect::Hides) |
-//! | a job has too many attempts, a failed attempt is not counted | a history that no storage can cause (`checks/attempts.rs`) |
+//! | a job has too many attempts, a job has too few attempts, a failed attempt is not counted | a history that no storage can cause (`checks/attempts.rs`) |
 //! | the world itself failed | a worker that cannot be built |
 //!
 //! Nothing else goes wrong in these worlds, so that no fault can excuse what happens. The checks of the mix of all features

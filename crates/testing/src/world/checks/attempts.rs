@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jobqueue::Outcome;
+use jobqueue::{Outcome, Reason};
 
 use super::evidence::{Job, Run};
 use super::{Evidence, Finding};
@@ -10,10 +10,20 @@ use crate::world::ledger::{Entry, Fact, RunEnd};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
+    // A lower threshold may end a job before its last attempt.
+    let threshold_changes = evidence
+        .history
+        .iter()
+        .any(|entry| matches!(&entry.fact, Fact::Noted(text) if text.starts_with("sets poisonthreshold")));
     for job in evidence.jobs() {
+        // Not for each message: the job may be redriven, and have copies.
+        let mut had_last_attempt = false;
         let mut failures = 0;
         for entry in &job.entries {
             match &entry.fact {
+                Fact::RunBegan { attempt, max_attempts, .. } if attempt == max_attempts => {
+                    had_last_attempt = true;
+                }
                 Fact::RunBegan { attempt, max_attempts, .. } if attempt > max_attempts => {
                     found.push(job.finding(
                         "a job has too many attempts",
@@ -21,6 +31,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     ));
                 }
                 Fact::Settled { outcome: Outcome::Retried(_), .. } => failures += 1,
+                Fact::Settled { outcome: Outcome::DeadLettered(reason), .. }
+                    if *reason == Reason::ATTEMPTS_EXHAUSTED && !had_last_attempt && !threshold_changes =>
+                {
+                    found.push(job.finding(
+                        "a job has too few attempts",
+                        format!("it was dead-lettered for its attempts at {:?}, before the last", entry.at),
+                    ));
+                }
                 // The job may be redriven, and then has all its attempts again.
                 Fact::Settled { outcome: Outcome::DeadLettered(_), .. } => failures = 0,
                 _ => {}
@@ -120,6 +138,21 @@ mod tests {
         assert!(check(&history(vec![began(1, 3)])).is_empty());
         let found = check(&history(vec![began(1, 4)]));
         assert_eq!(found[0].what, "a job has too many attempts");
+    }
+
+    #[test]
+    fn dead_letter_before_the_last_attempt_is_found() {
+        let facts = |attempts: u32| {
+            let outcome = Outcome::DeadLettered(Reason::ATTEMPTS_EXHAUSTED);
+            let inserted = Some(SystemTime::UNIX_EPOCH);
+            let runs = (1..=attempts).map(|attempt| began(attempt.into(), attempt));
+            runs.chain([Fact::Settled { inserted, delivery: 1, outcome }]).collect::<Vec<_>>()
+        };
+        assert!(check(&history(facts(3))).is_empty());
+        assert_eq!(check(&history(facts(2)))[0].what, "a job has too few attempts");
+        let mut changed = facts(2);
+        changed.insert(0, Fact::Noted("sets poisonthreshold to 2".to_owned()));
+        assert!(check(&history(changed)).is_empty());
     }
 
     #[test]
