@@ -70,6 +70,7 @@ pub trait Span: Send + Sync {
 #[non_exhaustive]
 pub enum Step<'a> {
     /// One of several messages is written. Its span's context goes into this message.
+    #[non_exhaustive]
     Create {
         /// The queue.
         queue: &'a QueueName,
@@ -77,6 +78,7 @@ pub enum Step<'a> {
         id: &'a str,
     },
     /// Messages are stored.
+    #[non_exhaustive]
     Send {
         /// The queue.
         queue: &'a QueueName,
@@ -88,6 +90,7 @@ pub enum Step<'a> {
         created: &'a [TraceContext],
     },
     /// A request for messages has ended. Its span is started and ended at once.
+    #[non_exhaustive]
     Receive {
         /// The queue.
         queue: &'a QueueName,
@@ -97,6 +100,7 @@ pub enum Step<'a> {
         messages: usize,
     },
     /// A handler runs.
+    #[non_exhaustive]
     Process {
         /// The job.
         job: &'a JobInfo,
@@ -108,6 +112,7 @@ pub enum Step<'a> {
         is_first: bool,
     },
     /// Messages are deleted, put back or dead-lettered.
+    #[non_exhaustive]
     Settle {
         /// The queue.
         queue: &'a QueueName,

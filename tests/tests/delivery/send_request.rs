@@ -123,7 +123,7 @@ async fn of_two_unique_sends_the_second_joins() {
     let first = queue.send(&report).unique_for(MINUTE).id("one").delay(MINUTE).await.unwrap();
     assert!(first.is_sent());
     let second = queue.send(&report).header("tenant", "blue").unique_for(MINUTE).await.unwrap();
-    assert_eq!(second, SendUniqueOutcome::Joined { id: "one".to_owned() });
+    assert!(matches!(&second, SendUniqueOutcome::Joined { id, .. } if id == "one"), "{second:?}");
     assert!(queue.send(&report).key("other").unique_for(MINUTE).await.unwrap().is_sent());
     assert_eq!(queue.approximate_len().await.unwrap(), 2);
 }

@@ -68,7 +68,7 @@ async fn dead_letters_are_reported_whether_a_worker_or_a_receiver_stores_them() 
     let reported = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&reported);
     let storage = bench.storage.clone().on_event(move |event| {
-        if let Event::DeadLettered { job, queue, reason } = event {
+        if let Event::DeadLettered { job, queue, reason, .. } = event {
             let id = job.as_ref().map(|job| job.id.to_string());
             log.lock().unwrap().push((id, queue.to_string(), reason.to_string()));
         }
