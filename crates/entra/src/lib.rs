@@ -55,6 +55,7 @@ pub enum TokenSource {
 }
 
 /// Writes the methods by which options choose the source of their tokens. The options have a method `token` that keeps it.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! credential_methods {
     () => {
