@@ -72,5 +72,7 @@ pub use queue::{Delivery, Queue, SendOptions, Sent};
 pub use runtime::Runtime;
 pub use settings::QueueSettings;
 pub use storage::{QueueName, Storage};
+/// The token of `tokio-util` by which a job, a worker or an operator's action ends early.
+pub use tokio_util::sync::CancellationToken;
 pub use validate::Validate;
 pub use worker::{Context, Report, Worker, WorkerBuilder, shutdown_signal};

@@ -81,6 +81,10 @@ mod transaction;
 /// The `tokio-postgres` whose transactions this crate accepts as they are.
 pub use tokio_postgres;
 
+/// The `azure_core` of which [`Options`] takes credentials.
+#[cfg(feature = "entra")]
+pub use azure_core;
+
 pub use driver::{Numbers, OpenTransaction, StatementError, Value};
 pub use options::Options;
 pub use transaction::{create_blob_in, put_in, update_in};
