@@ -41,6 +41,7 @@ const MOST_OF_PART: usize = 180;
 
 /// The choice of a credential.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum TokenSource {
     /// Workload identity if its variables are set; else managed identity; else developer tools.
     Automatic,
