@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{ErrorKind, SendOptions, Storage};
+use jobqueue::{ErrorKind, Reason, SendOptions, Storage};
 use jobqueue_testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use rand::rngs::StdRng;
@@ -337,7 +337,7 @@ async fn messages_that_are_received_by_hand_hold_nobody_back() {
     }
     let receive = async || queue.receive(Duration::ZERO).await.unwrap().unwrap();
     receive().await.complete().await.unwrap();
-    receive().await.dead_letter("by hand").await.unwrap();
+    receive().await.dead_letter(Reason::REJECTED, "by hand").await.unwrap();
     for _ in 0..3 {
         receive().await.fail(Duration::ZERO, "by hand").await.unwrap();
     }
