@@ -41,7 +41,7 @@ impl Listener {
             Event::Started { job, waited, .. } => self.started(instruments, job, *waited),
             Event::Finished { job, queue, outcome, .. } => {
                 let kind = job.as_ref().map(|job| &*job.kind);
-                self.shared.cells.of(queue, kind).count(outcome.name());
+                self.shared.cells.of(queue, kind).count(outcome.as_str());
             }
             Event::DeadLettered { queue, reason, .. } => {
                 let reason = KeyValue::new(names::REASON, known(reason));

@@ -158,7 +158,7 @@ impl OneRun {
         assert!(
             self.outcome == Outcome::Completed,
             "the handler ended as `{}`: {error}",
-            self.outcome.name()
+            self.outcome.as_str()
         );
     }
 
@@ -171,7 +171,7 @@ impl OneRun {
         assert!(
             matches!(self.outcome, Outcome::Retried(_)),
             "the handler ended as `{}`",
-            self.outcome.name()
+            self.outcome.as_str()
         );
         self.assert_error(part);
     }
@@ -183,7 +183,7 @@ impl OneRun {
     #[track_caller]
     pub fn assert_dead_lettered(&self, part: &str) {
         let is_dead = matches!(self.outcome, Outcome::DeadLettered(_));
-        assert!(is_dead, "the handler ended as `{}`: {:?}", self.outcome.name(), self.error);
+        assert!(is_dead, "the handler ended as `{}`: {:?}", self.outcome.as_str(), self.error);
         self.assert_error(part);
     }
 

@@ -90,7 +90,7 @@ impl Executor {
         let mut span = self.span_of_all(reports);
         let settling = async { self.outcomes(leased_jobs, deletion.await).await };
         let settled = span.run(pin!(settling)).await;
-        span.end(Some(Outcome::Completed.name()), settled.iter().flatten().find_map(settle_error));
+        span.end(Some(Outcome::Completed.as_str()), settled.iter().flatten().find_map(settle_error));
         for ((report, leased_job), settled) in reports.iter_mut().zip(leased_jobs).zip(settled) {
             if let Some(settled) = settled {
                 report.settled(leased_job, settled);

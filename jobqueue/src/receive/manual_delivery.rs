@@ -224,7 +224,7 @@ async fn traced(
     });
     let settled = span.run(pin!(settling)).await;
     match &settled {
-        Ok(()) => span.end(Some(outcome.name()), None),
+        Ok(()) => span.end(Some(outcome.as_str()), None),
         Err(error) => span.end(None, Some(error.kind().as_str())),
     }
     settled

@@ -60,7 +60,7 @@ pub trait Span: Send + Sync {
     /// Calls `work` once, with the span as the current one of this thread. A step is a future: this is called for each of its polls.
     fn enter(&self, work: &mut dyn FnMut());
 
-    /// Ends the span. `outcome` is the [name](crate::Outcome::name) of a delivery's outcome; `error` is the code of the error if the step
+    /// Ends the span. `outcome` is the [code](crate::Outcome::as_str) of a delivery's outcome; `error` is the code of the error if the step
     /// has failed, one of a small number.
     fn end(self: Box<Self>, outcome: Option<&'static str>, error: Option<&'static str>);
 }

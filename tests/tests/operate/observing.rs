@@ -53,7 +53,7 @@ fn listening(storage: Storage) -> (Storage, Lines) {
             Event::NotRenewed { queue, .. } => format!("not renewed on {queue}"),
             Event::LeaseLost { queue, cause, .. } => format!("lost on {queue}: {}", cause.as_str()),
             Event::Finished { outcome, waited, .. } => {
-                format!("finished {} {}", outcome.name(), waits(*waited))
+                format!("finished {} {}", outcome.as_str(), waits(*waited))
             }
             Event::DeadLettered { job, reason, .. } => {
                 format!("dead {} {reason}", job.as_ref().map_or("-", |job| &job.kind))

@@ -86,10 +86,10 @@ impl Builder {
     /// Checks the configuration, without requests.
     ///
     /// # Errors
-    /// `InvalidInput`: no account was given, two accounts have the same name, or a number of shards is outside 1–256.
+    /// [`Configuration`](StoreErrorKind::Configuration): no account was given, two accounts have the same name, or a number of shards is outside 1–256.
     pub fn build(self) -> Result<Sharded, StoreError> {
         let fail = |text: &str| {
-            Err(StoreError::new(StoreErrorKind::InvalidInput, "build sharded storage", "").with_detail(text))
+            Err(StoreError::new(StoreErrorKind::Configuration, "build sharded storage", "").with_detail(text))
         };
         if self.accounts.is_empty() {
             return fail("configure at least one account");

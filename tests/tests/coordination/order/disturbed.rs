@@ -143,7 +143,7 @@ async fn next_of_a_key_waits_for_the_run_of_a_job_that_was_sent_again() {
     };
     let listen = move |event: &Event| {
         if let Event::Finished { outcome, .. } = event {
-            finished.note(format!("outcome {}", outcome.name()));
+            finished.note(format!("outcome {}", outcome.as_str()));
         }
     };
     let running = worker(&storage).handle(handler).on_event(listen).build().unwrap();

@@ -104,7 +104,7 @@ async fn a_failing_job_holds_back_its_key_and_no_other() {
     let worker = worker(&storage).concurrency(2).state(watch.clone()).handle(handle);
     let worker = worker.on_event(move |event| {
         if let jobqueue::Event::Finished { job: Some(job), outcome, .. } = event {
-            log.lock().unwrap().push(format!("{} {}", job.key.as_deref().unwrap(), outcome.name()));
+            log.lock().unwrap().push(format!("{} {}", job.key.as_deref().unwrap(), outcome.as_str()));
         }
     });
     let _ = worker.build().unwrap().run_until(async move { seen.ends(7).await }).await.unwrap();
