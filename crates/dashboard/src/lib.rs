@@ -35,6 +35,7 @@
 //! println!("{} jobs completed", report?.completed);
 //! # Ok(()) }
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pages")]

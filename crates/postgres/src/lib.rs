@@ -43,6 +43,7 @@
 //! The port of `jobqueue-storage`, and PostgreSQL. It knows nothing of messages, queues of types and workers; the crate `jobqueue` re-exports
 //! it as `jobqueue::postgres` (feature `postgres`).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod advice;
