@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use jobqueue::codec::{decode_message, encode_message};
 use jobqueue::handler::Handler;
-use jobqueue::worker::{Event, Worker, WorkerBuilder};
-use jobqueue::{Error, ErrorKind, Outcome, Queue, QueueMessage, Runtime, Storage, memory};
+use jobqueue::{
+    Error, ErrorKind, Event, Outcome, Queue, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory,
+};
 use jobqueue_storage::sync::lock;
 
 /// The longest time to wait for the handler, by tokio's clock.

@@ -48,14 +48,14 @@ pub const MAX_SHARDS: u32 = 256;
 /// A builder that collects accounts and numbers of shards. [`Sharded::builder`] creates it.
 #[derive(Debug)]
 #[must_use = "a sharded storage is made by `build`"]
-pub struct Builder {
+pub struct ShardedBuilder {
     pub(super) accounts: Vec<(String, Stores)>,
     pub(super) shards: BTreeMap<String, u32>,
     pub(super) default_shards: u32,
     pub(super) refresh: Duration,
 }
 
-impl Builder {
+impl ShardedBuilder {
     /// Adds an account under a durable name. The first is the home account, whose runtime the storage uses. The map stores the name: do not change it later. Shards are assigned to
     /// the accounts in turn.
     pub fn account(mut self, name: impl Into<String>, storage: impl Into<Stores>) -> Self {
@@ -130,8 +130,8 @@ pub struct Sharded {
 
 impl Sharded {
     /// Returns a builder without accounts.
-    pub fn builder() -> Builder {
-        Builder {
+    pub fn builder() -> ShardedBuilder {
+        ShardedBuilder {
             accounts: Vec::new(),
             shards: BTreeMap::new(),
             default_shards: 1,
