@@ -191,9 +191,9 @@ async fn a_transaction_refuses_what_it_cannot_keep() {
     let behavior = rusqlite::TransactionBehavior::Immediate;
     let transaction = connection.transaction_with_behavior(behavior).unwrap();
     let one = task("a");
-    let refused = queue.send(&one).when_below(9).in_transaction(&transaction);
+    let refused = queue.send(&one).when_below(9).in_sqlite(&transaction);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
-    let sent = queue.send(&one).id("one").delay(MINUTE).in_transaction(&transaction).unwrap();
+    let sent = queue.send(&one).id("one").delay(MINUTE).in_sqlite(&transaction).unwrap();
     assert_eq!(sent.id(), "one");
     transaction.commit().unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
