@@ -1,6 +1,6 @@
 //! Lesson 5: a job that exists if and only if your own data does.
 //!
-//! Teaches `in_transaction`: the message is part of the caller's transaction on the same SQLite file. It works on SQLite
+//! Teaches `in_sqlite`: the message is part of the caller's transaction on the same SQLite file. It works on SQLite
 //! only. Prints
 //!
 //! ```text
@@ -58,7 +58,7 @@ async fn register(
     let registering = move || {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute("INSERT INTO users (name) VALUES (?1)", [name])?;
-        welcomes.send(&Welcome { name: name.to_owned() }).in_transaction(&transaction)?;
+        welcomes.send(&Welcome { name: name.to_owned() }).in_sqlite(&transaction)?;
         if commit {
             transaction.commit()?
         } else {

@@ -1,7 +1,7 @@
 //! Lesson 11: many jobs in one call of a handler.
 //!
 //! Teaches `handle_many`: the rows of all jobs of a call, and the ends of these jobs, are one transaction. A job that fails does not fail the
-//! others. `complete_in` is for SQLite; `complete_in_postgres` does the same on PostgreSQL. Prints
+//! others. `complete_in_sqlite` is for SQLite; `complete_in_postgres` does the same on PostgreSQL. Prints
 //!
 //! ```text
 //! a transaction with 19 rows
@@ -47,7 +47,7 @@ fn insert(database: &Database, readings: Vec<ChunkJob<Reading>>) -> Result<(), F
             continue;
         }
         transaction.execute("INSERT INTO readings (celsius) VALUES (?1)", [reading.message.celsius])?;
-        reading.context.complete_in(&transaction)?;
+        reading.context.complete_in_sqlite(&transaction)?;
         rows += 1;
     }
     println!("a transaction with {rows} rows");

@@ -1,4 +1,5 @@
 #![doc = include_str!("docs/crate.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
@@ -72,5 +73,7 @@ pub use queue::{Delivery, Queue, SendOptions, Sent};
 pub use runtime::Runtime;
 pub use settings::QueueSettings;
 pub use storage::{QueueName, Storage};
+/// The token of `tokio-util` by which a job, a worker or an operator's action ends early.
+pub use tokio_util::sync::CancellationToken;
 pub use validate::Validate;
 pub use worker::{Context, Report, Worker, WorkerBuilder, shutdown_signal};

@@ -2,5 +2,7 @@
 //!
 //! It is the crate [`jobqueue_servicebus`], whose page says how the service differs from the contract of the port.
 
+#[doc(hidden)]
+pub use jobqueue_servicebus::{Answer, Network, Request, Socket};
 #[doc(inline)]
-pub use jobqueue_servicebus::{Answer, Network, Options, Request, Socket};
+pub use jobqueue_servicebus::{Options, azure_core};

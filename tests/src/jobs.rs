@@ -72,7 +72,7 @@ pub fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
     let sink = Arc::clone(&log);
     (log, move |event: &Event| {
         if let Event::Finished { outcome, .. } = event {
-            sink.lock().unwrap_or_else(|e| e.into_inner()).push(outcome.name().to_owned());
+            sink.lock().unwrap_or_else(|e| e.into_inner()).push(outcome.as_str().to_owned());
         }
     })
 }

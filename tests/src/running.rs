@@ -31,7 +31,7 @@ pub struct Ended {
 impl Ended {
     /// The outcome's name.
     pub fn name(&self) -> &'static str {
-        self.outcome.name()
+        self.outcome.as_str()
     }
 }
 

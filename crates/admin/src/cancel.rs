@@ -35,6 +35,7 @@ pub enum Cancellation {
     /// There is no request.
     None,
     /// No worker has answered the request yet.
+    #[non_exhaustive]
     Requested {
         /// The operator.
         by: String,

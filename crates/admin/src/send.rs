@@ -94,7 +94,7 @@ impl RawSend {
     /// # let storage = Storage::memory();
     /// # let mails = storage.queue::<Mail>().await?;
     /// # mails.send(&Mail { to: "ada@exmaple.org".into() }).await?;
-    /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such host").await?;
+    /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter(jobqueue::Reason::REJECTED, "no such host").await?;
     /// let admin = Admin::builder(storage).access(AccessLevel::Operate).build();
     /// let letters = admin.dead_letters("mails", &DeadLetterFilter::new()).await?.letters;
     /// let mended = RawPayload::Json(serde_json::from_str(r#"{"to":"ada@example.org"}"#)?);

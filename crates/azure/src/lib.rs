@@ -35,4 +35,6 @@ mod queue;
 mod service_tests;
 mod xml;
 
+/// The `azure_core` of which [`Options`] takes credentials.
+pub use azure_core;
 pub use options::Options;

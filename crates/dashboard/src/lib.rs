@@ -10,13 +10,12 @@
 //! # #[derive(Serialize, Deserialize, QueueMessage)]
 //! # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
 //! # async fn send(_: Mail) -> Result<(), JobError> { Ok(()) }
-//! use jobqueue::{Storage, Worker, shutdown_signal};
+//! use jobqueue::{CancellationToken, Storage, Worker, shutdown_signal};
 //! use jobqueue_admin::Admin;
 //! use jobqueue_dashboard::scale::{self, Target};
 //! use jobqueue_dashboard::snapshot::Snapshots;
 //! use jobqueue_dashboard::{health, metrics};
 //! use tokio::net::TcpListener;
-//! use tokio_util::sync::CancellationToken;
 //!
 //! let storage = Storage::connect("sqlite:mails.db").await?;
 //! let worker = Worker::builder(storage.clone()).handle(send).build()?;
@@ -35,6 +34,7 @@
 //! println!("{} jobs completed", report?.completed);
 //! # Ok(()) }
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "pages")]
@@ -43,6 +43,10 @@ pub mod health;
 pub mod metrics;
 pub mod scale;
 pub mod snapshot;
+
+/// The tracker of `tokio-util` that [`Dashboard::tasks`] takes.
+#[cfg(feature = "pages")]
+pub use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "pages")]
 pub use browser::{Access, Dashboard, Field, Shown};

@@ -41,6 +41,7 @@ const MOST_OF_PART: usize = 180;
 
 /// The choice of a credential.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum TokenSource {
     /// Workload identity if its variables are set; else managed identity; else developer tools.
     Automatic,
@@ -55,6 +56,7 @@ pub enum TokenSource {
 }
 
 /// Writes the methods by which options choose the source of their tokens. The options have a method `token` that keeps it.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! credential_methods {
     () => {

@@ -8,6 +8,7 @@
 //! [`envelope`] is the CloudEvents event around a payload; [`settings`] are read from the metadata of a queue; [`job`] has
 //! the facts of a delivery and its outcomes; [`error`] is the error of the framework's operations.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]

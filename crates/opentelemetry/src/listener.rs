@@ -38,33 +38,33 @@ impl Listener {
                 // A view may drop the gauge whose collection reports these counts.
                 self.shared.cells.tell(&instruments.attempts, &instruments.in_flight);
             }
-            Event::Started { job, waited } => self.started(instruments, job, *waited),
+            Event::Started { job, waited, .. } => self.started(instruments, job, *waited),
             Event::Finished { job, queue, outcome, .. } => {
                 let kind = job.as_ref().map(|job| &*job.kind);
-                self.shared.cells.of(queue, kind).count(outcome.name());
+                self.shared.cells.of(queue, kind).count(outcome.as_str());
             }
             Event::DeadLettered { queue, reason, .. } => {
                 let reason = KeyValue::new(names::REASON, known(reason));
                 instruments.dead_letters.add(1, &[destination(queue), reason]);
             }
-            Event::Renewed { queue } => {
+            Event::Renewed { queue, .. } => {
                 instruments.renewals.add(1, &[destination(queue), outcome_of("renewed")]);
             }
             Event::NotRenewed { queue, .. } => {
                 instruments.renewals.add(1, &[destination(queue), outcome_of("failed")]);
             }
-            Event::LeaseLost { queue, cause } => {
+            Event::LeaseLost { queue, cause, .. } => {
                 let cause = KeyValue::new(names::CAUSE, cause.as_str());
                 instruments.lost.add(1, &[destination(queue), cause]);
             }
             // The circuit of another worker of this process may be open.
-            Event::Listening { queue, kinds } => {
+            Event::Listening { queue, kinds, .. } => {
                 self.shared.cells.has_circuit(queue);
                 for kind in kinds {
                     self.shared.cells.own(queue, kind);
                 }
             }
-            Event::CircuitClosed { queue } => self.shared.cells.circuit(queue, false),
+            Event::CircuitClosed { queue, .. } => self.shared.cells.circuit(queue, false),
             Event::CircuitOpened { queue, .. } => self.shared.cells.circuit(queue, true),
             Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),
             Event::StorageRequest { operation, queue, requests, error, .. } => {

@@ -138,16 +138,16 @@ fn links(contexts: &[TraceContext]) -> Vec<Link> {
 impl Tracer for JobTracer {
     fn start(&self, step: &Step<'_>) -> Option<Box<dyn Span>> {
         let span = match *step {
-            Step::Create { queue, id } => {
+            Step::Create { queue, id, .. } => {
                 let shape = || Shape { id: Some(plain(id)), ..Shape::of(SpanKind::Producer) };
                 self.span(names::CREATE, queue, shape)
             }
-            Step::Send { queue, id, messages, created } => self.send(queue, id, messages, created),
-            Step::Receive { queue, since, messages } => self.receive(queue, since, messages),
-            Step::Process { job, sender, tracestate, is_first } => {
+            Step::Send { queue, id, messages, created, .. } => self.send(queue, id, messages, created),
+            Step::Receive { queue, since, messages, .. } => self.receive(queue, since, messages),
+            Step::Process { job, sender, tracestate, is_first, .. } => {
                 self.process(job, sender.map(|sender| (sender, tracestate)), is_first)
             }
-            Step::Settle { queue, id, messages, process, messages_of } => {
+            Step::Settle { queue, id, messages, process, messages_of, .. } => {
                 let shape = || settled(id, messages, process, messages_of);
                 self.span(names::SETTLE, queue, shape).measuring(Measured::Operation)
             }

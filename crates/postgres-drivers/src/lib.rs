@@ -15,6 +15,7 @@
 //! The promises of these methods are those for a transaction of `tokio-postgres`. sqlx sends statements without names; diesel-async gives each a name for as
 //! long as it runs. None is kept in the cache of a connection.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 #![warn(missing_docs, missing_debug_implementations, unreachable_pub, rust_2018_idioms)]
 

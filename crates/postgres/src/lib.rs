@@ -43,6 +43,7 @@
 //! The port of `jobqueue-storage`, and PostgreSQL. It knows nothing of messages, queues of types and workers; the crate `jobqueue` re-exports
 //! it as `jobqueue::postgres` (feature `postgres`).
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -80,6 +81,10 @@ mod transaction;
 
 /// The `tokio-postgres` whose transactions this crate accepts as they are.
 pub use tokio_postgres;
+
+/// The `azure_core` of which [`Options`] takes credentials.
+#[cfg(feature = "entra")]
+pub use azure_core;
 
 pub use driver::{Numbers, OpenTransaction, StatementError, Value};
 pub use options::Options;

@@ -86,10 +86,7 @@ impl Store {
     /// Returns the place whose transactions can include changes of this store.
     pub(crate) fn transaction_place(&self) -> TransactionPlace {
         let settings = self.database.settings();
-        TransactionPlace::Schema {
-            name: settings.schema.as_str().into(),
-            storage: settings.description.as_str().into(),
-        }
+        TransactionPlace::schema(settings.schema.as_str(), settings.description.as_str())
     }
 
     /// Returns a handle with connections of its own: those of the renewer of leases, which needs few.

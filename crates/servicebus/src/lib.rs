@@ -64,6 +64,9 @@ mod texts;
 mod tls;
 mod token;
 
+/// The `azure_core` of which [`Options`] takes credentials.
+pub use azure_core;
+
 #[doc(hidden)]
 pub use network::{Answer, Network, Request, Socket};
 pub use options::Options;

@@ -31,6 +31,7 @@ pub enum Certainty {
 
 impl StoreError {
     /// Returns the certainty with which the failed operation was applied.
+    #[doc(hidden)]
     #[inline]
     pub fn certainty(&self) -> Certainty {
         if self.is_ambiguous() { Certainty::Unknown } else { Certainty::NotApplied }

@@ -5,8 +5,9 @@
 //! the traits and returns [`Stores`]; its options implement [`OpenStores`]. `jobqueue::Storage` is made of `Stores`.
 //!
 //! # What this crate knows
-//! Names, texts of bytes, durations, leases, conditions and their errors; the rules that all adapters share ([`rules`]); a
-//! record that many processes change in a blob ([`json_blob`]); storages of its own ([`memory`], [`sharded`]).
+//! Names, texts of bytes, durations, leases, conditions and their errors; the rules that all adapters share ([`rules`]);
+//! storages of its own ([`memory`], [`sharded`]). Hidden items, such as a record that many processes change in a blob, serve the
+//! other crates of this repository and change with any release.
 //!
 //! # What it does not know
 //! Messages, envelopes, queues of types, workers, and the adapters. Events and traces are made above it, from the
@@ -24,12 +25,15 @@ mod blob;
 mod certainty;
 pub mod clock;
 mod error;
+#[doc(hidden)]
 pub mod fast;
 mod instrumented;
 mod intercept;
 mod journal;
+#[doc(hidden)]
 pub mod json_blob;
 mod listing;
+#[doc(hidden)]
 pub mod log;
 pub mod memory;
 mod message;
@@ -44,10 +48,13 @@ mod queues;
 mod request;
 pub mod rules;
 pub mod runtime;
+#[doc(hidden)]
 pub mod secret;
 pub mod sharded;
 mod stores;
+#[doc(hidden)]
 pub mod sync;
+#[doc(hidden)]
 pub mod text;
 mod throttle;
 
@@ -79,10 +86,13 @@ pub use request::{
 };
 pub use rules::limits::{MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY};
 pub use stores::{OpenStores, Stores};
+#[doc(hidden)]
 pub use throttle::Throttle;
 
+#[doc(hidden)]
 pub use listing::{Listed, delete_if_present, get_if_present, list_all, put_creating};
 
+#[doc(hidden)]
 pub use certainty::{Certainty, Tries};
 
 #[cfg(test)]

@@ -204,7 +204,7 @@ impl QueueProperties {
 
     /// Sets the storage's time.
     #[must_use]
-    pub fn at(mut self, now: impl Into<Option<SystemTime>>) -> Self {
+    pub fn with_now(mut self, now: impl Into<Option<SystemTime>>) -> Self {
         self.now = now.into();
         self
     }

@@ -43,6 +43,9 @@ impl Queues {
     ///
     /// # Errors
     /// Those of [`queue_properties`](QueueStore::queue_properties).
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     pub async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         match &self.powers.metadata {
             Some(metadata) => metadata.queue_metadata(queue).await,
@@ -91,6 +94,9 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     pub async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
         match &self.powers.counts {
             Some(counts) => counts.counts_by_state(queue).await.map(Some),
@@ -149,6 +155,9 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     pub async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         match &self.powers.groups {
             Some(groups) => groups.orders_groups(queue).await,
@@ -161,6 +170,9 @@ impl Queues {
     /// # Errors
     /// Those of [`NativeDeadLetters::dead_letter`](super::NativeDeadLetters::dead_letter); `Unsupported` if the store has no
     /// such queues.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the message is moved or not, as [`QueueStore`] says of a call that is dropped.
     pub async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -196,6 +208,9 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some leftovers may have been removed.
     pub async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.sweep(leftovers).await,
@@ -207,6 +222,9 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     pub async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.advice(queue).await,
@@ -218,6 +236,9 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     pub async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.storage_advice().await,
@@ -229,6 +250,9 @@ impl Queues {
     ///
     /// # Errors
     /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
+    ///
+    /// # Cancel safety
+    /// This only reads; dropping the future changes nothing.
     pub async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         match &self.powers.permissions {
             Some(permissions) => permissions.check_access(queue, access).await,

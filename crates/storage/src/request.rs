@@ -214,6 +214,7 @@ impl SweepLeftovers {
 
 /// The answer of [`Upkeep::sweep`](super::Upkeep::sweep).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SweptLeftovers {
     /// The number of things that were examined.
     pub seen: u64,

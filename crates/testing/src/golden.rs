@@ -154,6 +154,7 @@ fn round_trip<M: QueueMessage>(path: &Path, example: &M, payload: &[u8]) -> Resu
 pub enum GoldenError {
     /// There is no file yet.
     #[error("{} does not exist; run the test with {BLESS}=1 to create it, and commit it", path.display())]
+    #[non_exhaustive]
     Missing {
         /// The path at which the file was expected.
         path: PathBuf,
@@ -166,6 +167,7 @@ pub enum GoldenError {
          empty, and a key decides order, shard and unique work",
         path.display()
     )]
+    #[non_exhaustive]
     Changed {
         /// The golden file.
         path: PathBuf,
@@ -179,6 +181,7 @@ pub enum GoldenError {
          waiting",
         path.display()
     )]
+    #[non_exhaustive]
     Unreadable {
         /// The golden file.
         path: PathBuf,
@@ -192,6 +195,7 @@ pub enum GoldenError {
          run its test with {BLESS}=1 first",
         path.display()
     )]
+    #[non_exhaustive]
     FormerKind {
         /// The golden file.
         path: PathBuf,
@@ -200,6 +204,7 @@ pub enum GoldenError {
     },
     /// A message that is read and written again is changed.
     #[error("reading {} and writing it again changes it:\n{differences}\nMake `Serialize` and `Deserialize` agree", path.display())]
+    #[non_exhaustive]
     RoundTrip {
         /// The golden file.
         path: PathBuf,
@@ -211,6 +216,7 @@ pub enum GoldenError {
     Encode(#[source] EncodeError),
     /// The file is not a golden file.
     #[error("{} is not a golden file; restore it, or delete it and run the test with {BLESS}=1: {problem}", path.display())]
+    #[non_exhaustive]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -219,6 +225,7 @@ pub enum GoldenError {
     },
     /// The file system reported an error.
     #[error("{} cannot be read or written", path.display())]
+    #[non_exhaustive]
     Io {
         /// The file or folder.
         path: PathBuf,

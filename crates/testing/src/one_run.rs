@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use jobqueue::codec::{decode_message, encode_message};
 use jobqueue::handler::Handler;
-use jobqueue::worker::{Event, Worker, WorkerBuilder};
-use jobqueue::{Error, ErrorKind, Outcome, Queue, QueueMessage, Runtime, Storage, memory};
+use jobqueue::{
+    Error, ErrorKind, Event, Outcome, Queue, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory,
+};
 use jobqueue_storage::sync::lock;
 
 /// The longest time to wait for the handler, by tokio's clock.
@@ -158,7 +159,7 @@ impl OneRun {
         assert!(
             self.outcome == Outcome::Completed,
             "the handler ended as `{}`: {error}",
-            self.outcome.name()
+            self.outcome.as_str()
         );
     }
 
@@ -171,7 +172,7 @@ impl OneRun {
         assert!(
             matches!(self.outcome, Outcome::Retried(_)),
             "the handler ended as `{}`",
-            self.outcome.name()
+            self.outcome.as_str()
         );
         self.assert_error(part);
     }
@@ -183,7 +184,7 @@ impl OneRun {
     #[track_caller]
     pub fn assert_dead_lettered(&self, part: &str) {
         let is_dead = matches!(self.outcome, Outcome::DeadLettered(_));
-        assert!(is_dead, "the handler ended as `{}`: {:?}", self.outcome.name(), self.error);
+        assert!(is_dead, "the handler ended as `{}`: {:?}", self.outcome.as_str(), self.error);
         self.assert_error(part);
     }
 

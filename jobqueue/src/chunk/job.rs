@@ -9,7 +9,7 @@ use crate::job::JobError;
 
 /// One of the jobs of a call. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
 ///
-/// To complete the jobs in the transaction that writes their rows, call [`complete_in` or
+/// To complete the jobs in the transaction that writes their rows, call [`complete_in_sqlite` or
 /// `complete_in_postgres`](crate::guide::handlers#several-jobs-in-one-call) of each `context` before the commit.
 pub struct ChunkJob<M> {
     /// The message.

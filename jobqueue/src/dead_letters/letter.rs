@@ -194,7 +194,7 @@ impl DeadLetter {
     /// reads it.
     ///
     /// Anybody may have written this text: treat it as untrusted data.
-    pub fn text(&self) -> Option<&str> {
+    pub fn unreadable_text(&self) -> Option<&str> {
         self.unreadable.as_deref()
     }
 }

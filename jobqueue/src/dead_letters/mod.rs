@@ -57,7 +57,7 @@ impl<M: QueueMessage> Queue<M> {
 /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
 /// # let mails = Storage::memory().queue::<Mail>().await?;
 /// # mails.send(&Mail { to: "lost".into() }).await?;
-/// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
+/// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter(jobqueue::Reason::REJECTED, "no such address").await?;
 /// let dead = mails.dead_letters()?;
 /// for letter in dead.peek().await? {
 ///     println!("{}: {} after {} attempts", letter.id, letter.reason, letter.attempts);
@@ -128,7 +128,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # let mails = Storage::memory().queue::<Mail>().await?;
     /// # for to in ["ada@example.org", "bob@example.com"] {
     /// #     mails.send(&Mail { to: to.into() }).await?;
-    /// #     mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("host not found").await?;
+    /// #     mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter(jobqueue::Reason::REJECTED, "host not found").await?;
     /// # }
     /// let dead = mails.dead_letters()?;
     /// let mut mended = Vec::new();
@@ -198,7 +198,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
     /// # let mails = Storage::memory().queue::<Mail>().await?;
     /// # mails.send(&Mail { to: "lost".into() }).await?;
-    /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
+    /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter(jobqueue::Reason::REJECTED, "no such address").await?;
     /// let mut reasons = BTreeMap::<Reason, u64>::new();
     /// mails.dead_letters()?.for_each(|letter| *reasons.entry(letter.reason.clone()).or_default() += 1).await?;
     /// assert_eq!(reasons[&Reason::REJECTED], 1);
@@ -252,7 +252,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
     /// # let mails = Storage::memory().queue::<Mail>().await?;
     /// # mails.send(&Mail { to: "lost".into() }).await?;
-    /// # mails.receive(std::time::Duration::ZERO).await?.ok_or("none")?.dead_letter("no such address").await?;
+    /// # mails.receive(std::time::Duration::ZERO).await?.ok_or("none")?.dead_letter(jobqueue::Reason::REJECTED, "no such address").await?;
     /// let dead = mails.dead_letters()?;
     /// let lost = DeadLetterOptions::new().filter(|letter| letter.reason == "rejected");
     /// assert_eq!(dead.purge(lost.clone().dry_run(true)).await?.deleted.len(), 1);

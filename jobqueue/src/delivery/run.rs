@@ -23,10 +23,10 @@ use crate::event::Event;
 use crate::handler::erased::{is_outage, is_snooze};
 use crate::handler::{Job, recover};
 use crate::job::outcome::{JobError, Reason, Verdict, chain, printable};
-use crate::job::{BoxError, JobInfo};
+use crate::job::{Backoff, BoxError, JobInfo};
 use crate::lease::Loss;
 use crate::log::LogSpan;
-use crate::storage::{Backoff, MAX_VISIBILITY};
+use crate::storage::MAX_VISIBILITY;
 use crate::trace::{OpenSpan, Step};
 
 /// The maximum length of ids and kinds in spans, in characters.

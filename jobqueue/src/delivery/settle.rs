@@ -71,7 +71,7 @@ impl Executor {
             report.settled(leased_job, settled);
         };
         span.run(pin!(settling)).await;
-        span.end(Some(report.outcome.name()), report.settle_error);
+        span.end(Some(report.outcome.as_str()), report.settle_error);
         report
     }
 

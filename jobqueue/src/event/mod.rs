@@ -22,6 +22,7 @@ pub(crate) use observers::Observers;
 #[non_exhaustive]
 pub enum Event {
     /// The worker has started polling this queue.
+    #[non_exhaustive]
     Listening {
         /// The queue.
         queue: QueueName,
@@ -29,6 +30,7 @@ pub enum Event {
         kinds: Vec<String>,
     },
     /// A send has ended: of one message, or of as many as one request took.
+    #[non_exhaustive]
     Sent {
         /// The queue.
         queue: QueueName,
@@ -44,6 +46,7 @@ pub enum Event {
         error: Option<&'static str>,
     },
     /// A request for messages was answered, perhaps with none.
+    #[non_exhaustive]
     Received {
         /// The queue.
         queue: QueueName,
@@ -53,6 +56,7 @@ pub enum Event {
         took: Duration,
     },
     /// A handler starts.
+    #[non_exhaustive]
     Started {
         /// The job.
         job: Arc<JobInfo>,
@@ -61,11 +65,13 @@ pub enum Event {
         waited: Duration,
     },
     /// The lease of a message was renewed.
+    #[non_exhaustive]
     Renewed {
         /// The queue.
         queue: QueueName,
     },
     /// A renewal failed. It is tried again as long as the lease lasts.
+    #[non_exhaustive]
     NotRenewed {
         /// The queue.
         queue: QueueName,
@@ -73,6 +79,7 @@ pub enum Event {
         error: String,
     },
     /// A lease was lost: the handler's token fires, and another worker may get the message.
+    #[non_exhaustive]
     LeaseLost {
         /// The queue.
         queue: QueueName,
@@ -80,6 +87,7 @@ pub enum Event {
         cause: LossCause,
     },
     /// A delivery has ended.
+    #[non_exhaustive]
     Finished {
         /// The job, with the number of its attempt; `None` if the message could not be read as one.
         job: Option<Arc<JobInfo>>,
@@ -96,6 +104,7 @@ pub enum Event {
     },
     /// A dead letter was stored, by a worker or by a program that received the message by hand. If the storage did not answer, the event may come again
     /// with the next delivery.
+    #[non_exhaustive]
     DeadLettered {
         /// The job; `None` if the message could not be read as one.
         job: Option<Arc<JobInfo>>,
@@ -105,6 +114,7 @@ pub enum Event {
         reason: Reason,
     },
     /// A request to a queue failed; the worker tries again later.
+    #[non_exhaustive]
     PollFailed {
         /// The queue.
         queue: QueueName,
@@ -114,6 +124,7 @@ pub enum Event {
         retry_in: Duration,
     },
     /// Every job on a queue fails: the worker fetches nothing from it for a while.
+    #[non_exhaustive]
     CircuitOpened {
         /// The queue.
         queue: QueueName,
@@ -121,17 +132,20 @@ pub enum Event {
         retry_in: Duration,
     },
     /// Jobs on the queue succeed again: the worker fetches from it as before.
+    #[non_exhaustive]
     CircuitClosed {
         /// The queue.
         queue: QueueName,
     },
     /// The storage throttled a request. Polling and sending wait; leases are kept. Sent to listeners of the storage
     /// only.
+    #[non_exhaustive]
     Throttled {
         /// The time for which they wait.
         wait: Duration,
     },
     /// An operation of the storage has ended. Sent to listeners of the storage only.
+    #[non_exhaustive]
     StorageRequest {
         /// The operation: [`Operation::as_str`](crate::storage::Operation::as_str).
         operation: &'static str,

@@ -171,7 +171,7 @@ impl JournalBuffer {
             source: ended.source,
             kind: ended.kind,
             key: ended.key,
-            outcome: Arc::from(ended.outcome.name()),
+            outcome: Arc::from(ended.outcome.as_str()),
             reason: reason.map(Reason::as_str).map(Arc::from),
             attempt: ended.attempt,
             inserted: whole_micros(ended.inserted),

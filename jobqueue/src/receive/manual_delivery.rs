@@ -15,8 +15,8 @@ use crate::delivery::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::EndState;
-use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, Reason};
+use crate::job::outcome::{Outcome, Reason, chain};
+use crate::job::{BoxError, JobInfo};
 use crate::lease::LeaseError;
 
 /// A leased message.
@@ -96,7 +96,7 @@ impl<M> Delivery<M> {
     }
 
     /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the poison
-    /// threshold it dead-letters the message instead.
+    /// threshold it dead-letters the message instead. The error and its causes are kept with the message.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
@@ -105,9 +105,9 @@ impl<M> Delivery<M> {
     /// # Cancel safety
     /// If the future is dropped, the attempt may or may not be counted. The message becomes visible when its lease
     /// runs out at the latest. At the poison threshold, see [`dead_letter`](Self::dead_letter).
-    pub async fn fail(mut self, delay: Duration, error: impl fmt::Display) -> Result<(), Error> {
+    pub async fn fail(mut self, delay: Duration, error: impl Into<BoxError>) -> Result<(), Error> {
         let leased_job = self.take()?;
-        let text = error.to_string();
+        let text = chain(&*error.into());
         if self.info.attempt >= self.info.max_attempts {
             dead_letter(leased_job, Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, text)).await
         } else {
@@ -115,7 +115,8 @@ impl<M> Delivery<M> {
         }
     }
 
-    /// Moves the message to the dead-letter queue with this reason. If the job is [in order](crate::SendOptions::in_order) and done through
+    /// Moves the message to the dead-letter queue with a reason, by which operators select letters to redrive or to purge, and with the
+    /// error and its causes. [`Reason::REJECTED`] says that the work was refused for good. If the job is [in order](crate::SendOptions::in_order) and done through
     /// another message, deletes this one instead.
     ///
     /// # Errors
@@ -126,8 +127,8 @@ impl<M> Delivery<M> {
     /// If the future is dropped, the message may be in both queues, but never in neither. It becomes visible again
     /// when its lease runs out. Dead-lettering it again stores no second copy if the first is among the first 32 dead
     /// letters.
-    pub async fn dead_letter(mut self, reason: impl fmt::Display) -> Result<(), Error> {
-        let rejection = Rejection::of_attempt(Reason::REJECTED, reason.to_string());
+    pub async fn dead_letter(mut self, reason: Reason, error: impl Into<BoxError>) -> Result<(), Error> {
+        let rejection = Rejection::of_attempt(reason, chain(&*error.into()));
         dead_letter(self.take()?, rejection).await
     }
 
@@ -209,7 +210,7 @@ async fn traced(
     let mut span = leased_job.settle_span(None);
     let settled = span.run(pin!(settling)).await;
     match &settled {
-        Ok(()) => span.end(Some(outcome.name()), None),
+        Ok(()) => span.end(Some(outcome.as_str()), None),
         Err(error) => span.end(None, Some(error.kind().as_str())),
     }
     settled

@@ -48,6 +48,7 @@ pub enum SendUniqueOutcome {
     /// The message was sent.
     Sent(Sent),
     /// A message of the same kind and key was sent within the window; this one was not.
+    #[non_exhaustive]
     Joined {
         /// The id of the job that was sent earlier.
         id: String,

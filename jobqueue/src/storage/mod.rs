@@ -14,17 +14,16 @@ pub(crate) use expiry::{EXPIRES, NEVER, needed_at_most_until, needed_until};
 pub use handle::{Storage, traced};
 #[doc(inline)]
 pub use jobqueue_storage::{
-    Access, Advice, Arrivals, Backoff, Batches, Blob, BlobLeases, BlobListing, BlobName, BlobPowers,
-    BlobProperties, BlobStore, Call, Condition, ContainerName, Created, DeadLetterCause, DeadLetterMessage,
-    Detach, ETag, ExpiredReceipt, GetMessages, Guarantees, Intercepted, Interceptor, JournalEntry,
-    JournalPage, JournalQuery, JournalStore, LeaseId, LeaseLinks, LeaseRevoked, LeasedMessage,
-    MAX_JOURNAL_SEARCH, MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId,
-    MessageIndex, MessagePage, MessageRef, MessageState, Metadata, MetadataStore, NameError,
-    NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PeekedMessage, Permissions,
-    PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Queues,
-    Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
-    Subject, Subscription, SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep,
-    WarmUp, rules,
+    Access, Advice, Arrivals, Batches, Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties,
+    BlobStore, Call, Condition, ContainerName, Created, DeadLetterCause, DeadLetterMessage, Detach, ETag,
+    ExpiredReceipt, GetMessages, Guarantees, Intercepted, Interceptor, JournalEntry, JournalPage,
+    JournalQuery, JournalStore, LeaseId, LeaseLinks, LeaseRevoked, LeasedMessage, MAX_JOURNAL_SEARCH,
+    MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId, MessageIndex, MessagePage,
+    MessageRef, MessageState, Metadata, MetadataStore, NameError, NativeDeadLetters, Notifier, OpenStores,
+    Operation, OrderedGroups, PeekedMessage, Permissions, PopReceipt, PutBlob, PutMessage, PutOutcome,
+    QueueName, QueuePowers, QueueProperties, QueueStore, Queues, Received, StateCounter, StateCounts,
+    StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores, Subject, Subscription,
+    SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };
 pub(crate) use jobqueue_storage::{
     Certainty, Listed, Throttle, Tries, delete_if_present, get_if_present, list_all, put_creating,

@@ -60,7 +60,7 @@ pub trait Span: Send + Sync {
     /// Calls `work` once, with the span as the current one of this thread. A step is a future: this is called for each of its polls.
     fn enter(&self, work: &mut dyn FnMut());
 
-    /// Ends the span. `outcome` is the [name](crate::Outcome::name) of a delivery's outcome; `error` is the code of the error if the step
+    /// Ends the span. `outcome` is the [code](crate::Outcome::as_str) of a delivery's outcome; `error` is the code of the error if the step
     /// has failed, one of a small number.
     fn end(self: Box<Self>, outcome: Option<&'static str>, error: Option<&'static str>);
 }
@@ -70,6 +70,7 @@ pub trait Span: Send + Sync {
 #[non_exhaustive]
 pub enum Step<'a> {
     /// One of several messages is written. Its span's context goes into this message.
+    #[non_exhaustive]
     Create {
         /// The queue.
         queue: &'a QueueName,
@@ -77,6 +78,7 @@ pub enum Step<'a> {
         id: &'a str,
     },
     /// Messages are stored.
+    #[non_exhaustive]
     Send {
         /// The queue.
         queue: &'a QueueName,
@@ -88,6 +90,7 @@ pub enum Step<'a> {
         created: &'a [TraceContext],
     },
     /// A request for messages has ended. Its span is started and ended at once.
+    #[non_exhaustive]
     Receive {
         /// The queue.
         queue: &'a QueueName,
@@ -97,6 +100,7 @@ pub enum Step<'a> {
         messages: usize,
     },
     /// A handler runs.
+    #[non_exhaustive]
     Process {
         /// The job.
         job: &'a JobInfo,
@@ -108,6 +112,7 @@ pub enum Step<'a> {
         is_first: bool,
     },
     /// Messages are deleted, put back or dead-lettered.
+    #[non_exhaustive]
     Settle {
         /// The queue.
         queue: &'a QueueName,

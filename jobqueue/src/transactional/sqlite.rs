@@ -38,13 +38,13 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// connection.execute("CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT)", [])?;
     /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     /// transaction.execute("INSERT INTO users (name) VALUES ('Ada')", [])?;
-    /// welcomes.send(&Welcome { user: transaction.last_insert_rowid() }).in_transaction(&transaction)?;
+    /// welcomes.send(&Welcome { user: transaction.last_insert_rowid() }).in_sqlite(&transaction)?;
     /// transaction.commit()?;                          // the user and the job, or neither
     /// assert_eq!(welcomes.approximate_len().await?, 1);
     ///
     /// let mut transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     /// let savepoint = transaction.savepoint()?;
-    /// welcomes.send(&Welcome { user: 2 }).in_transaction(&savepoint)?;
+    /// welcomes.send(&Welcome { user: 2 }).in_sqlite(&savepoint)?;
     /// savepoint.finish()?;                            // rolled back alone, as it was not committed
     /// transaction.commit()?;
     /// assert_eq!(welcomes.approximate_len().await?, 1);
@@ -62,7 +62,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
     ///
     /// After an error roll the transaction back.
-    pub fn in_transaction(self, connection: &Connection) -> Result<Sent, Error> {
+    pub fn in_sqlite(self, connection: &Connection) -> Result<Sent, Error> {
         let (queue, message, options, below) = self.into_parts();
         let core = queue.core();
         let blobs = TransactionBlobs::new(core, connection, below)?;
@@ -71,7 +71,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
 }
 
 impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
-    /// Sends unique work at once, within a transaction, as [`in_transaction`](SendRequest::in_transaction) of other sends does. The key is
+    /// Sends unique work at once, within a transaction, as [`in_sqlite`](SendRequest::in_sqlite) of other sends does. The key is
     /// claimed in the same transaction, so that a rollback frees it.
     ///
     /// ```
@@ -85,18 +85,18 @@ impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
     /// # let mut connection = rusqlite::Connection::open(&path)?;
     /// # let day = Report { day: "2026-01-01".into() }; let hour = Duration::from_secs(3600);
     /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    /// assert!(reports.send(&day).unique_for(hour).in_transaction(&transaction)?.is_sent());
-    /// assert!(!reports.send(&day).unique_for(hour).in_transaction(&transaction)?.is_sent());
+    /// assert!(reports.send(&day).unique_for(hour).in_sqlite(&transaction)?.is_sent());
+    /// assert!(!reports.send(&day).unique_for(hour).in_sqlite(&transaction)?.is_sent());
     /// transaction.commit()?;
     /// # assert_eq!(reports.approximate_len().await?, 1);
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// Those of [`in_transaction`](SendRequest::in_transaction) of other sends. Also
+    /// Those of [`in_sqlite`](SendRequest::in_sqlite) of other sends. Also
     /// [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
     /// transaction is open, so waiting would not help.
-    pub fn in_transaction(self, connection: &Connection) -> Result<SendUniqueOutcome, Error> {
+    pub fn in_sqlite(self, connection: &Connection) -> Result<SendUniqueOutcome, Error> {
         let (one, window) = self.into_parts();
         let (queue, message, options, below) = one.into_parts();
         let core = queue.core();
@@ -142,7 +142,7 @@ impl Context {
     ///         transaction
     ///             .execute("UPDATE accounts SET cents = cents + ?1 WHERE id = ?2", [payment.cents, payment.account])
     ///             .map_err(JobError::retry)?;
-    ///         ctx.complete_in(&transaction)?;
+    ///         ctx.complete_in_sqlite(&transaction)?;
     ///         transaction.commit().map_err(JobError::retry)    // booked and done, or neither
     ///     }
     /// };
@@ -166,7 +166,7 @@ impl Context {
     /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
     ///
     /// After an error roll the transaction back.
-    pub fn complete_in(&self, connection: &Connection) -> Result<(), Error> {
+    pub fn complete_in_sqlite(&self, connection: &Connection) -> Result<(), Error> {
         let core = &self.leased_job().core;
         let blobs = TransactionBlobs::new(core, connection, None)?;
         let mut end = self.end_in_transaction()?;
@@ -186,7 +186,7 @@ impl Context {
     /// ```no_run
     /// # use jobqueue::{Context, Error}; use jobqueue::sqlite::rusqlite::Transaction;
     /// # fn book(ctx: &Context, transaction: Transaction<'_>) -> Result<(), Box<dyn std::error::Error>> {
-    /// if ctx.once_in(&transaction, "fee")? {
+    /// if ctx.once_in_sqlite(&transaction, "fee")? {
     ///     transaction.execute("UPDATE accounts SET cents = cents - 100 WHERE id = 1", [])?;
     /// }
     /// transaction.commit()?;
@@ -194,9 +194,9 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for [`complete_in`](Self::complete_in). After an error
+    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for [`complete_in_sqlite`](Self::complete_in_sqlite). After an error
     /// roll the transaction back.
-    pub fn once_in(&self, connection: &Connection, key: &str) -> Result<bool, Error> {
+    pub fn once_in_sqlite(&self, connection: &Connection, key: &str) -> Result<bool, Error> {
         let blobs = TransactionBlobs::new(&self.leased_job().core, connection, None)?;
         let (name, put) = self.record_in_transaction(key)?;
         match blobs.put(&name, Bytes::from_static(b"true"), put) {

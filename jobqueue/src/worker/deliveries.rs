@@ -141,7 +141,7 @@ impl Deliveries {
                 crate::log::warn!(%queue, job = id, attempt, ?wait, error, "attempt failed; the job will be retried");
             }
             _ => {
-                let name = outcome.name();
+                let name = outcome.as_str();
                 crate::log::debug!(%queue, job = id, outcome = name, error, "delivery ended");
             }
         }

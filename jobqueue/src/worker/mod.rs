@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Worker::builder`] collects handlers, shared state and settings. A handler's [`Context`] gives it checkpoints,
-//! cancellation and queues for further messages. [`Event`]s and the final [`Report`] describe the results.
+//! cancellation and queues for further messages. [`Event`](crate::Event)s and the final [`Report`] describe the results.
 
 mod access;
 mod activity;
@@ -30,7 +30,6 @@ mod state;
 mod tests;
 
 pub use crate::delivery::{CheckpointOutcome, Context, DeadLettered};
-pub use crate::event::Event;
 #[cfg(feature = "schedule")]
 pub(crate) use background::BackgroundContext;
 pub use builder::WorkerBuilder;

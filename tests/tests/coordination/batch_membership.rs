@@ -8,7 +8,7 @@ use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::PutMessage;
-use jobqueue::{Context, ErrorKind, JobError, Queue, QueueMessage, Report, Storage, WorkerBuilder};
+use jobqueue::{Context, ErrorKind, JobError, Queue, QueueMessage, Reason, Report, Storage, WorkerBuilder};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -314,7 +314,14 @@ async fn a_child_dead_lettered_by_hand_is_run_after_a_redrive() {
     let fail = async |_: Slice| Err::<(), _>(JobError::retry_after(Duration::from_secs(60), "planted"));
     let _ = worker(&storage).handle(fail).build().unwrap().run_until(after(5)).await.unwrap();
     after(60).await;
-    slices.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("by hand").await.unwrap();
+    slices
+        .receive(Duration::ZERO)
+        .await
+        .unwrap()
+        .unwrap()
+        .dead_letter(Reason::REJECTED, "by hand")
+        .await
+        .unwrap();
     let _ = slices.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(run(&storage, 900).await, ["join of 1, 0 failed", "slice 1"]);
 }

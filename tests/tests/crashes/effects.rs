@@ -19,10 +19,10 @@ pub fn commit(ctx: &Context, process: &Process) -> Result<(), BoxError> {
         connection.busy_timeout(Duration::from_secs(5))?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch("CREATE TABLE IF NOT EXISTS effect (job TEXT, is_first INTEGER)")?;
-        let is_first = ctx.once_in(&transaction, "effect")?;
+        let is_first = ctx.once_in_sqlite(&transaction, "effect")?;
         let job = &*ctx.info().id;
         transaction.execute("INSERT INTO effect VALUES (?1, ?2)", (job, is_first))?;
-        ctx.complete_in(&transaction)?;
+        ctx.complete_in_sqlite(&transaction)?;
         // A process that dies behind the commit writes nothing more.
         process.ledger.note("end", 0, job);
         Ok(transaction.commit()?)

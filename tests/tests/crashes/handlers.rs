@@ -38,7 +38,7 @@ pub fn worker(process: &Arc<Process>) -> WorkerBuilder {
         if let Event::Finished { job: Some(job), outcome, ran, .. } = event
             && !ran.is_zero()
         {
-            listener.ledger.note(outcome.name(), 0, &job.id);
+            listener.ledger.note(outcome.as_str(), 0, &job.id);
         }
     };
     let worker = Worker::builder(process.storage.clone()).concurrency(16).overrides(terms);

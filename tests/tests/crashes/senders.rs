@@ -127,7 +127,7 @@ async fn send_unique(process: &Process, tasks: &Queue<Task>, todo: Todo, key: u3
     let send = tasks.send(&message).unique_for(WINDOW).with(options);
     let Ok(outcome) = tokio::time::timeout(Duration::from_millis(500), send).await else { return };
     match outcome {
-        Ok(SendUniqueOutcome::Joined { id }) => process.ledger.note("joined", 0, &id),
+        Ok(SendUniqueOutcome::Joined { id, .. }) => process.ledger.note("joined", 0, &id),
         Ok(outcome) => {
             // In the place of a dead sender, whose message may be stored too.
             if outcome.id() != own || process.doubts.count() > before {

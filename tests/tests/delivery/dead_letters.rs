@@ -79,7 +79,7 @@ async fn dead_letter_message_is_upgraded_and_validated() {
     for count in [3, 10] {
         orders.send(&OrderV1 { count }).await.unwrap();
         let delivery = orders.receive(Duration::ZERO).await.unwrap().unwrap();
-        delivery.dead_letter("not in stock").await.unwrap();
+        delivery.dead_letter(Reason::REJECTED, "not in stock").await.unwrap();
     }
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
     let letters = dead.peek().await.unwrap();
@@ -96,7 +96,7 @@ async fn dead_letter_message_is_upgraded_and_validated() {
     let orders = storage.queue::<Order>().await.unwrap();
     orders.dead_letters().unwrap().purge(DeadLetterOptions::new().filter(|_| true)).await.map(drop).unwrap();
     orders.send(&Order { pieces: 1 }).await.unwrap();
-    orders.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+    orders.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter(Reason::REJECTED, "no").await.unwrap();
     let old = storage.queue::<OrderV1>().await.unwrap().dead_letters().unwrap();
     let letter = &old.peek().await.unwrap()[0];
     assert_eq!(old.message(letter).await.unwrap_err().kind(), ErrorKind::Undecodable);
@@ -270,7 +270,7 @@ async fn a_stale_owner_adds_no_dead_letter() {
     // Nothing is renewed meanwhile, and the copy of the payload takes longer than the lease lasts.
     faulty.on(Operation::Update, |_| Some(Fault::Refuse(StoreErrorKind::Unavailable)));
     faulty.on(Operation::GetBlob, |_| Some(Fault::DelayAfter(Duration::from_secs(600))));
-    let late = tokio::spawn(async move { leased.dead_letter("no").await });
+    let late = tokio::spawn(async move { leased.dead_letter(Reason::REJECTED, "no").await });
     after(300).await;
     let handler = async |_: Task| Ok::<_, JobError>(());
     let report = worker(&memory).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();

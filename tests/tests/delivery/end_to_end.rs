@@ -37,7 +37,7 @@ fn outcomes() -> (Log, impl Fn(&Event) + Send + Sync + 'static) {
     let sink = Arc::clone(&log);
     (log, move |event: &Event| {
         if let Event::Finished { outcome, .. } = event {
-            sink.lock().unwrap().push(outcome.name().to_owned());
+            sink.lock().unwrap().push(outcome.as_str().to_owned());
         }
     })
 }

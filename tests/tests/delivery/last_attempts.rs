@@ -10,7 +10,7 @@ use jobqueue::handler::Handler;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
-use jobqueue::{Event, JobError, Outcome, QueueMessage, Storage};
+use jobqueue::{Event, JobError, Outcome, QueueMessage, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde::{Deserialize, Serialize};
@@ -96,7 +96,7 @@ async fn a_delivery_rejected_by_hand_is_not_delivered_again() {
     let _ = queue.send(&task("a")).await.unwrap();
     faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
     let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
-    assert!(delivery.dead_letter("never").await.is_err());
+    assert!(delivery.dead_letter(Reason::REJECTED, "never").await.is_err());
     faulty.heal();
     assert!(queue.receive(Duration::from_secs(120)).await.unwrap().is_none());
     assert_eq!(counts(&storage).await, (0, 1));

@@ -82,7 +82,7 @@ async fn job_commits_with_the_callers_transaction() {
     transaction.execute("INSERT INTO orders VALUES ('a')", []).unwrap();
     // A payload in a blob, in a container that does not exist yet.
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
-    queue.send(&large).in_transaction(&transaction).unwrap();
+    queue.send(&large).in_sqlite(&transaction).unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 0, "nobody sees it before the commit");
     transaction.commit().unwrap();
     let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
@@ -99,7 +99,7 @@ async fn job_rolls_back_with_the_callers_transaction() {
     let mut connection = Connection::open(&subject.file).unwrap();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
-    queue.send(&large).in_transaction(&transaction).unwrap();
+    queue.send(&large).in_sqlite(&transaction).unwrap();
     transaction.rollback().unwrap();
     assert!(queue.receive(Duration::ZERO).await.unwrap().is_none());
     assert!(queue.is_empty().await.unwrap());

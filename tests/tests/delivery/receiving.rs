@@ -1,9 +1,11 @@
 //! Receiving by hand: the duration of a call, and the messages that it leaves to others.
 
+use std::fmt;
 use std::time::Duration;
 
-use jobqueue::QueueMessage;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{QueueMessage, Reason};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use serde::{Deserialize, Serialize};
@@ -71,4 +73,45 @@ async fn a_wait_ends_although_the_log_of_a_key_cannot_be_changed() {
     let delivery = tasks.receive(2 * eight_days).await.unwrap().unwrap();
     assert!(began.elapsed() > Duration::from_secs(86_000), "not before its time");
     delivery.complete().await.unwrap();
+}
+
+/// An address that is none.
+#[derive(Debug)]
+struct WrongAddress(std::num::ParseIntError);
+
+impl fmt::Display for WrongAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no such address")
+    }
+}
+
+impl std::error::Error for WrongAddress {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_by_hand_has_its_reason_and_the_causes_of_its_error() {
+    let tasks = in_memory().queue::<Task>().await.unwrap();
+    let error = || WrongAddress("x".parse::<u8>().unwrap_err());
+    let letters = tasks.dead_letters().unwrap();
+    for (last, reason) in [(false, Reason::new("no_address")), (true, Reason::ATTEMPTS_EXHAUSTED)] {
+        let _ = tasks.send(&task("a")).await.unwrap();
+        let mut delivery = tasks.receive(Duration::ZERO).await.unwrap().unwrap();
+        if last {
+            while delivery.info().attempt < delivery.info().max_attempts {
+                delivery.fail(Duration::ZERO, error()).await.unwrap();
+                delivery = tasks.receive(Duration::ZERO).await.unwrap().unwrap();
+            }
+            delivery.fail(Duration::ZERO, error()).await.unwrap();
+        } else {
+            delivery.dead_letter(reason.clone(), error()).await.unwrap();
+        }
+        let letter = letters.peek().await.unwrap().remove(0);
+        assert_eq!(letter.reason, reason);
+        let text = letter.error.as_deref().unwrap();
+        assert!(text.starts_with("no such address: invalid digit"), "{text}");
+        let _ = letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap();
+    }
 }

@@ -330,12 +330,12 @@ async fn dead_letter_shows_its_error_and_undecodable_text() {
     let dead_letters = queue.dead_letters().unwrap();
     let mut letters = dead_letters.list().await.unwrap();
     letters.sort_by_key(|letter| letter.reason != Reason::REJECTED);
-    assert!(format!("{:?}", letters[0]).contains("planted") && letters[0].text().is_none());
+    assert!(format!("{:?}", letters[0]).contains("planted") && letters[0].unreadable_text().is_none());
     assert!(dead_letters.text(&letters[0]).await.unwrap().contains(r#""deadletterdeliveries":1"#));
     let mut texts = Vec::new();
     for letter in &letters[1..] {
         let text = dead_letters.text(letter).await.unwrap();
-        assert!(letter.text().is_none_or(|inline| inline == text));
+        assert!(letter.unreadable_text().is_none_or(|inline| inline == text));
         texts.push(text);
     }
     texts.sort();

@@ -60,7 +60,7 @@ async fn committed_job_arrives_as_it_was_sent() {
         let message = task(name);
         let send =
             sending.send(&message).header("tenant", "blue").source("/shop").ttl(Duration::from_secs(600));
-        send.in_transaction(&transaction).unwrap();
+        send.in_sqlite(&transaction).unwrap();
         if commits {
             transaction.commit().unwrap();
         }
@@ -74,7 +74,7 @@ async fn committed_job_arrives_as_it_was_sent() {
     found.complete().await.unwrap();
 
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let sent = sending.send(&large("large")).in_transaction(&transaction).unwrap();
+    let sent = sending.send(&large("large")).in_sqlite(&transaction).unwrap();
     transaction.commit().unwrap();
     assert_eq!(forward().run_until_idle().await.unwrap().completed, 1);
     assert_eq!((payloads(&outbox).await, payloads(&destination).await), (0, 1));

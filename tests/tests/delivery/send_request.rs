@@ -123,7 +123,7 @@ async fn of_two_unique_sends_the_second_joins() {
     let first = queue.send(&report).unique_for(MINUTE).id("one").delay(MINUTE).await.unwrap();
     assert!(first.is_sent());
     let second = queue.send(&report).header("tenant", "blue").unique_for(MINUTE).await.unwrap();
-    assert_eq!(second, SendUniqueOutcome::Joined { id: "one".to_owned() });
+    assert!(matches!(&second, SendUniqueOutcome::Joined { id, .. } if id == "one"), "{second:?}");
     assert!(queue.send(&report).key("other").unique_for(MINUTE).await.unwrap().is_sent());
     assert_eq!(queue.approximate_len().await.unwrap(), 2);
 }
@@ -191,9 +191,9 @@ async fn a_transaction_refuses_what_it_cannot_keep() {
     let behavior = rusqlite::TransactionBehavior::Immediate;
     let transaction = connection.transaction_with_behavior(behavior).unwrap();
     let one = task("a");
-    let refused = queue.send(&one).when_below(9).in_transaction(&transaction);
+    let refused = queue.send(&one).when_below(9).in_sqlite(&transaction);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
-    let sent = queue.send(&one).id("one").delay(MINUTE).in_transaction(&transaction).unwrap();
+    let sent = queue.send(&one).id("one").delay(MINUTE).in_sqlite(&transaction).unwrap();
     assert_eq!(sent.id(), "one");
     transaction.commit().unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1);

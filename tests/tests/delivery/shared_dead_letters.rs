@@ -5,7 +5,7 @@ use std::time::Duration;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, ErrorKind, JobError, Storage};
+use jobqueue::{Context, ErrorKind, JobError, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
@@ -16,7 +16,7 @@ async fn dead_letter_without_deletion(faulty: &Faulty) {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let delivery = queue.receive(Duration::from_secs(60)).await.unwrap().unwrap();
     faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
-    let _ = delivery.dead_letter("planted").await;
+    let _ = delivery.dead_letter(Reason::REJECTED, "planted").await;
     faulty.heal();
     assert_eq!(lengths(&queue).await, (1, 1), "the job is in both queues");
 }

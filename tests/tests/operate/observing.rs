@@ -47,19 +47,19 @@ fn listening(storage: Storage) -> (Storage, Lines) {
             Event::Received { queue, messages, .. } if *messages > 0 => {
                 format!("received {messages} from {queue}")
             }
-            Event::Started { job, waited } => {
+            Event::Started { job, waited, .. } => {
                 format!("started {} attempt {} {}", job.kind, job.attempt, waits(*waited))
             }
-            Event::Renewed { queue } => format!("renewed on {queue}"),
+            Event::Renewed { queue, .. } => format!("renewed on {queue}"),
             Event::NotRenewed { queue, .. } => format!("not renewed on {queue}"),
-            Event::LeaseLost { queue, cause } => format!("lost on {queue}: {}", cause.as_str()),
+            Event::LeaseLost { queue, cause, .. } => format!("lost on {queue}: {}", cause.as_str()),
             Event::Finished { outcome, waited, .. } => {
-                format!("finished {} {}", outcome.name(), waits(*waited))
+                format!("finished {} {}", outcome.as_str(), waits(*waited))
             }
             Event::DeadLettered { job, reason, .. } => {
                 format!("dead {} {reason}", job.as_ref().map_or("-", |job| &job.kind))
             }
-            Event::Throttled { wait } => format!("throttled, waits: {}", !wait.is_zero()),
+            Event::Throttled { wait, .. } => format!("throttled, waits: {}", !wait.is_zero()),
             Event::StorageRequest { operation, queue, requests, error, .. } => {
                 let queue = queue.as_ref().map_or("-", |queue| queue.as_str());
                 format!("request {operation} {queue} {requests} {}", error.unwrap_or("-"))

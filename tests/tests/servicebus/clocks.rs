@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{PutMessage, UpdateMessage};
-use jobqueue::{Queue, Runtime, Storage};
+use jobqueue::{Queue, Reason, Runtime, Storage};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -131,7 +131,14 @@ async fn a_job_that_dies_during_a_pass_is_left_alone() {
         queue.send(&work(name)).await.unwrap();
     }
     let kill = async |queue: &Queue<Work>| {
-        queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+        queue
+            .receive(Duration::ZERO)
+            .await
+            .unwrap()
+            .unwrap()
+            .dead_letter(Reason::REJECTED, "no")
+            .await
+            .unwrap();
     };
     kill(&queue).await;
     let began = SystemTime::now() + Duration::from_secs(5);
@@ -155,7 +162,7 @@ async fn letter_of_a_plan_is_taken_although_its_worker_is_ahead() {
     let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
     let ahead = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
     let queue: Queue<Work> = ahead.queue().await.unwrap();
-    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter(Reason::REJECTED, "no").await.unwrap();
     bench.emulator.advance(MINUTE);
     let options = DeadLetterOptions::new().filter(|_| true).before(Some(began)).dry_run(true);
     let letters = queue.dead_letters().unwrap();

@@ -34,7 +34,14 @@ impl Bench {
     async fn dead_letter(&self, name: &str, why: &str) {
         let queue = self.work().await;
         queue.send(&work(name)).await.unwrap();
-        queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter(why).await.unwrap();
+        queue
+            .receive(Duration::ZERO)
+            .await
+            .unwrap()
+            .unwrap()
+            .dead_letter(Reason::REJECTED, why)
+            .await
+            .unwrap();
     }
 
     async fn blobs_with(&self, prefix: &str) -> usize {
@@ -167,7 +174,7 @@ async fn a_redriven_dead_letter_has_all_its_attempts_and_leaves_no_blob() {
     let again = queue.receive(Duration::ZERO).await.unwrap().unwrap();
     assert_eq!(again.message().name.as_str(), "bad");
     assert_eq!(again.info().attempt, 1);
-    again.dead_letter("still no").await.unwrap();
+    again.dead_letter(Reason::REJECTED, "still no").await.unwrap();
     let dead = queue.dead_letters().unwrap();
     let letter = &dead.peek().await.unwrap()[0];
     assert_eq!(letter.past.len(), 1);

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{Context, Event, JobError, JobInfo, QueueMessage, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, Event, JobError, JobInfo, QueueMessage, Reason, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -68,7 +68,7 @@ async fn dead_letters_are_reported_whether_a_worker_or_a_receiver_stores_them() 
     let reported = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&reported);
     let storage = bench.storage.clone().on_event(move |event| {
-        if let Event::DeadLettered { job, queue, reason } = event {
+        if let Event::DeadLettered { job, queue, reason, .. } = event {
             let id = job.as_ref().map(|job| job.id.to_string());
             log.lock().unwrap().push((id, queue.to_string(), reason.to_string()));
         }
@@ -76,7 +76,7 @@ async fn dead_letters_are_reported_whether_a_worker_or_a_receiver_stores_them() 
     let queue = storage.queue::<Work>().await.unwrap();
     queue.send(&work("by hand")).id("a").await.unwrap();
     let delivery = queue.receive(Duration::from_secs(5)).await.unwrap().unwrap();
-    delivery.dead_letter("refused").await.unwrap();
+    delivery.dead_letter(Reason::REJECTED, "refused").await.unwrap();
     queue.send(&work("by a worker")).id("b").await.unwrap();
     let handler = |_: Work| async { Err::<(), _>(JobError::dead_letter("no address")) };
     let report = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();

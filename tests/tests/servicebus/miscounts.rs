@@ -7,7 +7,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ContainerName, PutMessage};
-use jobqueue::{SendOptions, Storage, memory};
+use jobqueue::{Reason, SendOptions, Storage, memory};
 use jobqueue_test_support::servicebus::{Fault, is_excluded};
 use serde_json::json;
 
@@ -33,7 +33,14 @@ async fn payloads_stay_while_a_queue_that_counts_as_empty_has_a_message() {
         let delay = if is_dead { Duration::ZERO } else { MINUTE };
         queue.send(&work(&"x".repeat(100_000))).with(SendOptions::new().delay(delay)).await.unwrap();
         if is_dead {
-            queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("no").await.unwrap();
+            queue
+                .receive(Duration::ZERO)
+                .await
+                .unwrap()
+                .unwrap()
+                .dead_letter(Reason::REJECTED, "no")
+                .await
+                .unwrap();
         }
         let fault = bench.miscount();
         let options = SweepOptions::new().drained_queues(true);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
-use jobqueue::{JobError, QueueName, Worker};
+use jobqueue::{JobError, QueueName, Reason, Worker};
 use jobqueue_admin::Admin;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ async fn a_message_of_others_is_put_back_into_its_session() {
     bench.put_in("a", &event.to_string()).await;
     let queue = bench.storage.queue::<Work>().await.unwrap();
     let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
-    delivery.dead_letter("not yet").await.unwrap();
+    delivery.dead_letter(Reason::REJECTED, "not yet").await.unwrap();
     bench.put_in("b", "no event").await;
     let handler = |_: Work| async { Ok::<(), JobError>(()) };
     while bench.count("active") > 0 {
@@ -113,7 +113,7 @@ async fn a_redrive_whose_answer_was_lost_is_one_message() {
     let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
     let queue = bench.storage.queue::<Work>().await.unwrap();
     queue.send(&work("bad")).id("1").await.unwrap();
-    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter("bad").await.unwrap();
+    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter(Reason::REJECTED, "bad").await.unwrap();
     let faulty = Faulty::new(&bench.another());
     faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
     let queue = faulty.storage().queue::<Work>().await.unwrap();

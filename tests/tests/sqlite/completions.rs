@@ -74,7 +74,7 @@ impl Effects for File {
     async fn record(&self, ctx: &Context, end: End) -> bool {
         let mut connection = Connection::open(&self.0).unwrap();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        let is_new = ctx.once_in(&transaction, "fee").unwrap();
+        let is_new = ctx.once_in_sqlite(&transaction, "fee").unwrap();
         match end {
             End::Commit => transaction.commit().unwrap(),
             End::Rollback => transaction.rollback().unwrap(),
@@ -92,7 +92,7 @@ fn act(path: &Path, ctx: &Context, end: End) -> Result<(), Error> {
     let mut connection = Connection::open(path).unwrap();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     transaction.execute("INSERT INTO effect VALUES (?1)", [&*ctx.info().id]).unwrap();
-    ctx.complete_in(&transaction)?;
+    ctx.complete_in_sqlite(&transaction)?;
     match end {
         End::Commit => transaction.commit().unwrap(),
         End::Rollback => transaction.rollback().unwrap(),
@@ -205,7 +205,7 @@ async fn lease_is_renewed_after_the_transaction() {
         let mut connection = Connection::open(&path).unwrap();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         transaction.execute("INSERT INTO effect VALUES ('a')", []).unwrap();
-        ctx.complete_in(&transaction).unwrap();
+        ctx.complete_in_sqlite(&transaction).unwrap();
         wait("not renewed");
         transaction.commit().unwrap();
         wait("renewed");
@@ -244,7 +244,7 @@ async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_
         }
         // The save goes on, and its request waits for the lock: nothing tells when.
         std::thread::sleep(Duration::from_millis(300));
-        ctx.complete_in(&transaction).unwrap();
+        ctx.complete_in_sqlite(&transaction).unwrap();
         transaction.commit().unwrap();
         // The renewal comes after the save.
         told.lock().unwrap().recv_timeout(PATIENCE).unwrap();
@@ -315,9 +315,9 @@ async fn only_a_transaction_on_the_file_of_the_queue_completes_a_job() {
     let handler = move |_: Task, ctx: Context| {
         let mut other = Connection::open_in_memory().unwrap();
         let other = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        assert_eq!(ctx.complete_in(&other).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(ctx.complete_in_sqlite(&other).unwrap_err().kind(), ErrorKind::Invalid);
         let none = Connection::open(&path).unwrap();
-        assert_eq!(ctx.complete_in(&none).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(ctx.complete_in_sqlite(&none).unwrap_err().kind(), ErrorKind::Invalid);
         async { Ok::<_, JobError>(()) }
     };
     let report = bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap();

@@ -31,7 +31,7 @@ async fn workers_keep_polling_during_an_open_transaction() {
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let began = Instant::now();
-    let sent = queue.send(&task("a")).in_transaction(&transaction).unwrap();
+    let sent = queue.send(&task("a")).in_sqlite(&transaction).unwrap();
     let (mut refused, mut seen) = (0, 0);
     while refused < 2 || began.elapsed() < Duration::from_secs(seconds.unwrap_or(0)) {
         // Meanwhile others read, and do not see it.
@@ -66,7 +66,7 @@ async fn a_send_in_a_transaction_uses_the_time_of_the_open_store() {
     clock.advance(Duration::from_secs(5));
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let _ = queue.send(&task("a")).in_transaction(&transaction).unwrap();
+    let _ = queue.send(&task("a")).in_sqlite(&transaction).unwrap();
     transaction.commit().unwrap();
     let peeked = storage.queues().peek(queue.name(), 1).await.unwrap().remove(0);
     assert_eq!(peeked.inserted, clock.now());
@@ -80,8 +80,8 @@ async fn job_sent_in_a_transaction_can_be_cancelled_after() {
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let named = SendOptions::new().id("a-1");
-    let sent = queue.send(&task("a")).with(named).in_transaction(&transaction).unwrap();
-    let kept = queue.send(&task("b")).in_transaction(&transaction).unwrap();
+    let sent = queue.send(&task("a")).with(named).in_sqlite(&transaction).unwrap();
+    let kept = queue.send(&task("b")).in_sqlite(&transaction).unwrap();
     transaction.commit().unwrap();
     assert_eq!(sent.id(), "a-1");
     assert!(queue.cancel(&sent).await.unwrap() && !queue.cancel(&sent).await.unwrap());
@@ -100,7 +100,7 @@ async fn cancelled_job_of_a_transaction_leaves_no_payload() {
     let mut mine = Connection::open(&path).unwrap();
     let transaction = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     let large = Task { data: "x".repeat(200_000), ..task("large") };
-    let sent = queue.send(&large).in_transaction(&transaction).unwrap();
+    let sent = queue.send(&large).in_sqlite(&transaction).unwrap();
     transaction.commit().unwrap();
     let payloads = ContainerName::new("jobqueue-payloads").unwrap();
     let left = async || storage.blobs().list_blobs(&payloads, "", None).await.unwrap().blobs.len();
@@ -130,8 +130,8 @@ async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
             }
         }
         for error in [
-            queue.send(&task("late")).in_transaction(&deferred).unwrap_err(),
-            queue.send(&task("late")).unique_for(HOUR).in_transaction(&deferred).unwrap_err(),
+            queue.send(&task("late")).in_sqlite(&deferred).unwrap_err(),
+            queue.send(&task("late")).unique_for(HOUR).in_sqlite(&deferred).unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{overtaken:?}");
             assert!(error.to_string().contains("Immediate"), "{error}");
@@ -142,10 +142,10 @@ async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
     }
     let written = mine.transaction().unwrap();
     written.execute("INSERT INTO own VALUES (1)", []).unwrap();
-    let _ = queue.send(&task("after a write")).in_transaction(&written).unwrap();
+    let _ = queue.send(&task("after a write")).in_sqlite(&written).unwrap();
     written.commit().unwrap();
     let immediate = mine.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let _ = queue.send(&task("again")).in_transaction(&immediate).unwrap();
+    let _ = queue.send(&task("again")).in_sqlite(&immediate).unwrap();
     immediate.commit().unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 3);
 }
@@ -155,14 +155,14 @@ async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
 async fn send_joins_whatever_transaction_is_open_on_the_connection() {
     let (_folder, path, queue) = opened().await;
     let mut mine = Connection::open(&path).unwrap();
-    let none = queue.send(&task("alone")).in_transaction(&mine).unwrap_err();
+    let none = queue.send(&task("alone")).in_sqlite(&mine).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::Invalid);
     assert!(none.to_string().contains("no transaction is open"), "{none}");
 
     mine.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let _ = queue.send(&task("kept")).in_transaction(&mine).unwrap();
+    let _ = queue.send(&task("kept")).in_sqlite(&mine).unwrap();
     let savepoint = mine.savepoint().unwrap();
-    let _ = queue.send(&task("taken back")).in_transaction(&savepoint).unwrap();
+    let _ = queue.send(&task("taken back")).in_sqlite(&savepoint).unwrap();
     drop(savepoint);
     mine.execute_batch("COMMIT").unwrap();
     let found = queue.receive(Duration::ZERO).await.unwrap().unwrap();
@@ -192,11 +192,11 @@ async fn ordered_sends_of_a_transaction_keep_their_positions() {
     let _ = queue.send(&task("1")).key("k").in_order().await.unwrap();
     // A rollback leaves no position behind for which others would wait.
     let undone = begin(&mut mine);
-    let _ = queue.send(&task("undone")).key("k").in_order().in_transaction(&undone).unwrap();
+    let _ = queue.send(&task("undone")).key("k").in_order().in_sqlite(&undone).unwrap();
     undone.rollback().unwrap();
     let transaction = begin(&mut mine);
     for name in ["2", "3"] {
-        let _ = queue.send(&task(name)).key("k").in_order().id(name).in_transaction(&transaction).unwrap();
+        let _ = queue.send(&task(name)).key("k").in_order().id(name).in_sqlite(&transaction).unwrap();
     }
     transaction.commit().unwrap();
     let _ = queue.send(&task("4")).key("k").in_order().await.unwrap();
@@ -222,11 +222,11 @@ async fn unique_sends_of_a_transaction_claim_their_key_with_it() {
     let task = task("a");
     let unique = || queue.send(&task).key("k").unique_for(HOUR);
     let undone = begin(&mut mine);
-    assert!(unique().in_transaction(&undone).unwrap().is_sent());
+    assert!(unique().in_sqlite(&undone).unwrap().is_sent());
     undone.rollback().unwrap();
     let transaction = begin(&mut mine);
-    let first = unique().in_transaction(&transaction).unwrap();
-    assert!(first.is_sent() && !unique().in_transaction(&transaction).unwrap().is_sent());
+    let first = unique().in_sqlite(&transaction).unwrap();
+    assert!(first.is_sent() && !unique().in_sqlite(&transaction).unwrap().is_sent());
     transaction.commit().unwrap();
     let joined = unique().await.unwrap();
     assert!(!joined.is_sent() && joined.id() == first.id());
@@ -235,7 +235,7 @@ async fn unique_sends_of_a_transaction_claim_their_key_with_it() {
     // One that was sent outside is seen within.
     assert!(unique().await.unwrap().is_sent());
     let transaction = begin(&mut mine);
-    assert!(!unique().in_transaction(&transaction).unwrap().is_sent());
+    assert!(!unique().in_sqlite(&transaction).unwrap().is_sent());
     transaction.commit().unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
@@ -264,7 +264,7 @@ async fn key_that_another_sender_holds_is_a_conflict_at_once() {
     }
     let mut mine = Connection::open(&path).unwrap();
     let transaction = begin(&mut mine);
-    let error = unique().in_transaction(&transaction).unwrap_err();
+    let error = unique().in_sqlite(&transaction).unwrap_err();
     assert!(error.kind() == ErrorKind::Conflict && error.is_retryable(), "{error}");
     transaction.rollback().unwrap();
 }
@@ -277,7 +277,7 @@ async fn transaction_on_another_file_is_refused() {
     let refused = |queue: &Queue<Task>, path: &Path, name: &str| {
         let mut mine = Connection::open(path).unwrap();
         let transaction = begin(&mut mine);
-        let sent = queue.send(&task(name)).key("k").in_order().in_transaction(&transaction);
+        let sent = queue.send(&task(name)).key("k").in_order().in_sqlite(&transaction);
         sent.err().map(|error| format!("{:?}: {error:?}", error.kind()))
     };
     let memory = Storage::memory();

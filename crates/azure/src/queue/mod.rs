@@ -132,7 +132,7 @@ impl QueueStore for AzureQueues {
             .and_then(|count| count.parse().ok())
             .ok_or_else(|| call.unreadable("the answer has no x-ms-approximate-messages-count"))?;
         let now = answer.headers().get_optional_str(&"date".into()).and_then(http_date);
-        Ok(QueueProperties::new(from_headers(answer.headers()), count).at(now))
+        Ok(QueueProperties::new(from_headers(answer.headers()), count).with_now(now))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {

@@ -209,7 +209,7 @@ fn preview(plan: &CancelPlan) -> String {
 fn text(cancellation: &Cancellation) -> String {
     match cancellation {
         Cancellation::None => "not requested, or the request is older than 30 days".to_owned(),
-        Cancellation::Requested { by, at } => {
+        Cancellation::Requested { by, at, .. } => {
             format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
         }
         Cancellation::Cancelled => {

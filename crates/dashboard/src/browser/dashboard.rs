@@ -31,10 +31,9 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// through one [`Snapshots`]: a scrape sends no requests while a page is open.
 ///
 /// ```
-/// use jobqueue::Storage;
+/// use jobqueue::{CancellationToken, Storage};
 /// use jobqueue_admin::{AccessLevel, Admin};
 /// use jobqueue_dashboard::{Dashboard, Field};
-/// use tokio_util::sync::CancellationToken;
 ///
 /// let stop = CancellationToken::new();
 /// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();

@@ -162,7 +162,7 @@ impl fmt::Display for JobError {
 /// The outcome of one delivery.
 ///
 /// Each delivery has exactly one. `Event::Finished` contains it, and
-/// `Report` counts them. Its [`name`](Self::name) is the label of metrics.
+/// `Report` counts them. Its [code](Self::as_str) is the label of metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -181,13 +181,14 @@ pub enum Outcome {
     /// The handler finished, but it is unknown whether the message is deleted. If it is delivered again, this process
     /// deletes it without running it, as long as it remembers the job.
     CompletedUncertain,
-    /// The message was deleted without being run: this process remembered that its job was already done.
+    /// The message was deleted without being run: its job was already done, its sender has cancelled it, or it lives on as another
+    /// message.
     Duplicate,
 }
 
 impl Outcome {
-    /// Returns a short name for logs and metrics.
-    pub fn name(&self) -> &'static str {
+    /// Returns the code for logs and metrics.
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Completed => "completed",
             Self::Retried(_) => "retried",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::{Context, JobError, JobInfo};
+use jobqueue::{Context, JobError, JobInfo, Reason};
 use opentelemetry::trace::{Span as _, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _};
 
 use crate::support::{Invoice, Kept, Letter, Order, is_child, is_root, linked, value, worker};
@@ -232,7 +232,7 @@ async fn deliveries_settled_by_hand_have_a_span_with_their_outcome() {
             0 => delivery.complete().await.unwrap(),
             1 => delivery.release(Duration::from_secs(60)).await.unwrap(),
             2 => delivery.fail(Duration::from_secs(60), "no paper").await.unwrap(),
-            _ => delivery.dead_letter("no printer").await.unwrap(),
+            _ => delivery.dead_letter(Reason::REJECTED, "no printer").await.unwrap(),
         }
     }
     let spans = kept.spans();

@@ -28,7 +28,7 @@ impl Store {
     pub(super) async fn properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let Counted { metadata, now, states } = self.count(queue).await?;
         let StateCounts { waiting, delayed, backing_off, running } = states;
-        Ok(QueueProperties::new(metadata, waiting + delayed + backing_off + running).at(now))
+        Ok(QueueProperties::new(metadata, waiting + delayed + backing_off + running).with_now(now))
     }
 
     async fn count(&self, queue: &QueueName) -> Result<Counted, StoreError> {

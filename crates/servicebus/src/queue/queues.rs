@@ -155,7 +155,7 @@ pub(super) async fn properties(
         }
     };
     let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
-    Ok(QueueProperties::new(metadata, count).at(now))
+    Ok(QueueProperties::new(metadata, count).with_now(now))
 }
 
 /// Returns whether a peek shows a message of a queue, in any state.

@@ -79,7 +79,7 @@ const GOLDEN: f64 = 0.618_033_988_749_894_9;
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
     let queue = find(view, Operation::QueueProperties, name)?;
     let count = u64::try_from(all(view, &queue)?).unwrap_or(0);
-    Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).at(to_instant(view.now)))
+    Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).with_now(to_instant(view.now)))
 }
 
 fn all(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {

@@ -26,6 +26,7 @@ impl Stores {
 
     /// Returns this storage with an observer of its operations. `throttle` is the load of the storage, for the waits that
     /// the observer is given.
+    #[doc(hidden)]
     pub fn observed(&self, observer: Arc<dyn StorageObserver>, throttle: Arc<Throttle>) -> Self {
         let commits_together = self.queues.guarantees().commits_together;
         let observer = Some((observer, throttle));
@@ -33,6 +34,7 @@ impl Stores {
     }
 
     /// Returns this storage and its load, which takes note of every answer of the queues.
+    #[doc(hidden)]
     pub fn measured(mut self) -> (Self, Arc<Throttle>) {
         let throttle = Arc::new(Throttle::new(self.runtime.clone()));
         let wrapping = Wrapping { throttle: Some(Arc::clone(&throttle)), ..Wrapping::default() };

@@ -123,7 +123,7 @@ impl QueueStore for MemoryQueues {
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         self.with_queue(Operation::QueueProperties, queue, |queue, now| {
-            Ok(QueueProperties::new(queue.metadata.clone(), queue.message_table.len() as u64).at(now))
+            Ok(QueueProperties::new(queue.metadata.clone(), queue.message_table.len() as u64).with_now(now))
         })
     }
 

@@ -31,12 +31,20 @@ pub enum TransactionPlace {
     /// A SQLite file.
     File(Arc<Path>),
     /// A schema of a PostgreSQL database.
+    #[non_exhaustive]
     Schema {
         /// Its name.
         name: Arc<str>,
         /// The hosts, the database and the schema, without secrets. Where one of them differs, it is taken for another place.
         storage: Arc<str>,
     },
+}
+
+impl TransactionPlace {
+    /// Returns the place that is the schema `name`; `storage` names the hosts, the database and the schema, without secrets.
+    pub fn schema(name: impl Into<Arc<str>>, storage: impl Into<Arc<str>>) -> Self {
+        Self::Schema { name: name.into(), storage: storage.into() }
+    }
 }
 
 /// Promises of a queue store beyond the contract. By default it makes none of them.

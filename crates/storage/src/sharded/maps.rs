@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
-use super::{Builder, MAX_SHARDS, Unpolled};
+use super::{MAX_SHARDS, ShardedBuilder, Unpolled};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
@@ -35,7 +35,7 @@ const LONGEST_PUT: Duration = Duration::from_secs(60);
 /// The accounts, and the shard maps that this process has read.
 #[derive(Debug)]
 pub(super) struct Maps {
-    pub(super) options: Builder,
+    pub(super) options: ShardedBuilder,
     pub(super) health: ShardHealth,
     /// The maps that were read last. The handle that renews leases shares them, since it may be unable to read them
     /// itself.
@@ -76,7 +76,7 @@ impl Interceptor for OfShard {
 }
 
 impl Maps {
-    pub(super) fn new(mut options: Builder) -> Self {
+    pub(super) fn new(mut options: ShardedBuilder) -> Self {
         let of_shard = Arc::new(OfShard);
         for (_, storage) in &mut options.accounts {
             let queues = Intercepted::queues(Arc::clone(storage.queues.store()), &of_shard);
@@ -89,7 +89,7 @@ impl Maps {
     pub(super) fn detached(&self) -> Self {
         let options = &self.options;
         let accounts = options.accounts.iter().map(|(name, storage)| (name.clone(), storage.detached()));
-        let options = Builder {
+        let options = ShardedBuilder {
             accounts: accounts.collect(),
             shards: options.shards.clone(),
             default_shards: options.default_shards,

@@ -48,14 +48,14 @@ pub const MAX_SHARDS: u32 = 256;
 /// A builder that collects accounts and numbers of shards. [`Sharded::builder`] creates it.
 #[derive(Debug)]
 #[must_use = "a sharded storage is made by `build`"]
-pub struct Builder {
+pub struct ShardedBuilder {
     pub(super) accounts: Vec<(String, Stores)>,
     pub(super) shards: BTreeMap<String, u32>,
     pub(super) default_shards: u32,
     pub(super) refresh: Duration,
 }
 
-impl Builder {
+impl ShardedBuilder {
     /// Adds an account under a durable name. The first is the home account, whose runtime the storage uses. The map stores the name: do not change it later. Shards are assigned to
     /// the accounts in turn.
     pub fn account(mut self, name: impl Into<String>, storage: impl Into<Stores>) -> Self {
@@ -86,10 +86,10 @@ impl Builder {
     /// Checks the configuration, without requests.
     ///
     /// # Errors
-    /// `InvalidInput`: no account was given, two accounts have the same name, or a number of shards is outside 1–256.
+    /// [`Configuration`](StoreErrorKind::Configuration): no account was given, two accounts have the same name, or a number of shards is outside 1–256.
     pub fn build(self) -> Result<Sharded, StoreError> {
         let fail = |text: &str| {
-            Err(StoreError::new(StoreErrorKind::InvalidInput, "build sharded storage", "").with_detail(text))
+            Err(StoreError::new(StoreErrorKind::Configuration, "build sharded storage", "").with_detail(text))
         };
         if self.accounts.is_empty() {
             return fail("configure at least one account");
@@ -130,8 +130,8 @@ pub struct Sharded {
 
 impl Sharded {
     /// Returns a builder without accounts.
-    pub fn builder() -> Builder {
-        Builder {
+    pub fn builder() -> ShardedBuilder {
+        ShardedBuilder {
             accounts: Vec::new(),
             shards: BTreeMap::new(),
             default_shards: 1,

@@ -192,7 +192,7 @@ impl QueueStore for ShardedQueues {
         // The first is the home queue, which holds the metadata.
         let home = all.into_iter().next().map(|(_, home)| (home.metadata, home.now));
         let (metadata, now) = home.unwrap_or_default();
-        Ok(QueueProperties::new(metadata, count).at(now))
+        Ok(QueueProperties::new(metadata, count).with_now(now))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use jobqueue::__internals::{is_outage, is_snooze};
+use jobqueue::Event;
 use jobqueue::handler::{Job, JobService};
-use jobqueue::worker::Event;
 use tower_layer::Layer;
 use tower_service::Service;
 

@@ -4,8 +4,8 @@
 //! cargo run --manifest-path examples/drivers/Cargo.toml
 //! ```
 //!
-//! Teaches to join a transaction that another library has begun: sqlx lends the handle of its connection, and `in_transaction` and
-//! `complete_in` take any connection of `rusqlite`, also one over such a handle. Prints
+//! Teaches to join a transaction that another library has begun: sqlx lends the handle of its connection, and `in_sqlite` and
+//! `complete_in_sqlite` take any connection of `rusqlite`, also one over such a handle. Prints
 //!
 //! ```text
 //! rolled back: 0 users, 0 welcomed, 0 jobs
@@ -33,7 +33,7 @@ async fn welcome(job: Welcome, ctx: Context, State(pool): State<SqlitePool>) -> 
     let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await.map_err(JobError::retry)?;
     let update = sqlx::query("UPDATE users SET welcomed = 1 WHERE name = ?").bind(job.name);
     update.execute(&mut *transaction).await.map_err(JobError::retry)?;
-    join(&mut transaction, |connection| ctx.complete_in(connection)).await.map_err(JobError::retry)?;
+    join(&mut transaction, |connection| ctx.complete_in_sqlite(connection)).await.map_err(JobError::retry)?;
     transaction.commit().await.map_err(JobError::retry)
 }
 
@@ -75,11 +75,11 @@ async fn register(
     welcomes: &Queue<Welcome>,
     name: &str,
 ) -> Result<Transaction<'static, Sqlite>, Failure> {
-    // It takes the write lock now: one that begins by reading could be overtaken, and `in_transaction` refuses it.
+    // It takes the write lock now: one that begins by reading could be overtaken, and `in_sqlite` refuses it.
     let mut transaction = pool.begin_with("BEGIN IMMEDIATE").await?;
     sqlx::query("INSERT INTO users (name) VALUES (?)").bind(name).execute(&mut *transaction).await?;
     let job = Welcome { name: name.to_owned() };
-    join(&mut transaction, |connection| welcomes.send(&job).in_transaction(connection)).await?;
+    join(&mut transaction, |connection| welcomes.send(&job).in_sqlite(connection)).await?;
     Ok(transaction)
 }
 

@@ -246,3 +246,35 @@ fn files_are_small() {
     let nine_in_ten = lengths[lengths.len() * 9 / 10];
     assert!(nine_in_ten < 400, "one file in ten has {nine_in_ten} lines or more");
 }
+
+/// Modules of the port that are hidden: their types are no promise.
+const HIDDEN: &[&str] = &["certainty.rs", "json_blob.rs", "listing.rs"];
+
+/// Returns the types of a file that other crates can construct or match without `..`.
+fn exhaustive_types(text: &str) -> impl Iterator<Item = String> {
+    let items = text.split("\n\n").filter(|item| !item.contains("#[non_exhaustive]\npub "));
+    items.filter_map(|item| {
+        let (_, rest) = item.split_once("\npub enum ").or_else(|| item.split_once("\npub struct "))?;
+        let body = rest.split("\n}").next().unwrap_or_default();
+        let mut fields = body.lines().filter_map(|line| line.strip_prefix("    "));
+        let has_public = body.contains("\n    pub ");
+        let has_private =
+            fields.any(|field| field.starts_with(char::is_lowercase) && !field.starts_with("pub "));
+        let name = rest.chars().take_while(|c| c.is_alphanumeric()).collect();
+        (item.contains("\npub enum ") || has_public && !has_private).then_some(name)
+    })
+}
+
+#[test]
+fn exhaustive_types_of_the_port_are_those_of_the_decision() {
+    let decision = read("docs/decisions/0031-types-that-may-grow-are-non-exhaustive.md");
+    let (_, list) = decision.split_once("these types of the port: ").unwrap();
+    let listed: BTreeSet<String> = quoted(list.split('.').next().unwrap()).collect();
+    let mut found = BTreeSet::new();
+    for file in rust_files(&root().join("crates/storage/src")) {
+        if !HIDDEN.iter().any(|hidden| file.ends_with(hidden)) {
+            found.extend(exhaustive_types(&fs::read_to_string(&file).unwrap()));
+        }
+    }
+    assert_eq!(found, listed);
+}

@@ -8,7 +8,8 @@ const PAGE: &str = include_str!("../../../../jobqueue/src/docs/other_crates.md")
 
 /// Returns the columns "beside" and "chosen" of the guide's table.
 fn rows() -> Vec<(&'static str, &'static str)> {
-    let lines = PAGE.lines().filter_map(|line| line.strip_prefix("| "));
+    let section = PAGE.split("\n# ").find(|section| section.starts_with("SQLite\n")).unwrap();
+    let lines = section.lines().filter_map(|line| line.strip_prefix("| "));
     let columns = lines.map(|line| {
         let mut columns = line.split(" | ");
         (columns.next().unwrap(), columns.next().unwrap())

@@ -126,19 +126,37 @@ fn each_dependency_has_its_reason_in_the_architecture() {
     }
 }
 
-/// Returns the packages that `cargo publish --workspace` uploads.
-fn uploaded() -> Vec<String> {
-    let metadata = cargo(&["metadata", "--locked", "--no-deps", "--format-version=1"]);
+/// Returns what cargo says about the published packages of a workspace.
+fn uploaded(workspace: &str) -> Vec<serde_json::Value> {
+    let manifest = format!("--manifest-path={workspace}Cargo.toml");
+    let metadata = cargo(&["metadata", "--locked", "--no-deps", "--format-version=1", &manifest]);
     let metadata: serde_json::Value = serde_json::from_str(&metadata).unwrap();
     let packages = metadata["packages"].as_array().unwrap().iter();
-    let public = packages.filter(|package| package["publish"].is_null());
-    public.map(|package| package["name"].as_str().unwrap().to_owned()).collect()
+    packages.filter(|package| package["publish"].is_null()).cloned().collect()
+}
+
+/// Our crates use private items of each other, so an application must never get two that were released apart.
+#[test]
+fn our_crates_require_each_other_in_one_version() {
+    let mut checked = 0;
+    for package in uploaded("").into_iter().chain(uploaded("examples/drivers/")) {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let packaged = dependency["kind"] != "dev" || dependency["req"] != "*";
+            if packaged && dependency["name"].as_str().unwrap().starts_with("jobqueue") {
+                let version = format!("={}", package["version"].as_str().unwrap());
+                assert_eq!(dependency["req"], version, "{} in {}", dependency["name"], package["name"]);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 20, "the test reads the manifests wrongly: {checked}");
 }
 
 /// Checks the content of the packages. `.ci/run` proves that they build: cargo does everything except the upload.
 #[test]
 fn packages_have_what_readers_need_and_no_tests() {
-    let published = uploaded();
+    let published: Vec<String> =
+        uploaded("").iter().map(|package| package["name"].as_str().unwrap().to_owned()).collect();
     assert!(published.iter().any(|name| name == "jobqueue") && published.len() >= 3, "{published:?}");
     for package in published {
         let files = cargo(&["package", "--list", "--allow-dirty", "--package", &package]);

@@ -9,7 +9,7 @@ use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::{Metadata, SettingOverrides};
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
-use jobqueue::{Event, JobError, JobInfo, Queue, QueueMessage, Storage};
+use jobqueue::{Event, JobError, JobInfo, Queue, QueueMessage, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, worker};
 use serde::{Deserialize, Serialize};
@@ -143,7 +143,7 @@ async fn next_of_a_key_waits_for_the_run_of_a_job_that_was_sent_again() {
     };
     let listen = move |event: &Event| {
         if let Event::Finished { outcome, .. } = event {
-            finished.note(format!("outcome {}", outcome.name()));
+            finished.note(format!("outcome {}", outcome.as_str()));
         }
     };
     let running = worker(&storage).handle(handler).on_event(listen).build().unwrap();
@@ -355,7 +355,7 @@ async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job_in_order() 
     let delivery = queue.receive(SECOND * 60).await.unwrap().unwrap();
     // The dead letter is stored; its message is not deleted, as if the worker died.
     faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
-    let _ = delivery.dead_letter("planted").await;
+    let _ = delivery.dead_letter(Reason::REJECTED, "planted").await;
     faulty.heal();
     let letters = queue.dead_letters().unwrap();
     assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{ErrorKind, SendOptions, Storage};
+use jobqueue::{ErrorKind, Reason, SendOptions, Storage};
 use jobqueue_testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use rand::rngs::StdRng;
@@ -104,7 +104,7 @@ async fn a_failing_job_holds_back_its_key_and_no_other() {
     let worker = worker(&storage).concurrency(2).state(watch.clone()).handle(handle);
     let worker = worker.on_event(move |event| {
         if let jobqueue::Event::Finished { job: Some(job), outcome, .. } = event {
-            log.lock().unwrap().push(format!("{} {}", job.key.as_deref().unwrap(), outcome.name()));
+            log.lock().unwrap().push(format!("{} {}", job.key.as_deref().unwrap(), outcome.as_str()));
         }
     });
     let _ = worker.build().unwrap().run_until(async move { seen.ends(7).await }).await.unwrap();
@@ -337,7 +337,7 @@ async fn messages_that_are_received_by_hand_hold_nobody_back() {
     }
     let receive = async || queue.receive(Duration::ZERO).await.unwrap().unwrap();
     receive().await.complete().await.unwrap();
-    receive().await.dead_letter("by hand").await.unwrap();
+    receive().await.dead_letter(Reason::REJECTED, "by hand").await.unwrap();
     for _ in 0..3 {
         receive().await.fail(Duration::ZERO, "by hand").await.unwrap();
     }

@@ -19,7 +19,7 @@ async fn insert(
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         for job in &jobs {
             transaction.execute("INSERT INTO effect (job) VALUES (?1)", [&job.message.name]).unwrap();
-            job.context.complete_in(&transaction).unwrap();
+            job.context.complete_in_sqlite(&transaction).unwrap();
         }
         transaction.commit().unwrap();
     };

@@ -229,7 +229,7 @@ async fn refusing_storage_is_polled_seldom_until_it_recovers() {
     let handler = |_: Task| async { Ok::<(), JobError>(()) };
     let worker = worker(&faulty.storage()).handle(handler).on_event(listen).build().unwrap();
     let _ = worker.run_until(after(420)).await.unwrap();
-    assert_eq!(*log.lock().unwrap(), [Outcome::Completed.name()]);
+    assert_eq!(*log.lock().unwrap(), [Outcome::Completed.as_str()]);
     let asked = faulty.calls().into_iter().filter(|call| call.operation == Operation::Get).count();
     assert!(asked < 100, "{asked} requests in seven minutes are a hot loop");
 }

@@ -73,7 +73,7 @@ async fn told<M: QueueMessage>(message: M, seconds: u64) -> Vec<(String, Duratio
     let (sink, started) = (Arc::clone(&ends), tokio::time::Instant::now());
     let listen = move |event: &Event| {
         if let Event::Finished { outcome, error, .. } = event {
-            sink.lock().unwrap().push((outcome.name().to_owned(), started.elapsed(), error.clone()));
+            sink.lock().unwrap().push((outcome.as_str().to_owned(), started.elapsed(), error.clone()));
         }
     };
     let handler = |_: Task| async { Err::<(), _>(JobError::retry("the disk is on fire")) };

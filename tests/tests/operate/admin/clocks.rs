@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Interceptor, Operation, PutMessage, QueuePowers, StoreErrorKind};
-use jobqueue::{ErrorKind, Runtime, Storage};
+use jobqueue::{ErrorKind, Reason, Runtime, Storage};
 use jobqueue_admin::{DeadLetterFilter, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task};
@@ -44,7 +44,7 @@ async fn age_of_a_letter_is_not_that_of_its_workers_clock() {
         let queue = storage.queue::<Task>().await.unwrap();
         let _ = queue.send(&task("one")).await.unwrap();
         let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
-        delivery.dead_letter("no such address").await.unwrap();
+        delivery.dead_letter(Reason::REJECTED, "no such address").await.unwrap();
         let letter = storage.queues().peek(&"tasks-poison".parse().unwrap(), 1).await.unwrap().remove(0);
         let died = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap().letters.remove(0);
         let died = died.dead.unwrap().time.unwrap();

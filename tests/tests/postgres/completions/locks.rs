@@ -205,7 +205,7 @@ async fn open_transactions_hold_up_no_renewal_of_another_lease() {
     let listener = move |event: &Event| {
         let _ = match event {
             Event::NotRenewed { queue, .. } if queue.as_str() == "held" => reported.send(Renewal::Refused),
-            Event::Renewed { queue } if queue.as_str() == "others" => reported.send(Renewal::Succeeded),
+            Event::Renewed { queue, .. } if queue.as_str() == "others" => reported.send(Renewal::Succeeded),
             _ => return,
         };
     };

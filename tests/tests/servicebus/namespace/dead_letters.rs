@@ -36,7 +36,7 @@ async fn a_python_program_reads_why_we_dead_lettered() {
     let place = Place::<Letter>::open().await;
     place.queue.send(&place.message("bad")).await.unwrap();
     let job = place.queue.receive(WAIT).await.unwrap().expect("the job comes");
-    job.dead_letter("no such address").await.unwrap();
+    job.dead_letter(Reason::REJECTED, "no such address").await.unwrap();
     let dead = place.queue.dead_letters().unwrap();
     let letters = dead.list().await.unwrap();
     assert_eq!(letters.len(), 1, "{letters:?}");

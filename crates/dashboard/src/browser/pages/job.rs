@@ -244,7 +244,7 @@ fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String
 fn cancellation(cancellation: &Cancellation) -> Option<String> {
     Some(match cancellation {
         Cancellation::None => return None,
-        Cancellation::Requested { by, at } => {
+        Cancellation::Requested { by, at, .. } => {
             format!("Cancellation was requested by {} at {}.", line(by), line(at))
         }
         Cancellation::Cancelled => "It was cancelled, by an operator or before by its sender.".to_owned(),

@@ -28,7 +28,7 @@ pub(crate) fn moments(
         let what = format!("Attempt {} of {} began", run.attempt, run.max_attempts);
         moments.push(Moment::new(&run.since, what, String::new(), false));
     }
-    if let jobqueue_admin::Cancellation::Requested { by, at } = &found.cancellation {
+    if let jobqueue_admin::Cancellation::Requested { by, at, .. } = &found.cancellation {
         moments.push(Moment::new(at, format!("{} asked to cancel it", line(by)), String::new(), false));
     }
     moments.sort_by(|one, other| one.order.cmp(&other.order));
