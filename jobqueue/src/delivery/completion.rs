@@ -96,7 +96,7 @@ impl Executor {
                 report.undeleted = None;
             }
         }
-        span.end(Some(Outcome::Completed.name()), reports.iter().find_map(|report| report.settle_error));
+        span.end(Some(Outcome::Completed.as_str()), reports.iter().find_map(|report| report.settle_error));
     }
 
     /// Starts the tracer's span of a deletion.
