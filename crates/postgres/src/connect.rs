@@ -13,6 +13,7 @@ use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
 use scopeguard::guard;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -65,6 +66,13 @@ pub(crate) enum ConnectError {
     Server(tokio_postgres::Error),
     /// No answer in time.
     Silent,
+}
+
+impl ConnectError {
+    /// Returns whether the server has no connection left, for this role or at all.
+    pub(crate) fn is_lack(&self) -> bool {
+        matches!(self, Self::Server(failure) if failure.code() == Some(&SqlState::TOO_MANY_CONNECTIONS))
+    }
 }
 
 impl From<tokio_postgres::Error> for ConnectError {

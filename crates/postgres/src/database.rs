@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use deadpool::Runtime as PoolRuntime;
-use deadpool::managed::PoolError;
+use deadpool::managed::{PoolError, WeakPool};
 use scopeguard::{ScopeGuard, guard};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -39,6 +39,8 @@ pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
 /// The database of a store.
 pub(crate) struct Database {
     pool: Pool,
+    /// The pool of the handle that this one was made from. It lends connections while the server has none left: leases are renewed all the same.
+    lender: Option<WeakPool<Connector>>,
     settings: Settings,
     runtime: Runtime,
 }
@@ -53,13 +55,14 @@ impl Database {
         Self::with_connector(settings, connector, runtime)
     }
 
-    /// Returns a handle with connections of its own, at most so many.
+    /// Returns a handle with connections of its own, at most so many, and with those of this one while the server has none left.
     ///
     /// # Errors
     /// `Configuration`, which is not expected: this handle uses the same settings.
     pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
         let settings = Settings { max_connections, ..self.settings.clone() };
-        Self::with_connector(settings, self.connector().again(), self.runtime.clone())
+        let other = Self::with_connector(settings, self.connector().again(), self.runtime.clone())?;
+        Ok(Self { lender: Some(self.pool.weak()), ..other })
     }
 
     fn with_connector(
@@ -77,7 +80,7 @@ impl Database {
                 StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description)
                     .with_source(error)
             })?;
-        Ok(Self { pool, settings, runtime })
+        Ok(Self { pool, lender: None, settings, runtime })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -119,7 +122,12 @@ impl Database {
         &self,
         call: Call<'_>,
     ) -> Result<ScopeGuard<Object, impl FnOnce(Object) + '_>, StoreError> {
-        let client = self.pool.get().await.map_err(|failure| match failure {
+        let lender = self.lender.as_ref().and_then(WeakPool::upgrade);
+        let client = match (self.pool.get().await, lender) {
+            (Err(PoolError::Backend(failure)), Some(lender)) if failure.is_lack() => lender.get().await,
+            (client, _) => client,
+        };
+        let client = client.map_err(|failure| match failure {
             PoolError::Backend(failure) => self.not_connected(call, failure),
             failure => call.of(error::of_pool(&failure)),
         })?;

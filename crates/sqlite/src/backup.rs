@@ -18,6 +18,9 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// Never copy the file itself while any process has it open: the copy lacks the content of the log, and closing the
 /// copied file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
 ///
+/// To put a copy back, end all processes, move the file away together with its `-wal` and `-shm`, and copy the copy to its name: SQLite takes a log
+/// that a killed process has left beside a file for the file's own, and destroys the copy with it.
+///
 /// Only the owner can read the copy, like the store itself. It has the name `to` only when it is whole and synced; a process that is killed before
 /// leaves `to.<process id>-<n>.part`, which can be deleted.
 ///
@@ -48,7 +51,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     }
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
-    schema::require_current(&connection, StoreErrorKind::InvalidInput)?;
+    schema::require_current(&connection, StoreErrorKind::InvalidInput)
+        .inspect_err(|_| open::leave_log(&connection))?;
     // A copy that is cut short must not look like a whole one, so it has its name last.
     let mut part = to.clone().into_os_string();
     static COPIES: AtomicU64 = AtomicU64::new(0);

@@ -125,10 +125,14 @@ impl StoreClock {
         Self { wall, state: Mutex::default() }
     }
 
-    /// Returns the clock of an open file, which the process's other connections to the file share: alone they could not doubt the wall clock.
+    /// Returns the clock of an open file, by its canonical path. The process's other handles and connections share it: alone they could not doubt the
+    /// wall clock.
     pub(super) fn shared(wall: Runtime, file: &Path) -> Arc<Self> {
-        let clock = Arc::new(Self::new(wall));
         let mut open = lock(&OPEN);
+        if let Some(clock) = open.get(file).and_then(Weak::upgrade) {
+            return clock;
+        }
+        let clock = Arc::new(Self::new(wall));
         open.retain(|_, clock| clock.strong_count() > 0);
         open.insert(file.to_owned(), Arc::downgrade(&clock));
         clock
@@ -136,7 +140,8 @@ impl StoreClock {
 
     /// Returns the clock by which this process works on a file, or a new one.
     pub(super) fn of(file: Option<&str>) -> Arc<Self> {
-        let open = file.and_then(|file| lock(&OPEN).get(Path::new(file))?.upgrade());
+        let file = file.and_then(|file| std::fs::canonicalize(file).ok());
+        let open = file.and_then(|file| lock(&OPEN).get(&file)?.upgrade());
         open.unwrap_or_else(|| Arc::new(Self::new(Runtime::new())))
     }
 
@@ -167,9 +172,10 @@ impl StoreClock {
         (state.now(wall, seen, present), state.leap)
     }
 
-    /// Notes that leases were moved by so many milliseconds, after the commit.
+    /// Notes that leases were moved by so many milliseconds, after the commit. Two handles may do so for the same leap.
     pub(super) fn leases_were_moved(&self, by: i64) {
-        lock(&self.state).leap -= by;
+        let mut state = lock(&self.state);
+        state.leap = (state.leap - by).max(0);
     }
 }
 
@@ -330,6 +336,30 @@ mod tests {
         assert_eq!(now(0, 0), 0);
         assert_eq!(now(1, -3_600_000), -1_000, "it does not go back");
         assert!((2..200).all(|second| now(second, 0) == 0), "the hour was paid back");
+    }
+
+    /// A new clock believes a wall clock that is wrong for a moment, and all processes follow it.
+    #[test]
+    fn handles_of_a_process_share_the_clock_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().canonicalize().unwrap().join("jobs.db");
+        std::fs::write(&file, "").unwrap();
+        let first = StoreClock::shared(Runtime::new(), &file);
+        assert!(Arc::ptr_eq(&first, &StoreClock::shared(Runtime::new(), &file)));
+        assert!(Arc::ptr_eq(&first, &StoreClock::of(file.to_str())), "the second handle is closed");
+        let name = folder.path().file_name().unwrap();
+        let otherwise = folder.path().join("..").join(name).join("jobs.db");
+        assert!(Arc::ptr_eq(&first, &StoreClock::of(otherwise.to_str())));
+    }
+
+    /// Two handles look at the clock before either has noted that it moved the leases.
+    #[test]
+    fn leap_that_two_handles_have_accepted_is_not_taken_back() {
+        let clock = StoreClock::after_a_leap(Runtime::new(), 3_600_000);
+        for _ in 0..2 {
+            clock.leases_were_moved(3_600_000);
+        }
+        assert_eq!(clock.now_and_leap(0).1, 0);
     }
 
     #[test]

@@ -68,7 +68,8 @@ impl Options {
         }
     }
 
-    /// Sets the clock, by default the system's. All processes that use a file at once must agree on the time.
+    /// Sets the clock, by default the system's. All processes that use a file at once must agree on the time. Further handles
+    /// of a process on a file have the clock of the first.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.runtime = self.runtime.with_clock(clock);
         self

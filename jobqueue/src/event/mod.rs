@@ -137,7 +137,7 @@ pub enum Event {
         /// The queue.
         queue: QueueName,
     },
-    /// The storage throttled a request. Polling and sending wait; leases are kept. Sent to listeners of the storage
+    /// The storage throttled a request. Polling and sending wait; renewals of leases do not. Sent to listeners of the storage
     /// only.
     #[non_exhaustive]
     Throttled {

@@ -54,6 +54,10 @@ impl Lease {
                 self.observers.tell(|| Event::Renewed { queue: queue.clone() });
             }
             Err(error) => {
+                if let LeaseError::Refused(refusal) = &error {
+                    let advice = "the storage refused to renew a lease in several tries; if it goes on, the job runs again";
+                    crate::log::warn!(%queue, message = %self.id, error = %chain(refusal), "{advice}");
+                }
                 crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed");
                 self.observers.tell(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
             }

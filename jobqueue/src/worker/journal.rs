@@ -27,7 +27,8 @@ impl RunningJournal {
         let worker = state.deliveries.queue_options().worker;
         let buffer = Arc::new(JournalBuffer::new(&worker, runtime.clone()));
         let ended = CancellationToken::new();
-        let journal = history::open(storage.apart());
+        // With connections of its own: a lock on its table, as of an operator who makes an index, must hold up no leader.
+        let journal = history::open(&storage.stores().detached());
         let write = run_journal_writer(journal, Arc::clone(&buffer), kept, ended.clone());
         let task = LeaseRenewer::spawn_apart(runtime, write)
             .inspect_err(|error| crate::log::warn!(%error, "no history is kept"))

@@ -156,3 +156,24 @@ async fn batch_that_begins_again_while_a_sweep_removes_it_is_warned_of() {
     let warning = text.lines().find(|line| line.contains("began again")).unwrap_or_default();
     assert!(warning.contains("WARN") && warning.contains("batch=left"), "{warning}");
 }
+
+/// Soon the lease ends, and the job runs a second time.
+#[tokio::test(start_paused = true)]
+async fn renewal_that_is_refused_again_and_again_is_a_warning() {
+    let log = log::record();
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    let task = Task { name: "a".into(), data: String::new() };
+    let _ = storage.queue::<Task>().await.unwrap().send(&task).await.unwrap();
+    let wait = async |_: Task| {
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        Ok::<_, JobError>(())
+    };
+    faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Throttled));
+    let _ = worker(&storage).handle(wait).build().unwrap().run_until(after(60)).await.unwrap();
+    let log = log.text();
+    let is_warning =
+        |line: &str| line.contains("WARN") && line.contains("the storage refused to renew a lease");
+    assert!(log.lines().any(is_warning), "{log}");
+    assert!(!log.contains("leases are kept"), "{log}");
+}

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod advice;
+mod apart;
 mod arrivals;
 mod blobs;
 mod completions;

@@ -47,7 +47,9 @@ pub(crate) async fn run(
     copied.map_err(|error| Failure::Failed(format!("{:?}", jobqueue::Error::from(error))))?;
     let bytes = std::fs::metadata(&arguments.file)?.len();
     let copied = Copied { file: arguments.file, bytes };
-    global.output.value(&copied, || format!("{} bytes in {}", copied.bytes, copied.file.display()))
+    let text =
+        "to put it back, end all processes, and move the storage's file away together with its -wal and -shm";
+    global.output.value(&copied, || format!("{} bytes in {}\n{text}", copied.bytes, copied.file.display()))
 }
 
 #[cfg(test)]

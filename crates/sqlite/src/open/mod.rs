@@ -45,11 +45,8 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
     let _one_by_one = lock(&OPENING);
     let file = file::check(&options.path, options.migrates)?;
     let mut connection = connect(&file)?;
-    make_ready(&mut connection, &file, options).inspect_err(|cause| {
-        if cause.is_fatal() {
-            leave_log(&connection);
-        }
-    })?;
+    // The file may be a copy beside the log of the former file, which would destroy it.
+    make_ready(&mut connection, &file, options).inspect_err(|_| leave_log(&connection))?;
     Ok((connection, file))
 }
 

@@ -28,7 +28,7 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
     match present {
         None => {
             check_room(batch, Operation::CreateQueue, name)?;
-            // The count is never below that of a former queue of this name, for which subscribers were notified.
+            // Most often this count is beyond that of a former queue of this name. Where it is not, subscribers of that queue poll until it is.
             let delayed = batch.next()?;
             insert(batch, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
