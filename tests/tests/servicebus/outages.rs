@@ -1,6 +1,9 @@
 //! Outages of what is beside a queue: the blobs, the management API, the coordinator of transactions; and locks that are lost before
 //! their time.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use jobqueue::Storage;
 use jobqueue::storage::{GetMessages, LeasedMessage, Operation, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -141,4 +144,22 @@ async fn dead_letters_that_are_kept_back_for_the_blobs_are_listed() {
         }
         assert_eq!(dead.list().await.unwrap().len(), 3, "{refused} refused");
     }
+}
+
+// The first came back, and after as many of them as had been met the list ended.
+#[tokio::test]
+async fn dead_letters_that_cannot_be_read_within_one_lock_are_not_left_out_unsaid() {
+    let bench = Arc::new(Bench::new());
+    for number in 0..96 {
+        bench.dead_letter(&number.to_string(), "no such address").await;
+    }
+    let (slow, clock) = (Faulty::quiet(&bench.storage), Arc::clone(&bench));
+    slow.on(Operation::Get, move |_| {
+        clock.emulator.advance(Duration::from_secs(31));
+        None
+    });
+    let dead = slow.storage().queue::<Work>().await.unwrap().dead_letters().unwrap();
+    let mut seen = 0;
+    let listed = dead.for_each(|_| seen += 1).await;
+    assert!(listed.is_err() || seen == 96, "{seen} of 96");
 }
