@@ -177,7 +177,8 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// visible again afterwards. Dead letters that another reader holds are not among them.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read, or if the first dead
+    /// letters come back before all were read.
     ///
     /// # Cancel safety
     /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes.
@@ -206,8 +207,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read; `look` may have
-    /// seen some of the dead letters.
+    /// [`Storage`](crate::ErrorKind::Storage) as for [`list`](Self::list); `look` may have seen some of the dead letters.
     ///
     /// # Cancel safety
     /// As for [`list`](Self::list).

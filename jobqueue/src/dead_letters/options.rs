@@ -137,7 +137,8 @@ pub struct RedriveReport {
     pub unseen: Option<u64>,
     /// The time at which the pass began, by the storage's clock; none if there was no dead letter. What came later was left alone.
     pub began: Option<SystemTime>,
-    /// The cause, if the redrive ended early: the storage failed several times in a row, or a part of it did not answer.
+    /// The cause, if the redrive ended early: the storage failed several times in a row, a part of it did not answer, or the
+    /// first dead letters came back before all were read.
     pub stopped: Option<String>,
 }
 
@@ -158,7 +159,8 @@ pub struct PurgeReport {
     pub payloads_left: u64,
     /// As in [`RedriveReport`].
     pub unseen: Option<u64>,
-    /// The cause, if the purge ended early: the storage failed several times in a row, or a part of it did not answer.
+    /// The cause, if the purge ended early: the storage failed several times in a row, a part of it did not answer, or the
+    /// first dead letters came back before all were read.
     pub stopped: Option<String>,
 }
 

@@ -25,6 +25,9 @@ use crate::storage::{
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
+/// The cause of the end of a pass whose first letters came back before the last was met.
+const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some were not met; redrive or purge some of them \
+                        first, or lengthen the locks of the queue";
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
@@ -62,6 +65,7 @@ impl DeadLetterQueue {
             began: options.before,
             now: None,
             looked_at: HashSet::new(),
+            ends_with_known: false,
             next: Instant::now(),
             at_once: 1,
             failures: 0,
@@ -71,6 +75,9 @@ impl DeadLetterQueue {
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
+        if pass.ends_with_known && pass.report.unseen != Some(0) {
+            pass.report.stopped.get_or_insert_with(|| TOO_MANY.to_owned());
+        }
         self.release(pass.held).await;
         match done {
             Err(error) if pass.looked_at.is_empty() || action.only_tells() => return Err(error),
@@ -103,6 +110,7 @@ impl DeadLetterQueue {
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
+                pass.ends_with_known = !page.is_empty();
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
                     return Ok(());

@@ -31,7 +31,7 @@ impl Bench {
         self.storage.queue::<Work>().await.unwrap()
     }
 
-    async fn dead_letter(&self, name: &str, why: &str) {
+    pub(super) async fn dead_letter(&self, name: &str, why: &str) {
         let queue = self.work().await;
         queue.send(&work(name)).await.unwrap();
         queue

@@ -1,12 +1,16 @@
 //! Outages of what is beside a queue: the blobs, the management API, the coordinator of transactions; and locks that are lost before
 //! their time.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use jobqueue::Storage;
 use jobqueue::storage::{GetMessages, LeasedMessage, Operation, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::time::timeout;
 
+use super::jobs::Work;
 use super::{Bench, MINUTE, options};
 
 /// The gets during an outage; each waits for a moment.
@@ -122,4 +126,40 @@ async fn a_lock_that_is_lost_with_the_connection_does_not_count_as_a_completion(
     assert_eq!(fault.hits(), 1);
     assert_eq!(kind, StoreErrorKind::LeaseExpired);
     assert_eq!(bench.count("active"), 1);
+}
+
+// They were kept back for some seconds, and the next get, which found none, was taken for the end: the list was empty, or a part.
+#[tokio::test]
+async fn dead_letters_that_are_kept_back_for_the_blobs_are_listed() {
+    let bench = Bench::with(json!({ "LockDuration": "PT5S" }), &[]);
+    for name in ["a", "b", "c"] {
+        bench.dead_letter(name, "no such address").await;
+    }
+    for refused in [1, 3] {
+        // Quiet: the emulator is asked in real time.
+        let blobs = Faulty::quiet(&bench.blobs);
+        let dead = bench.over(&blobs).queue::<Work>().await.unwrap().dead_letters().unwrap();
+        for nth in 1..=refused {
+            blobs.plan(Operation::GetBlob, nth, Fault::Refuse(StoreErrorKind::Unavailable));
+        }
+        assert_eq!(dead.list().await.unwrap().len(), 3, "{refused} refused");
+    }
+}
+
+// The first came back, and after as many of them as had been met the list ended.
+#[tokio::test]
+async fn dead_letters_that_cannot_be_read_within_one_lock_are_not_left_out_unsaid() {
+    let bench = Arc::new(Bench::new());
+    for number in 0..96 {
+        bench.dead_letter(&number.to_string(), "no such address").await;
+    }
+    let (slow, clock) = (Faulty::quiet(&bench.storage), Arc::clone(&bench));
+    slow.on(Operation::Get, move |_| {
+        clock.emulator.advance(Duration::from_secs(31));
+        None
+    });
+    let dead = slow.storage().queue::<Work>().await.unwrap().dead_letters().unwrap();
+    let mut seen = 0;
+    let listed = dead.for_each(|_| seen += 1).await;
+    assert!(listed.is_err() || seen == 96, "{seen} of 96");
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::servicebus::Options;
-use jobqueue::storage::{GetMessages, Operation, Storage, UpdateMessage};
+use jobqueue::storage::{GetMessages, Operation, Storage, StoreErrorKind, UpdateMessage};
 use jobqueue::{JobError, Report, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
@@ -187,6 +187,23 @@ async fn messages_that_a_job_puts_into_another_queue_are_awaited() {
         let worker = Worker::builder(storage).concurrency(2).handle(handler).handle(nothing).build().unwrap();
         let report = timeout(2 * MINUTE, worker.run_until_idle()).await.expect("it does not end").unwrap();
         assert_eq!(report.completed, 10, "sessions: {requires_session}: {report:?}");
+    }
+}
+
+// It was kept back for some seconds, and the next get, which found nothing, was believed.
+#[tokio::test]
+async fn a_job_that_is_kept_back_for_the_blobs_is_awaited() {
+    for (requires_session, asked) in [(false, Operation::BlobProperties), (true, Operation::PutBlob)] {
+        let bench = Bench::with(json!({ "RequiresSession": requires_session, "LockDuration": "PT5S" }), &[]);
+        bench.storage.queue::<Work>().await.unwrap().send(&work("job")).await.unwrap();
+        let blobs = Faulty::quiet(&bench.blobs);
+        let mut is_first = true;
+        blobs.on(asked, move |call| {
+            let is_refused = call.subject.contains("work") && std::mem::take(&mut is_first);
+            is_refused.then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        });
+        let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+        assert_eq!(run(&storage, 1).await.completed, 1, "sessions: {requires_session}");
     }
 }
 

@@ -67,6 +67,7 @@ pub(super) async fn get(
         }
         before(failed)(fault)
     })?;
+    let is_keeping_back = queues.is_keeping_back(queue);
     let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
     let came = taken.len();
     let leases = taken.into_iter().map(|taken| leased(queues, queue, &link, taken, requested));
@@ -74,8 +75,8 @@ pub(super) async fn get(
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
-    // Those that were left out are visible again.
-    let is_uncertain = messages.is_empty() && came > 0;
+    // Those that are left out become visible again.
+    let is_uncertain = messages.is_empty() && (came > 0 || is_keeping_back);
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
@@ -99,7 +100,7 @@ async fn leased(
         Err(error) => {
             log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
             let pause = if left.is_zero() { BLOBS_PAUSE } else { BLOBS_PAUSE.min(left / 3) };
-            release_later(queues, link.clone(), taken.lock, pause);
+            release_later(queues, queue, link.clone(), taken.lock, pause);
             return None;
         }
     };
@@ -149,10 +150,12 @@ pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Durati
 }
 
 /// Releases a message after a pause, so that the blobs are not asked for it again and again.
-fn release_later(queues: &ServiceBusQueues, link: OpenLink, lock: Uuid, pause: Duration) {
+fn release_later(queues: &ServiceBusQueues, queue: &QueueName, link: OpenLink, lock: Uuid, pause: Duration) {
+    let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
     drop(queues.links.runtime().spawn(async move {
         sleep(pause).await;
         let _ = link.settle(lock, Settlement::Release).await;
+        drop(kept_back);
     }));
 }
 

@@ -37,6 +37,7 @@ pub(super) async fn get(
     count: u32,
     requested: Instant,
 ) -> Result<Received, StoreError> {
+    let is_keeping_back = queues.is_keeping_back(queue);
     let GetResult { claimed, confirmed_empty } =
         queues.pool(queue).get(count, queues.lock_length(queue)).await.map_err(|fault| {
             if fault.is_not_allowed() || fault.is_missing_entity() {
@@ -52,7 +53,7 @@ pub(super) async fn get(
         message
     };
     let messages: Vec<_> = leases.map(keep).collect();
-    let is_uncertain = messages.is_empty() && !confirmed_empty;
+    let is_uncertain = messages.is_empty() && (!confirmed_empty || is_keeping_back);
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
@@ -80,6 +81,7 @@ async fn leased(
         Err(error) => {
             log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
             // Until then the blobs are not asked again.
+            session.keep_back(queues.facts(queue, |facts| Arc::clone(&facts.kept_back)));
             if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
                 unclaimed.keep();
             }

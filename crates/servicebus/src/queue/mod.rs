@@ -74,6 +74,8 @@ struct Facts {
     saves_texts: Option<(bool, Instant)>,
     /// The time at which this process has last noted that it saves some.
     noted: Option<Instant>,
+    /// Shared with what holds each message that is kept back for the blobs.
+    kept_back: Arc<()>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +93,12 @@ impl ServiceBusQueues {
     /// Reads or changes what is known of a queue.
     fn facts<R>(&self, queue: &QueueName, with: impl FnOnce(&mut Facts) -> R) -> R {
         with(lock(&self.facts).entry(Place::of(queue).queue.to_owned()).or_default())
+    }
+
+    /// Returns whether this process keeps messages of the queue or its dead letters back. Then a get that finds none does not say that none is
+    /// there.
+    fn is_keeping_back(&self, queue: &QueueName) -> bool {
+        self.facts(queue, |facts| Arc::strong_count(&facts.kept_back) > 1)
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {

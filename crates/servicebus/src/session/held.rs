@@ -1,6 +1,6 @@
 //! A session that this process holds.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::primitives::Value;
@@ -65,6 +65,8 @@ pub(crate) struct Session {
     refused: Mutex<Option<Uuid>>,
     /// Fires when the session is released while a message is out: another receiver may get it.
     lost: CancellationToken,
+    /// Present if its message is kept back, until it is released.
+    kept_back: OnceLock<Arc<()>>,
     /// Records the session's state before notifying the driver, so that a concurrent `get` does not report an empty
     /// queue.
     shared: Weak<Shared>,
@@ -91,8 +93,8 @@ impl Session {
         let ends = Mutex::new(End { until, at: Instant::now() + left });
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
-        let refused = Mutex::default();
-        (Self { id, link, live, queue, ends, outcomes, number, refused, lost, shared }, heard)
+        let (refused, kept_back) = Default::default();
+        (Self { id, link, live, queue, ends, outcomes, number, refused, lost, kept_back, shared }, heard)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -107,6 +109,11 @@ impl Session {
     /// Returns the token that fires when the session is lost under its message.
     pub(crate) fn lost(&self) -> &CancellationToken {
         &self.lost
+    }
+
+    /// Notes that the message is kept back until the session is released.
+    pub(crate) fn keep_back(&self, noted: Arc<()>) {
+        let _ = self.kept_back.set(noted);
     }
 
     pub(crate) fn id(&self) -> &str {

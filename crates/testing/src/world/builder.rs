@@ -26,9 +26,6 @@ use super::worker::{Make, Slot};
 /// The maximum time for which a dead letter is held.
 const HELD: Duration = Duration::from_secs(11 * 60);
 
-/// The longest lock of a storage that does not ask how long a message is to be held.
-const LONGEST_LOCK: Duration = Duration::from_secs(310);
-
 type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
 type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
 
@@ -273,8 +270,6 @@ impl Builder {
         sleep(HELD).await;
         findings.extend(checks::all(&shared).await);
         for judge in &self.judges {
-            // Messages of the last look are visible again.
-            sleep(if shared.is_connected() { LONGEST_LOCK } else { Duration::from_secs(10) }).await;
             findings.extend(judge(world.clone()).await);
         }
         Run { findings, history: shared.ledger.entries(), calls: shared.log() }

@@ -139,11 +139,6 @@ impl Shared {
         self.connected.iter().map(open).collect()
     }
 
-    /// Returns whether each process has connections of its own.
-    pub(super) fn is_connected(&self) -> bool {
-        !self.connected.is_empty()
-    }
-
     /// Keeps every storage call.
     pub(super) fn keep_calls(&mut self) {
         self.log = Some(Mutex::default());

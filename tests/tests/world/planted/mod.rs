@@ -192,3 +192,14 @@ fn worker_that_cannot_be_built_is_found() {
     let found = findings(&World::builder().profile(Profile::quiet()).workers(1, |worker| worker));
     assert!(found.iter().any(|found| found.starts_with("the world itself failed")), "{found:?}");
 }
+
+// The first look of the judge kept the dead letters, on Service Bus for minutes: the judges of a scenario saw none.
+#[test]
+fn judges_of_a_scenario_see_dead_letters() {
+    let judged = shop(Manner::Fails, 10).judge(|world| async move {
+        let orders = world.storage().queue::<Order>().await.unwrap();
+        assert_eq!(orders.dead_letters().unwrap().list().await.unwrap().len(), 3);
+        Vec::new()
+    });
+    assert_eq!(findings(&judged), Vec::<String>::new());
+}

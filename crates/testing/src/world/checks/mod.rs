@@ -10,8 +10,9 @@ mod refused;
 mod stale;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use jobqueue::storage::{MAX_MESSAGES, Storage};
+use jobqueue::storage::{GetMessages, MAX_MESSAGES, Storage, UpdateMessage};
 
 use super::builder::Finding;
 use super::known_messages::job_of;
@@ -71,16 +72,23 @@ async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
         let queues = account.queues();
         for queue in queues.list_queues("").await.unwrap_or_default() {
             let ids = if is_of_dead_letters(queue.as_str()) { &mut dead } else { &mut left };
-            let get = jobqueue::storage::GetMessages::new(MAX_MESSAGES, HOLD);
+            let get = GetMessages::new(MAX_MESSAGES, HOLD);
+            let mut held = Vec::new();
             while let Ok(got) = queues.get(&queue, get).await
                 && !got.messages.is_empty()
             {
                 let texts = got.messages.iter().filter_map(|message| message.text.as_deref().ok());
                 ids.extend(texts.filter_map(job_of).map(|id| id.to_string()));
+                held.extend(got.messages.into_iter().map(|message| message.message));
+            }
+            // The judges of the scenario look next.
+            for message in &held {
+                let give_back = UpdateMessage::new(Duration::ZERO).ending_lease();
+                drop(queues.update(&queue, message, give_back).await);
             }
         }
     }
     (dead, left)
 }
 
-const HOLD: std::time::Duration = std::time::Duration::from_secs(5);
+const HOLD: Duration = Duration::from_secs(5);
