@@ -81,6 +81,9 @@ impl Throttle {
         }
         let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).max(SHORTEST);
         state.until = state.until.max(Some(now + wait));
-        crate::log::warn!(?wait, "the storage throttles requests; polling and sending wait, renewals of leases do not");
+        crate::log::warn!(
+            ?wait,
+            "the storage throttles requests; polling and sending wait, renewals of leases do not"
+        );
     }
 }
