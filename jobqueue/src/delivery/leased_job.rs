@@ -37,7 +37,8 @@ pub(crate) struct LeasedJob {
     received: SystemTime,
     /// The moment of this process when the message came.
     came: Instant,
-    /// The time after that request for which the storage hides the message: that of the lease, or longer.
+    /// The time after that request for which the storage hides the message: that of the lease, or longer. A lock of Service Bus that was
+    /// given up, and whose link has ended since, hides it for up to twice as long.
     hidden: Duration,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
