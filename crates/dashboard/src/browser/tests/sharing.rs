@@ -118,6 +118,24 @@ async fn failed_reading_is_told_by_all_and_not_repeated() {
     assert_eq!(browser.get("/scale").await.status, StatusCode::SERVICE_UNAVAILABLE);
 }
 
+#[tokio::test(start_paused = true)]
+async fn reading_that_hung_is_not_repeated_at_once() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::ListQueues, Fault::Hang);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let seconds_of_a_page = async |delay: u64| {
+        tokio::time::sleep(Duration::from_secs(delay)).await;
+        let began = Instant::now();
+        assert!(browser.page("/workers").await.contains("no answer within 20s"));
+        began.elapsed().as_secs()
+    };
+    // The second comes half way through the reading of the first, and the last after its end.
+    let pages = tokio::join!(seconds_of_a_page(0), seconds_of_a_page(10), seconds_of_a_page(22));
+    assert_eq!(pages, (20, 10, 0));
+}
+
 /// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.
 async fn slow(operation: Operation) -> (Browser, Faulty) {
     let storage = Storage::memory();
