@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::support::{Browser, filled, operate};
-use crate::snapshot::Snapshots;
-use crate::{Access, Dashboard, health};
+use crate::{Access, Dashboard};
 
 #[tokio::test(start_paused = true)]
 async fn pages_metrics_and_scaling_share_one_reading() {
@@ -167,23 +166,6 @@ async fn viewers_read_a_bounded_number_of_payloads_and_journals_at_the_same_time
         let seconds = began.elapsed().as_secs();
         assert!(calls as u64 <= 8 * seconds.max(1), "{path}: {calls} calls in {seconds} seconds");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn process_without_a_worker_is_ready_if_it_can_read() {
-    let faulty = Faulty::new(&filled().await);
-    let router = health::router_of(Snapshots::new(operate(&faulty.storage())));
-    let checks = Browser(router);
-    for path in ["/live", "/ready", "/ready"] {
-        assert_eq!(checks.page(path).await, "{\"ok\":true,\"reasons\":[]}");
-    }
-    assert_eq!(faulty.calls_of(Operation::ListQueues), 1, "one reading a minute");
-    faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
-    tokio::time::advance(std::time::Duration::from_secs(61)).await;
-    let ready = checks.send(Request::get("/ready").body(Body::empty()).unwrap()).await;
-    assert_eq!(ready.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(ready.text, "{\"ok\":false,\"reasons\":[\"the storage cannot be read\"]}");
-    assert_eq!(checks.get("/live").await.status, StatusCode::OK);
 }
 
 // D33
