@@ -37,7 +37,7 @@ pub struct QueueOverview {
     /// all, and if the storage does not return its time: [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
-    /// About how many dead letters there are; `None` if their queue cannot be read.
+    /// About how many dead letters there are; of a dead-letter queue, its own messages. `None` if they cannot be counted.
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,

@@ -23,6 +23,9 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         let queues = admin.queues().await.unwrap();
         let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["lonely-poison", "mails"]);
+        assert_eq!(queues[0].dead_letters, Some(1));
+        let refused = admin.dead_letters("lonely-poison", &DeadLetterFilter::new()).await.unwrap_err();
+        assert!(refused.to_string().contains("create it if it was deleted"), "{refused}");
         assert!(!queues[0].is_unserved(&[]), "dead letters whose queue was deleted wait for no worker");
         let mails = &queues[1];
         assert!(mails.is_unserved(&[]));
