@@ -44,6 +44,19 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn queue_that_hangs_holds_up_no_other() {
+    let faulty = Faulty::new(&in_memory());
+    let admin = operator(&faulty.storage());
+    send(&admin, "mails", ["1".to_owned()]).await;
+    send(&admin, "tasks", ["1".to_owned()]).await;
+    faulty.on(Operation::QueueProperties, |call| (call.subject == "mails").then_some(Fault::Hang));
+    let queues = timeout(Duration::from_secs(9), admin.queues()).await.unwrap().unwrap();
+    assert_eq!((queues[0].name.as_str(), queues[0].length), ("mails", None));
+    assert!(queues[0].error.as_ref().unwrap().contains("no answer within 8s"), "{:?}", queues[0].error);
+    assert_eq!((queues[1].length, &queues[1].error), (Some(1), &None));
+}
+
 // M
 #[tokio::test]
 async fn counts_by_state_tell_what_waits_runs_and_backs_off() {
