@@ -57,6 +57,18 @@ async fn queue_that_hangs_holds_up_no_other() {
     assert_eq!((queues[1].length, &queues[1].error), (Some(1), &None));
 }
 
+#[tokio::test(start_paused = true)]
+async fn backlog_has_the_age_that_operators_see() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("later")).delay(Duration::from_secs(3_600)).await.unwrap();
+    after(3_660).await;
+    let backlog = queue.backlog().await.unwrap();
+    let shown = operator(&storage).queue("tasks").await.unwrap();
+    assert_eq!((Some(backlog.length), backlog.oldest), (shown.length, shown.oldest));
+    assert_eq!(backlog.oldest, Some(Duration::from_secs(60)));
+}
+
 // M
 #[tokio::test]
 async fn counts_by_state_tell_what_waits_runs_and_backs_off() {
