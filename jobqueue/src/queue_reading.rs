@@ -23,7 +23,7 @@ pub struct QueueReading {
     /// their group do not count, and it is zero if all do. Elsewhere the time since the oldest of those that a peek has shown was inserted. `None`
     /// if none has been seen, or if the storage does not return its time.
     pub oldest: Option<Duration>,
-    /// About how many dead letters there are. An error if they cannot be counted.
+    /// About how many dead letters there are; of a dead-letter queue, its own messages. An error if they cannot be counted.
     pub dead_letters: Result<u64, StoreError>,
     /// The metadata.
     pub metadata: Metadata,
@@ -102,10 +102,9 @@ async fn properties(store: &Queues, queue: &QueueName) -> Result<Properties, Sto
 }
 
 async fn dead_letters(store: &Queues, queue: &QueueName) -> Result<u64, StoreError> {
-    let Ok(dead) = queue.dead_letter() else { return Ok(0) };
-    if queue.is_dead_letter() {
-        return Ok(0);
-    }
+    // A dead-letter queue is read by itself only if its queue was deleted.
+    let dead = if queue.is_dead_letter() { Ok(queue.clone()) } else { queue.dead_letter() };
+    let Ok(dead) = dead else { return Ok(0) };
     match store.queue_properties(&dead).await {
         Ok(properties) => Ok(properties.approximate_count),
         // The first dead letter makes their queue.

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction, storage_time};
-use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::QueueName;
+use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
@@ -223,8 +223,8 @@ impl Admin {
     /// whether there are more. Costs two requests, one for each batch that the jobs name, and with an age another.
     ///
     /// # Errors
-    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters
-    /// cannot be read.
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Invalid`](jobqueue::ErrorKind::Invalid) for a dead-letter queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -304,6 +304,12 @@ impl Admin {
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
+        if let Some(home) = queue.strip_suffix(jobqueue_storage::DEAD_LETTER_SUFFIX) {
+            let text = format!(
+                "`{queue}` has the dead letters of `{home}`: name that queue, and create it if it was deleted"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
         self.open(queue).await?.dead_letters()
     }
 }

@@ -104,6 +104,7 @@ pub use report::{BulkProgress, BulkReport, SkippedJob};
 pub use schedules::{ScheduleOverview, ScheduleTrigger};
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
+#[doc(hidden)]
 pub use text::{grouped, indented_json, parse_duration, short_duration};
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
@@ -233,6 +234,7 @@ impl Admin {
     ///
     /// # Cancel safety
     /// If the future is dropped, the token may or may not be fired.
+    #[doc(hidden)]
     pub async fn stop(&self, action: Action, subject: &str, token: &CancellationToken) -> Result<(), Error> {
         self.require(action, subject)?;
         // A purge must not go on because the disk of the audit is full.

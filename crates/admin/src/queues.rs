@@ -10,12 +10,16 @@ use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
 /// The number of queues that are asked at once.
 pub(super) const AT_ONCE: usize = 8;
+
+/// The time after which a queue counts as one that cannot be read: a request to it must not hold up the figures of the others.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -37,7 +41,7 @@ pub struct QueueOverview {
     /// all, and if the storage does not return its time: [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
-    /// About how many dead letters there are; `None` if their queue cannot be read.
+    /// About how many dead letters there are; of a dead-letter queue, its own messages. `None` if they cannot be counted.
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,
@@ -56,7 +60,7 @@ pub struct QueueOverview {
 
 impl Admin {
     /// Returns all queues, in order of name. A dead-letter queue is part of its queue; it stands here by itself only if that does not
-    /// exist. A queue that cannot be read is in the list with its [error](QueueOverview::error).
+    /// exist. A queue that cannot be read, or not within 8 seconds, is in the list with its [error](QueueOverview::error).
     ///
     /// Costs one request to list, and three for each queue. SQLite, PostgreSQL and memory count by state too.
     ///
@@ -68,7 +72,9 @@ impl Admin {
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
         let names = self.queue_names().await?;
         let looks = names.into_iter().map(|name| async move {
-            match self.look_at(&name).await {
+            let look = timeout(PATIENCE, self.look_at(&name)).await;
+            let silent = |_| Err(Error::new(ErrorKind::Storage, format!("no answer within {PATIENCE:?}")));
+            match look.unwrap_or_else(silent) {
                 Ok(overview) => Some(overview),
                 // Deleted since it was listed.
                 Err(e) if e.kind() == ErrorKind::NotFound => None,

@@ -9,14 +9,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 /// Returns a length of time with its two largest units, as the command line and the dashboard show it.
-///
-/// ```
-/// use jobqueue_admin::short_duration;
-/// use std::time::Duration;
-///
-/// assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");
-/// assert_eq!(short_duration(Duration::from_secs(59)), "59s");
-/// ```
 pub fn short_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -30,14 +22,6 @@ pub fn short_duration(time: Duration) -> String {
 
 /// Reads a length of time such as `90s`, `2h 30m` or `7d`, where a day has 24 hours. Returns `None` for any other text, and for less than
 /// nothing.
-///
-/// ```
-/// use jobqueue_admin::parse_duration;
-/// use std::time::Duration;
-///
-/// assert_eq!(parse_duration("2h 30m"), Some(Duration::from_secs(9_000)));
-/// assert_eq!((parse_duration("-1s"), parse_duration("soon")), (None, None));
-/// ```
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
@@ -46,13 +30,6 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 
 /// Returns JSON text with line breaks and indentation instead of its own white space, until it has `limit` bytes, and the number of the
 /// bytes of `json` behind that, which are not looked at. Numbers and strings stay as they are.
-///
-/// ```
-/// use jobqueue_admin::indented_json;
-///
-/// let (text, missing) = indented_json("{\"price\":\r\n1.10}", usize::MAX);
-/// assert_eq!((text.as_str(), missing), ("{\n  \"price\": 1.10\n}", 0));
-/// ```
 pub fn indented_json(json: &str, limit: usize) -> (String, usize) {
     let mut out = String::new();
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
@@ -176,6 +153,14 @@ pub(super) fn base64<S: Serializer>(bytes: &bytes::Bytes, serializer: S) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_of_time_are_read_and_shown() {
+        assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");
+        assert_eq!(short_duration(Duration::from_secs(59)), "59s");
+        assert_eq!(parse_duration("2h 30m"), Some(Duration::from_secs(9_000)));
+        assert_eq!((parse_duration("-1s"), parse_duration("soon")), (None, None));
+    }
 
     #[test]
     fn indentation_changes_neither_numbers_nor_strings() {

@@ -89,6 +89,22 @@ impl Session {
         Ok(join_all(opened).await)
     }
 
+    /// Does the same for a command that lasts, and fails if one of them cannot be opened: it is not opened later. Returns them with the names of
+    /// their contexts.
+    pub(crate) async fn open_every(
+        global: &Global,
+        need: Need,
+    ) -> Result<Vec<(Option<String>, Self)>, Failure> {
+        let session = |Opened { context, session }| match session {
+            Ok(session) => Ok((context, session)),
+            Err(error) => Err(Failure::Failed(format!(
+                "the storage of the context `{}` cannot be opened; leave it out to see the others: {error}",
+                context.unwrap_or_default()
+            ))),
+        };
+        Self::open_all(global, need).await?.into_iter().map(session).collect()
+    }
+
     async fn of_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
         if !choice.explicit && matches!(need, Need::Change | Need::Create) {
             return Err(Failure::Usage(format!(

@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, wait_until_below};
-use crate::storage::{MAX_MESSAGES, StateCounts};
+use crate::queue_reading::QueueReading;
+use crate::storage::StateCounts;
 
 /// The backlog of a queue: the two numbers for scaling workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,10 +14,9 @@ use crate::storage::{MAX_MESSAGES, StateCounts};
 pub struct Backlog {
     /// The approximate number of messages, invisible ones included, as [`Queue::approximate_len`] returns it.
     pub length: u64,
-    /// The age of the oldest of the next 32 visible messages, by this process's clock; `None` if none is visible, or if more than the
-    /// 400 messages that a peek reads on Service Bus are delayed before it: then the age is not known. No
-    /// storage returns the oldest of all messages. Messages are delivered roughly in order, so the next ones are among
-    /// the oldest.
+    /// The time since the oldest message that can be received was due, by the storage's clock. Azure Storage and Service Bus do not show
+    /// every message: there it is the time since the oldest of the next 32 visible messages was inserted. `None` if none is visible, or if
+    /// more than the 400 messages that a peek reads on Service Bus are delayed before it: then the age is not known.
     pub oldest: Option<Duration>,
 }
 
@@ -73,7 +73,8 @@ impl<M: QueueMessage> Queue<M> {
         Ok(self.approximate_len().await? == 0)
     }
 
-    /// Returns the length and the age of the queue. It costs two requests and leases nothing.
+    /// Returns the length and the age of the queue, as operators see them. It costs three requests, one more on SQLite, PostgreSQL and in
+    /// memory, and leases nothing.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -81,13 +82,9 @@ impl<M: QueueMessage> Queue<M> {
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
-        let core = self.core();
-        let length = self.approximate_len().await?;
-        let next = core.store().peek(&core.name, MAX_MESSAGES).await?;
-        let now = core.now();
-        let oldest = next.iter().map(|message| message.inserted).min();
-        // Two clocks may differ: a message that was inserted in the future is new.
-        Ok(Backlog { length, oldest: oldest.map(|at| now.duration_since(at).unwrap_or_default()) })
+        let QueueReading { length, oldest, .. } =
+            QueueReading::take(&self.core().storage, &self.core().name).await?;
+        Ok(Backlog { length: length?, oldest })
     }
 
     /// Waits until the queue has fewer than `mark` messages, and returns their number. Reads the length after 100 ms,

@@ -1,7 +1,7 @@
 //! `queues`: all queues in one table.
 
 use std::io::{self, IsTerminal};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use jobqueue_admin::{QueueOverview, WorkerOverview};
@@ -13,7 +13,7 @@ use crate::contexts;
 use crate::exit::Failure;
 use crate::output::{Output, print, say};
 use crate::session::{Need, Opened, Session};
-use crate::text::{age, cell, duration, things};
+use crate::text::{age, cell, duration, things, time};
 
 /// The sequence that puts the cursor at the top and clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -33,14 +33,14 @@ pub(crate) async fn run(
     arguments: QueuesArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let opened = Session::open_all(global, Need::Read).await?;
     if !arguments.watch {
-        return list(global, &opened, false).await;
+        return list(global, &Session::open_all(global, Need::Read).await?, false).await;
     }
-    let clears = global.output == Output::Table && io::stdout().is_terminal();
+    let opened = Session::open_every(global, Need::Read).await?.into_iter();
+    let opened: Vec<_> = opened.map(|(context, session)| Opened { context, session: Ok(session) }).collect();
     let repeated = async {
         loop {
-            match list(global, &opened, clears).await {
+            match list(global, &opened, global.output == Output::Table).await {
                 // The storage may answer the next time.
                 Err(Failure::Failed(error)) => say(&error),
                 listed => listed?,
@@ -65,7 +65,9 @@ struct QueueRow {
     state: String,
 }
 
-async fn list(global: &Global, opened: &[Opened], clears: bool) -> Result<(), Failure> {
+/// Prints the list; in place of the one before with the time at which it was read, if it `replaces` that.
+async fn list(global: &Global, opened: &[Opened], replaces: bool) -> Result<(), Failure> {
+    let began = SystemTime::now();
     let queues = contexts::read(opened, async |session| {
         let queues = session.admin.queues().await?;
         // Without the right to read their records nothing is said of workers.
@@ -74,8 +76,10 @@ async fn list(global: &Global, opened: &[Opened], clears: bool) -> Result<(), Fa
         Ok(queues.into_iter().map(row).collect::<Vec<_>>())
     });
     let queues = queues.await?;
-    if clears {
-        print(CLEAR)?;
+    if replaces {
+        // While a storage does not answer, the last list stays.
+        let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+        print(&format!("{clear}{}", time(began)))?;
     }
     let columns = ["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"];
     contexts::print(global.output, &queues, "queues", &columns, |QueueRow { queue, state }| {

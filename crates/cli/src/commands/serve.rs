@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use clap::Args;
-use jobqueue_dashboard::snapshot::Snapshots;
+use jobqueue_admin::Admin;
 use jobqueue_dashboard::{Dashboard, health};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +15,7 @@ use crate::args::{Given, Global};
 use crate::config::variable;
 use crate::exit::Failure;
 use crate::http;
-use crate::session::{Need, Opened, Session};
+use crate::session::{Need, Session};
 
 /// The environment variables with the name and the password of who may change things.
 const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
@@ -55,12 +55,12 @@ pub(crate) async fn run(
         )));
     }
     let need = if arguments.read_only { Need::Serve } else { Need::Change };
-    let sessions = sessions(Session::open_all(global, need).await?)?;
+    let sessions = Session::open_every(global, need).await?;
     let productions: Vec<String> =
         sessions.iter().filter_map(|(_, session)| session.production.clone()).collect();
     let tasks = TaskTracker::new();
-    let dashboard = |snapshots: Snapshots| {
-        let dashboard = Dashboard::new(snapshots).tasks(tasks.clone()).stop_when(stop.clone());
+    let dashboard = |admin: Admin| {
+        let dashboard = Dashboard::new(admin).tasks(tasks.clone()).stop_when(stop.clone());
         // A proxy passes on the name that browsers use.
         logins.set(dashboard).local_only(is_local && !logins.any() && !arguments.behind_proxy)
     };
@@ -92,35 +92,21 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Returns the storages with the names of their contexts. A page cannot show a storage that was never opened.
-fn sessions(opened: Vec<Opened>) -> Result<Vec<(String, Session)>, Failure> {
-    let session = |Opened { context, session }| {
-        let name = context.unwrap_or_default();
-        match session {
-            Ok(session) => Ok((name, session)),
-            Err(error) => Err(Failure::Failed(format!(
-                "the storage of the context `{name}` cannot be opened; to serve the others, leave it out: {error}"
-            ))),
-        }
-    };
-    opened.into_iter().map(session).collect()
-}
-
 /// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and they expose nothing else.
 fn router(
-    mut sessions: Vec<(String, Session)>,
-    dashboard: impl Fn(Snapshots) -> Dashboard,
+    mut sessions: Vec<(Option<String>, Session)>,
+    dashboard: impl Fn(Admin) -> Dashboard,
 ) -> Result<Router, Failure> {
-    if sessions.len() == 1
-        && let Some((_, session)) = sessions.pop()
-    {
-        let snapshots = Snapshots::new(session.admin);
-        return Ok(dashboard(snapshots.clone()).router().merge(health::router_of(snapshots)));
-    }
-    let dashboards =
-        sessions.into_iter().map(|(name, session)| (name, dashboard(Snapshots::new(session.admin))));
-    // An outage of one storage does not take the pages of the others away.
-    Ok(Dashboard::join(dashboards)?.merge(health::router([])))
+    let pages = match sessions.pop() {
+        Some((_, session)) if sessions.is_empty() => dashboard(session.admin).router(),
+        last => {
+            let named = |(name, session): (Option<String>, Session)| {
+                (name.unwrap_or_default(), dashboard(session.admin))
+            };
+            Dashboard::join(sessions.into_iter().chain(last).map(named))?
+        }
+    };
+    Ok(pages.merge(health::router([])))
 }
 
 /// What browsers and programs must send.

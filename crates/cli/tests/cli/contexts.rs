@@ -81,6 +81,15 @@ fn context_that_fails_is_listed_beside_the_others() {
     assert!(!place.path("gone.db").exists());
 }
 
+/// A storage that was not opened at the start is not opened later: the list would show the first failure for ever.
+#[test]
+fn watching_needs_every_context() {
+    let place = place();
+    let output = run(&place, &["queues", "--watch"], &["staging", "gone"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_text(&output).contains("the context `gone` cannot be opened"), "{}", error_text(&output));
+}
+
 #[test]
 fn other_commands_refuse_several_contexts() {
     let place = place();

@@ -119,6 +119,21 @@ fn watching_repeats_until_a_signal() {
 }
 
 #[test]
+fn watched_table_has_the_time_of_its_look() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    let place = Place::with_mails(1, 0);
+    let mut child = place.command(&["queues", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.parse::<jiff::Timestamp>().is_ok(), "{line}");
+    assert!(lines.next().unwrap().unwrap().starts_with("QUEUE"));
+    crate::bulk::interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn closed_pipe_ends_quietly() {
     let place = Place::with_mails(40, 0);
     let script = format!("'{}' peek mails -o json | head -c 1", env!("CARGO_BIN_EXE_jobqueue"));

@@ -91,6 +91,21 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     served.stop();
 }
 
+/// A process that is not ready gets no requests: neither the pages nor `/metrics` could report the outage.
+#[test]
+fn outage_of_the_storage_leaves_the_server_ready() {
+    let place = Place::with_mails(1, 1);
+    let served = Served::start(&place, &[], &[]);
+    for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
+        let _ = std::fs::write(place.path(name), "no database");
+    }
+    let metrics = served.get("/metrics");
+    assert!(metrics.contains("jobqueue_scrape_success 0"), "{metrics}");
+    for path in ["/live", "/ready"] {
+        assert!(served.get(path).starts_with("HTTP/1.1 200"), "{path}");
+    }
+}
+
 #[test]
 fn half_a_request_does_not_keep_the_program_from_ending() {
     let place = Place::with_mails(0, 0);

@@ -37,10 +37,10 @@ use jobqueue::worker::{HealthReport, WorkerHealth};
 pub use check::Check;
 
 use crate::scale::answer;
-use crate::snapshot::Snapshots;
 
 /// Returns the router of `/live` and `/ready` for all workers of a process. A check succeeds only if it does for all of them; its reasons are
-/// those of all.
+/// those of all. Without a worker, as in a process that serves the dashboard, both succeed while the process answers: if it were not ready
+/// during an outage of the storage, the pages and `/metrics` could not report the outage.
 ///
 /// `S` is the state of the router that it is merged into. A router is a tower service as well.
 pub fn router<S: Clone + Send + Sync + 'static>(
@@ -51,23 +51,6 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     let ready = async |State(workers): State<Arc<[WorkerHealth]>>| tell(&workers, Check::ready);
     Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(workers)
 }
-
-/// Returns the router of `/live` and `/ready` for a process without a worker, such as one that serves the dashboard: it is ready if it can
-/// read the storage.
-///
-/// While it is asked, it reads at most once a minute, and not at all if others [read](Snapshots) more often. Its answers say nothing about
-/// the storage, since such a path is often public.
-pub fn router_of<S: Clone + Send + Sync + 'static>(snapshots: Snapshots) -> Router<S> {
-    let ready = async |State(snapshots): State<Snapshots>| match snapshots.within(AGE).await {
-        Ok(_) => told(&Check::default()),
-        Err(_) => told(&Check { reasons: vec!["the storage cannot be read".to_owned()] }),
-    };
-    let live = async || told(&Check::default());
-    Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(snapshots)
-}
-
-/// The greatest age of the reading that makes a process ready.
-const AGE: std::time::Duration = std::time::Duration::from_secs(60);
 
 fn tell(workers: &[WorkerHealth], check: fn(&HealthReport) -> Check) -> Response {
     let mut all = Check::default();

@@ -18,7 +18,7 @@
 //! # Guarantees
 //! - The figures of a scrape are at most 10 seconds old; `jobqueue_scrape_age_seconds` is their age. Concurrent scrapes
 //!   share one refresh.
-//! - If the storage cannot be read, the answer has the metrics of the scrape alone, with `jobqueue_scrape_success 0`. A series that is
+//! - If the storage cannot be read, or not within 9 seconds, the answer has the metrics of the scrape alone, with `jobqueue_scrape_success 0`. A series that is
 //!   missing is not 0.
 //! - Counters begin at 0 with the process and never fall. A kind that a worker handles has its series from the first record of that worker, which may already count jobs.
 //!   They lack the deliveries between the last record of a worker and its end.
@@ -50,6 +50,8 @@ use crate::snapshot::Snapshots;
 
 /// The greatest age of the figures that a scrape gets.
 const MAX_AGE: Duration = Duration::from_secs(10);
+/// The time after which the storage counts as unreadable: Prometheus waits for 10 seconds by default, and stores nothing of a later answer.
+const PATIENCE: Duration = Duration::from_secs(9);
 /// The media type of the answer.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -63,7 +65,7 @@ pub fn router<S: Clone + Send + Sync + 'static>(snapshots: impl Into<Snapshots>)
 }
 
 async fn metrics(State(snapshots): State<Snapshots>) -> Response {
-    let snapshot = snapshots.within(MAX_AGE).await.ok();
+    let snapshot = tokio::time::timeout(PATIENCE, snapshots.within(MAX_AGE)).await.ok().and_then(Result::ok);
     match exposition::text(snapshot, &snapshots.stats()) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

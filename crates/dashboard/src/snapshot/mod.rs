@@ -33,7 +33,7 @@ pub use totals::{KindTotals, Totals};
 /// The time that a caller of [`Snapshots::latest`] waits for a snapshot.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The time for which a refresh that failed is not repeated by [`Snapshots::within`].
+/// The time for which [`Snapshots::within`] does not repeat a refresh that failed.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The age from which [`Snapshots::latest`] refuses a snapshot, unless six intervals are longer.
@@ -81,7 +81,7 @@ struct State {
     /// Fires when the refresh under way has ended.
     under_way: Option<CancellationToken>,
     stats: RefreshStats,
-    /// The time before the last refresh that failed, and the changes made by then.
+    /// The end of the last refresh that failed, and the changes made before its begin.
     failed: Option<(Instant, u64)>,
     /// The time of the last call of `latest`.
     asked: Option<Instant>,
@@ -145,7 +145,7 @@ impl Snapshots {
     }
 
     /// Returns a snapshot of at most this age; takes one if there is none. All who wait share one refresh. After one that failed, the next
-    /// begins 5 seconds later at the earliest, or sooner for a lower age.
+    /// begins 5 seconds after its end at the earliest, or sooner for a lower age.
     ///
     /// # Errors
     /// The storage could not be read, or not within 20 seconds; the reason is in the text.

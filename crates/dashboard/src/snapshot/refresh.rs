@@ -131,7 +131,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
         }
         Err(error) => {
             state.stats.failed += 1;
-            state.failed = Some((taken, changes));
+            state.failed = Some((Instant::now(), changes));
             state.stats.last_error = Some(error);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, ListeningQueue, WorkerRecord};
 
 /// The kind under which messages are counted whose kind no worker has a handler for. Anybody may send any kind.
@@ -86,10 +86,10 @@ impl Totals {
             let counted = self.counters(record);
             let before = self.seen.insert(record.id.clone(), counted.clone());
             // Of a worker that is seen late, a record may have been missed: only what it does from now on is known to be new.
-            let is_new = self.looked.is_some_and(|looked| {
-                let started = record.started.parse::<Timestamp>();
-                started.is_ok_and(|started| started.as_millisecond() >= looked.as_millisecond())
-            });
+            // Its clock may differ from that of this process: each measures a time of its own.
+            let is_new = self
+                .looked
+                .is_some_and(|looked| run_time(record).is_some_and(|ran| ran <= now.duration_since(looked)));
             for (key, totals) in counted {
                 let new = totals.since(before.as_ref().and_then(|before| before.get(&key)));
                 let runs = self.runs.entry(key.0.clone()).or_default();
@@ -148,6 +148,12 @@ impl Totals {
     }
 }
 
+/// Returns the time for which a worker had run when it wrote its record.
+fn run_time(record: &WorkerRecord) -> Option<SignedDuration> {
+    let (started, written) = (record.started.parse().ok()?, record.written.parse::<Timestamp>().ok()?);
+    Some(written.duration_since(started))
+}
+
 impl From<&Counters> for KindTotals {
     fn from(counters: &Counters) -> Self {
         let mut run_times = [0; HISTOGRAM_BOUNDS.len() + 1];
@@ -192,10 +198,12 @@ impl KindTotals {
 mod tests {
     use super::*;
 
+    /// Returns the record of a worker that was written at 6,010 seconds or at its start.
     fn worker(id: &str, started: i64, completed: u64) -> WorkerRecord {
-        let started = Timestamp::from_second(started).unwrap().to_string();
+        let written = at(started.max(6_010)).to_string();
+        let started = at(started).to_string();
         serde_json::from_value(serde_json::json!({"id": id, "name": "w", "host": "h", "pid": 1, "version": "0", "started": started,
-            "written": started, "interval_seconds": 15.0, "queues": [{"name": "mails", "kinds": ["mail", "news"]}], "slots": 1,
+            "written": written, "interval_seconds": 15.0, "queues": [{"name": "mails", "kinds": ["mail", "news"]}], "slots": 1,
             "draining": false, "running": [], "running_total": 0, "counters": [{"queue": "mails", "kind": "mail",
             "completed": completed, "retried": 1, "dead_lettered": 0, "other": 0, "run_seconds": completed as f64,
             "run_times": [completed]}]}))
@@ -245,6 +253,17 @@ mod tests {
         assert_eq!(totals.by_queue()["mails"].mean(), Some(1.0), "run times are known at once");
         totals.add(at(6_010), [worker("a", 10, 507), worker("b", 6_005, 3)].iter());
         assert_eq!(completed(&totals, "mail"), Some(10));
+    }
+
+    #[test]
+    fn new_worker_counts_whatever_its_clock_shows() {
+        let mut totals = Totals::default();
+        totals.add(at(6_000), [].iter());
+        // It has run for 8 seconds, and its clock is a minute behind.
+        let mut worker = worker("a", 5_942, 7);
+        worker.written = at(5_950).to_string();
+        totals.add(at(6_010), [worker].iter());
+        assert_eq!(completed(&totals, "mail"), Some(7));
     }
 
     #[test]

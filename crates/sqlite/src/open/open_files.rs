@@ -1,8 +1,8 @@
 //! Checks whether the database file and its write-ahead log are still the files that SQLite writes to.
 //!
-//! They may be deleted or replaced, for example by an operator who deletes the log as useless, a script that clears a folder, or a
-//! program with an old SQLite that believes itself the last to close the database. SQLite does not notice, and later
-//! commits go to files without a name.
+//! They may be deleted or replaced, for example by an operator who deletes the log as useless, a script that clears a folder, or
+//! a program with an old SQLite that closes the database as its last user. SQLite does not notice, and later commits go to files
+//! without a name.
 
 use std::path::{Path, PathBuf};
 

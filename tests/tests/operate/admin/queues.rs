@@ -23,6 +23,9 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         let queues = admin.queues().await.unwrap();
         let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["lonely-poison", "mails"]);
+        assert_eq!(queues[0].dead_letters, Some(1));
+        let refused = admin.dead_letters("lonely-poison", &DeadLetterFilter::new()).await.unwrap_err();
+        assert!(refused.to_string().contains("create it if it was deleted"), "{refused}");
         assert!(!queues[0].is_unserved(&[]), "dead letters whose queue was deleted wait for no worker");
         let mails = &queues[1];
         assert!(mails.is_unserved(&[]));
@@ -39,6 +42,31 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         assert!(json["oldest_seconds"].is_number() && json["settings"]["paused"] == "false", "{json}");
         assert!(json["settings"].get("poisonthreshold").is_none(), "each message type has its own: {json}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn queue_that_hangs_holds_up_no_other() {
+    let faulty = Faulty::new(&in_memory());
+    let admin = operator(&faulty.storage());
+    send(&admin, "mails", ["1".to_owned()]).await;
+    send(&admin, "tasks", ["1".to_owned()]).await;
+    faulty.on(Operation::QueueProperties, |call| (call.subject == "mails").then_some(Fault::Hang));
+    let queues = timeout(Duration::from_secs(9), admin.queues()).await.unwrap().unwrap();
+    assert_eq!((queues[0].name.as_str(), queues[0].length), ("mails", None));
+    assert!(queues[0].error.as_ref().unwrap().contains("no answer within 8s"), "{:?}", queues[0].error);
+    assert_eq!((queues[1].length, &queues[1].error), (Some(1), &None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn backlog_has_the_age_that_operators_see() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("later")).delay(Duration::from_secs(3_600)).await.unwrap();
+    after(3_660).await;
+    let backlog = queue.backlog().await.unwrap();
+    let shown = operator(&storage).queue("tasks").await.unwrap();
+    assert_eq!((Some(backlog.length), backlog.oldest), (shown.length, shown.oldest));
+    assert_eq!(backlog.oldest, Some(Duration::from_secs(60)));
 }
 
 // M

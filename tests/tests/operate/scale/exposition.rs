@@ -1,6 +1,7 @@
 //! `/metrics`: what Python's parser of OpenMetrics reads, and what a scrape costs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use jobqueue::JobError;
@@ -9,6 +10,7 @@ use jobqueue_dashboard::metrics::{self, ALL, Kind};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::support::{admin, get, present, run_python, send};
 
@@ -129,12 +131,30 @@ async fn scrape_of_an_unreadable_storage_shows_no_zeros() {
     assert!(!text.contains("jobqueue_queue_"), "{text}");
 }
 
+/// Prometheus gives a scrape up after 10 seconds, and stores nothing of it.
+#[tokio::test(start_paused = true)]
+async fn scrape_of_a_storage_that_hangs_reports_it_in_time() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    send(&storage, 3).await;
+    let router = metrics::router(admin(&storage));
+    faulty.plan_always(Operation::ListQueues, Fault::Hang);
+    for _ in 0..3 {
+        let began = Instant::now();
+        let (status, _, text) = get(&router, "/metrics").await;
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.contains("jobqueue_scrape_success 0") && !text.contains("jobqueue_queue_"), "{text}");
+        after(60).await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hundred_scrapes_at_once_read_the_storage_once() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     send(&storage, 1).await;
-    faulty.plan_always(Operation::ListQueues, Fault::DelayBefore(std::time::Duration::from_secs(2)));
+    faulty.plan_always(Operation::ListQueues, Fault::DelayBefore(Duration::from_secs(2)));
     let router = metrics::router(admin(&storage));
     let scrapes = (0..100).map(|_| get(&router, "/metrics"));
     let answers = futures_util::future::join_all(scrapes).await;

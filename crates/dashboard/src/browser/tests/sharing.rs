@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::support::{Browser, filled, operate};
-use crate::snapshot::Snapshots;
-use crate::{Access, Dashboard, health};
+use crate::{Access, Dashboard};
 
 #[tokio::test(start_paused = true)]
 async fn pages_metrics_and_scaling_share_one_reading() {
@@ -118,6 +117,24 @@ async fn failed_reading_is_told_by_all_and_not_repeated() {
     assert_eq!(browser.get("/scale").await.status, StatusCode::SERVICE_UNAVAILABLE);
 }
 
+#[tokio::test(start_paused = true)]
+async fn reading_that_hung_is_not_repeated_at_once() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::ListQueues, Fault::Hang);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let seconds_of_a_page = async |delay: u64| {
+        tokio::time::sleep(Duration::from_secs(delay)).await;
+        let began = Instant::now();
+        assert!(browser.page("/workers").await.contains("no answer within 20s"));
+        began.elapsed().as_secs()
+    };
+    // The second comes half way through the reading of the first, and the last after its end.
+    let pages = tokio::join!(seconds_of_a_page(0), seconds_of_a_page(10), seconds_of_a_page(22));
+    assert_eq!(pages, (20, 10, 0));
+}
+
 /// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.
 async fn slow(operation: Operation) -> (Browser, Faulty) {
     let storage = Storage::memory();
@@ -149,23 +166,6 @@ async fn viewers_read_a_bounded_number_of_payloads_and_journals_at_the_same_time
         let seconds = began.elapsed().as_secs();
         assert!(calls as u64 <= 8 * seconds.max(1), "{path}: {calls} calls in {seconds} seconds");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn process_without_a_worker_is_ready_if_it_can_read() {
-    let faulty = Faulty::new(&filled().await);
-    let router = health::router_of(Snapshots::new(operate(&faulty.storage())));
-    let checks = Browser(router);
-    for path in ["/live", "/ready", "/ready"] {
-        assert_eq!(checks.page(path).await, "{\"ok\":true,\"reasons\":[]}");
-    }
-    assert_eq!(faulty.calls_of(Operation::ListQueues), 1, "one reading a minute");
-    faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
-    tokio::time::advance(std::time::Duration::from_secs(61)).await;
-    let ready = checks.send(Request::get("/ready").body(Body::empty()).unwrap()).await;
-    assert_eq!(ready.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(ready.text, "{\"ok\":false,\"reasons\":[\"the storage cannot be read\"]}");
-    assert_eq!(checks.get("/live").await.status, StatusCode::OK);
 }
 
 // D33
