@@ -161,6 +161,7 @@ async fn batch_that_begins_again_while_a_sweep_removes_it_is_warned_of() {
 #[tokio::test(start_paused = true)]
 async fn renewal_that_is_refused_again_and_again_is_a_warning() {
     let log = log::record();
+    // Quiet: for refusals of which it is certain that they changed nothing.
     let faulty = Faulty::quiet(&in_memory());
     let storage = faulty.storage();
     let task = Task { name: "a".into(), data: String::new() };
