@@ -153,7 +153,9 @@ async fn dead_letters_that_cannot_be_read_within_one_lock_are_not_left_out_unsai
     for number in 0..96 {
         bench.dead_letter(&number.to_string(), "no such address").await;
     }
-    let (slow, clock) = (Faulty::quiet(&bench.storage), Arc::clone(&bench));
+    // Quiet: the emulator is asked in real time.
+    let slow = Faulty::quiet(&bench.storage);
+    let clock = Arc::clone(&bench);
     slow.on(Operation::Get, move |_| {
         clock.emulator.advance(Duration::from_secs(31));
         None

@@ -196,6 +196,7 @@ async fn a_job_that_is_kept_back_for_the_blobs_is_awaited() {
     for (requires_session, asked) in [(false, Operation::BlobProperties), (true, Operation::PutBlob)] {
         let bench = Bench::with(json!({ "RequiresSession": requires_session, "LockDuration": "PT5S" }), &[]);
         bench.storage.queue::<Work>().await.unwrap().send(&work("job")).await.unwrap();
+        // Quiet: the emulator is asked in real time.
         let blobs = Faulty::quiet(&bench.blobs);
         let mut is_first = true;
         blobs.on(asked, move |call| {

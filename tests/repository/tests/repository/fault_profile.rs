@@ -29,7 +29,8 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/port/throttling.rs", 2),
     ("tests/tests/postgres/relay.rs", 1),
     ("tests/tests/servicebus/late_answers.rs", 1),
-    ("tests/tests/servicebus/outages.rs", 2),
+    ("tests/tests/servicebus/outages.rs", 4),
+    ("tests/tests/servicebus/until_idle.rs", 1),
     ("tests/tests/servicebus/waiting_gets.rs", 1),
     ("tests/tests/sqlite/transactions.rs", 1),
 ];
