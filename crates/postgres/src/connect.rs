@@ -13,7 +13,6 @@ use deadpool::managed::{self, Manager, Metrics, RecycleError, RecycleResult};
 use scopeguard::guard;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::{Instant, timeout};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -68,13 +67,6 @@ pub(crate) enum ConnectError {
     Silent,
 }
 
-impl ConnectError {
-    /// Returns whether the server has no connection left, for this role or at all.
-    pub(crate) fn is_lack(&self) -> bool {
-        matches!(self, Self::Server(failure) if failure.code() == Some(&SqlState::TOO_MANY_CONNECTIONS))
-    }
-}
-
 impl From<tokio_postgres::Error> for ConnectError {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Server(error)
@@ -114,7 +106,8 @@ impl Connector {
             }
             None => None,
         };
-        let (last, mut failure) = (self.last.load(Ordering::Relaxed), ConnectError::Silent);
+        // The reason of the server that answered last says more than that of a standby behind it.
+        let (last, mut failure) = (self.last.load(Ordering::Relaxed), None);
         for number in (last..self.servers.len()).chain(0..last) {
             let mut config = self.servers[number].clone();
             if let Some(password) = &password {
@@ -129,11 +122,11 @@ impl Connector {
                     self.last.store(number, Ordering::Relaxed);
                     return Ok(connected);
                 }
-                Ok(Err(error)) => failure = error.into(),
-                Err(_) => failure = ConnectError::Silent,
+                Ok(Err(error)) => failure = failure.or(Some(error.into())),
+                Err(_) => failure = failure.or(Some(ConnectError::Silent)),
             }
         }
-        Err(failure)
+        Err(failure.unwrap_or(ConnectError::Silent))
     }
 
     /// Begins to open a connection of the pool.

@@ -124,7 +124,8 @@ impl Database {
     ) -> Result<ScopeGuard<Object, impl FnOnce(Object) + '_>, StoreError> {
         let lender = self.lender.as_ref().and_then(WeakPool::upgrade);
         let client = match (self.pool.get().await, lender) {
-            (Err(PoolError::Backend(failure)), Some(lender)) if failure.is_lack() => lender.get().await,
+            // One that is there may be free where none can be opened.
+            (Err(PoolError::Backend(_)), Some(lender)) => lender.get().await,
             (client, _) => client,
         };
         let client = client.map_err(|failure| match failure {

@@ -308,7 +308,7 @@ BEGIN
         SELECT w.id, w.receipt FROM at, unnest(ids, receipts, pass_on_rows.late) AS w (id, receipt, late), LATERAL (
             SELECT FROM jobqueue.message m WHERE m.id = w.id AND m.receipt = w.receipt AND m.queue + 0 = at.id
                 AND (m.expires_at IS NULL OR m.expires_at > jobqueue.now()) AND (w.late OR m.lease = 0 OR m.visible_at > jobqueue.now())
-                AND m.group_hash IS NOT NULL AND NOT m.waiting
+                AND m.group_hash IS NOT NULL AND m.waiting::integer = 0
             OFFSET 0 FOR NO KEY UPDATE SKIP LOCKED
         ) AS locked
     ) SELECT h.id, h.receipt, true FROM held h WHERE jobqueue.pass_on(h.id);
