@@ -51,8 +51,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     }
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
-    schema::require_current(&connection, StoreErrorKind::InvalidInput)
-        .inspect_err(|_| open::leave_log(&connection))?;
+    open::leave_log(&connection);
+    schema::require_current(&connection, StoreErrorKind::InvalidInput)?;
     // A copy that is cut short must not look like a whole one, so it has its name last.
     let mut part = to.clone().into_os_string();
     static COPIES: AtomicU64 = AtomicU64::new(0);
