@@ -63,6 +63,8 @@ impl Ledger<'_> {
         {
             crate::log::warn!(batch = %last, "the batch was never sealed, and its job has ended without it");
             chain.pop();
+            // The handler that has announced it returns now; another one of the chain that returns later reads the whole record.
+            self.create(&self.returned(index, chain.len())?, &true).await?;
         }
         Ok(())
     }
@@ -134,4 +136,29 @@ fn other_end(chain: &[String], inner: &BatchId) -> Error {
         inner.as_str()
     );
     Error::new(ErrorKind::Conflict, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ledger::Plan;
+    use super::*;
+    use crate::storage::Storage;
+
+    /// A continuation has announced a batch and returned without it, before the handler that has sent its own batch.
+    #[tokio::test]
+    async fn batch_that_is_left_out_holds_up_no_handler_that_returns_later() {
+        let storage = Storage::memory();
+        let outer = Ledger::new(&storage, BatchId::new("outer").unwrap());
+        let [sent, announced] = ["sent", "announced"].map(|id| BatchId::new(id).unwrap());
+        let plan = Plan { children: 1, queue: "joins".to_owned(), text: String::new(), job: None };
+        Ledger::new(&storage, sent.clone()).seal(&plan).await.unwrap();
+        outer.hand_over(0, &sent, None).await.unwrap();
+        outer.hand_over(0, &announced, Some("sent")).await.unwrap();
+        let mut chain = outer.handovers(0).await.unwrap();
+        outer.leave_out_unsealed(0, &mut chain).await.unwrap();
+        outer.end_with(0, &chain, &Marker::Done(None)).await.unwrap();
+        assert!(!outer.is_done(0).await.unwrap());
+        outer.has_returned(0, 0, &outer.handovers(0).await.unwrap()).await.unwrap();
+        assert!(outer.is_done(0).await.unwrap());
+    }
 }
