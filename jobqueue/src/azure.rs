@@ -3,4 +3,5 @@
 //! It is the crate [`jobqueue_azure`], whose page has the limits of the service.
 
 #[doc(inline)]
-pub use jobqueue_azure::{Options, azure_core};
+pub use jobqueue_azure::Options;
+pub use jobqueue_azure::azure_core;

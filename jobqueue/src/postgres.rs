@@ -3,9 +3,9 @@
 //! It is the crate [`jobqueue_postgres`], whose page has its promises and limits. [The guide](crate::guide::postgres) says how to run it.
 
 #[cfg(feature = "postgres-entra")]
-#[doc(inline)]
 pub use jobqueue_postgres::azure_core;
+pub use jobqueue_postgres::tokio_postgres;
 #[doc(inline)]
 pub use jobqueue_postgres::{
-    Numbers, OpenTransaction, Options, StatementError, Value, create_blob_in, put_in, tokio_postgres,
+    Numbers, OpenTransaction, Options, StatementError, Value, create_blob_in, put_in,
 };

@@ -2,7 +2,8 @@
 //!
 //! It is the crate [`jobqueue_servicebus`], whose page says how the service differs from the contract of the port.
 
+#[doc(inline)]
+pub use jobqueue_servicebus::Options;
+pub use jobqueue_servicebus::azure_core;
 #[doc(hidden)]
 pub use jobqueue_servicebus::{Answer, Network, Request, Socket};
-#[doc(inline)]
-pub use jobqueue_servicebus::{Options, azure_core};

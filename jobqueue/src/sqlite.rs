@@ -2,5 +2,6 @@
 //!
 //! It is the crate [`jobqueue_sqlite`], whose page has its promises and limits.
 
+pub use jobqueue_sqlite::rusqlite;
 #[doc(inline)]
-pub use jobqueue_sqlite::{Options, Synchronous, backup, put_blob_in, put_in, rusqlite};
+pub use jobqueue_sqlite::{Options, Synchronous, backup, put_blob_in, put_in};

@@ -214,7 +214,10 @@ impl<M: QueueMessage> DeadLetters<M> {
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
         let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Tell, &mut look).await?;
         match report.stopped {
-            Some(why) => Err(Error::new(ErrorKind::Storage, why).with_retryable(true)),
+            Some(why) => {
+                let is_passing = why != pass::TOO_MANY;
+                Err(Error::new(ErrorKind::Storage, why).with_retryable(is_passing))
+            }
             None => Ok(()),
         }
     }

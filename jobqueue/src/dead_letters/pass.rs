@@ -26,7 +26,7 @@ use crate::storage::{
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
 /// The cause of the end of a pass whose first letters came back before the last was met.
-const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some were not met; redrive or purge some of them \
+pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some were not met; redrive or purge some of them \
                         first, or lengthen the locks of the queue";
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
@@ -110,9 +110,10 @@ impl DeadLetterQueue {
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
-                pass.ends_with_known = !page.is_empty();
+                let has_known = !page.is_empty();
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
+                    pass.ends_with_known = has_known;
                     return Ok(());
                 }
                 // An end that is not certain is no end.

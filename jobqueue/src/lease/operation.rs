@@ -54,11 +54,15 @@ impl Lease {
                 self.observers.tell(|| Event::Renewed { queue: queue.clone() });
             }
             Err(error) => {
-                if let LeaseError::Refused(refusal) = &error {
-                    let advice = "the storage refused to renew a lease in several tries; if it goes on, the job runs again";
-                    crate::log::warn!(%queue, message = %self.id, error = %chain(refusal), "{advice}");
+                match &error {
+                    // A transaction of the handler may have changed the message.
+                    LeaseError::Refused(refusal) if !self.is_in_transaction() => {
+                        let advice =
+                            "the storage refused to renew a lease; if it goes on, the job runs again";
+                        crate::log::warn!(%queue, message = %self.id, error = %chain(refusal), "{advice}");
+                    }
+                    _ => crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed"),
                 }
-                crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed");
                 self.observers.tell(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
             }
         }

@@ -152,8 +152,8 @@ impl<M: QueueMessage> Kinds for KindsOf<M> {
         M::accepts(kind).then_some(M::VERSION)
     }
 
-    fn defaults(&self, _: &str) -> MessageDefaults {
-        M::DEFAULTS
+    fn defaults(&self, kind: &str) -> MessageDefaults {
+        if M::accepts(kind) { M::DEFAULTS } else { MessageDefaults::new() }
     }
 
     fn unknown(&self) -> &'static str {

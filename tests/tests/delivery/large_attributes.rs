@@ -101,6 +101,7 @@ async fn event_without_room_of_an_unknown_kind_is_seen_less_and_less_often() {
     let _ = worker.run_until(after(600)).await.unwrap();
     let waits = waits.lock().unwrap().clone();
     let longest = [1.0, 2.0, 4.0, 8.0];
+    assert_eq!(waits.len(), 4, "{waits:?}");
     assert!(waits.iter().zip(longest).all(|(wait, most)| (most / 2.0..=most).contains(wait)), "{waits:?}");
 }
 
