@@ -10,7 +10,7 @@ use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
@@ -71,8 +71,10 @@ impl Admin {
     /// It only reads.
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
         let names = self.queue_names().await?;
+        // One time for all: several that hang would use it up one after the other.
+        let until = Instant::now() + PATIENCE;
         let looks = names.into_iter().map(|name| async move {
-            let look = timeout(PATIENCE, self.look_at(&name)).await;
+            let look = timeout_at(until, self.look_at(&name)).await;
             let silent = |_| Err(Error::new(ErrorKind::Storage, format!("no answer within {PATIENCE:?}")));
             match look.unwrap_or_else(silent) {
                 Ok(overview) => Some(overview),
@@ -81,8 +83,10 @@ impl Admin {
                 Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::unread(&name) }),
             }
         });
-        let found: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
-        Ok(found.into_iter().flatten().collect())
+        let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
+        let mut found: Vec<_> = looks.filter_map(std::future::ready).collect().await;
+        found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        Ok(found)
     }
 
     /// Returns the names of all queues, without dead-letter queues whose queue exists. Costs one request.
