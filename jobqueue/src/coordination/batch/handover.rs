@@ -51,19 +51,19 @@ impl Ledger<'_> {
         Ok(self.read(&self.handover(index)?).await?.unwrap_or_default())
     }
 
-    /// Leaves the last batches of `chain` out that were recorded and never sealed: the process ended between the two, and this attempt has
-    /// not sent them again. Nothing seals them.
+    /// Leaves the last batch of `chain` out if it was recorded and never sealed: the process ended between the two, and this attempt of the
+    /// job that has recorded it has not sent it again. Nothing seals it.
     pub(super) async fn leave_out_unsealed(&self, index: u64, chain: &mut Vec<String>) -> Result<(), Error> {
         // The last batch has ended, and may be swept.
         if self.read::<Marker>(&self.continued(index)?).await?.is_some() {
             return Ok(());
         }
-        while let Some(last) = chain.last()
+        if let Some(last) = chain.last()
             && Ledger::new(self.storage, BatchId::new(last)?).plan().await?.is_none()
         {
             crate::log::warn!(batch = %last, "the batch was never sealed, and its job has ended without it");
             chain.pop();
-            // The handler that has announced it returns now; another one of the chain that returns later reads the whole record.
+            // A handler of the chain that returns later reads the whole record.
             self.create(&self.returned(index, chain.len())?, &true).await?;
         }
         Ok(())
