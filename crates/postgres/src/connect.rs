@@ -67,6 +67,13 @@ pub(crate) enum ConnectError {
     Silent,
 }
 
+impl ConnectError {
+    /// Returns whether a server has said why. That says more than a server that is gone, or a standby behind it, which gives no code.
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Server(failure) if failure.as_db_error().is_some())
+    }
+}
+
 impl From<tokio_postgres::Error> for ConnectError {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Server(error)
@@ -106,7 +113,6 @@ impl Connector {
             }
             None => None,
         };
-        // The reason of the server that answered last says more than that of a standby behind it.
         let (last, mut failure) = (self.last.load(Ordering::Relaxed), None);
         for number in (last..self.servers.len()).chain(0..last) {
             let mut config = self.servers[number].clone();
@@ -122,7 +128,7 @@ impl Connector {
                     self.last.store(number, Ordering::Relaxed);
                     return Ok(connected);
                 }
-                Ok(Err(error)) => failure = failure.or(Some(error.into())),
+                Ok(Err(error)) => failure = failure.filter(ConnectError::is_answer).or(Some(error.into())),
                 Err(_) => failure = failure.or(Some(ConnectError::Silent)),
             }
         }

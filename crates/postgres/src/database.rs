@@ -39,7 +39,7 @@ pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
 /// The database of a store.
 pub(crate) struct Database {
     pool: Pool,
-    /// The pool of the handle that this one was made from. It lends connections while the server has none left: leases are renewed all the same.
+    /// The pool of the handle that this one was made from. It lends idle connections while this one can open none.
     lender: Option<WeakPool<Connector>>,
     settings: Settings,
     runtime: Runtime,
@@ -55,7 +55,7 @@ impl Database {
         Self::with_connector(settings, connector, runtime)
     }
 
-    /// Returns a handle with connections of its own, at most so many, and with those of this one while the server has none left.
+    /// Returns a handle with connections of its own, at most so many, and with idle ones of this one while it can open none.
     ///
     /// # Errors
     /// `Configuration`, which is not expected: this handle uses the same settings.
@@ -124,7 +124,7 @@ impl Database {
     ) -> Result<ScopeGuard<Object, impl FnOnce(Object) + '_>, StoreError> {
         let lender = self.lender.as_ref().and_then(WeakPool::upgrade);
         let client = match (self.pool.get().await, lender) {
-            // One that is there may be free where none can be opened.
+            // The pool of the operations may have one that is idle.
             (Err(PoolError::Backend(_)), Some(lender)) => lender.get().await,
             (client, _) => client,
         };

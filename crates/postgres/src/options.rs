@@ -143,7 +143,7 @@ impl Options {
 
     /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
     /// two renew the leases of messages, and two are those of leaders, of records of workers and of claims of children. The journal of each worker
-    /// uses one more, at times two. While the server has none left, all these share what the operations have. After an outage up to four more of each kind may stay
+    /// uses one more, at times two. While these can open none, they borrow idle ones of the operations. After an outage up to four more of each kind may stay
     /// open until they are used. To cancel a statement that is given up, one more is opened for a moment.
     pub fn max_connections(mut self, connections: usize) -> Self {
         self.settings.max_connections = connections.max(1);
