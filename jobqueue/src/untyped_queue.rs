@@ -12,12 +12,14 @@ use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::parse_rfc3339;
 use crate::dead_letters::DeadLetterQueue;
 use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
-use crate::envelope::{Envelope, MAX_ID_BYTES, StoredReference};
+use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
-use crate::queue_core::{QueueCore, QueueCoreOptions, UNANSWERED, UNCERTAIN_END, payload_error};
+use crate::queue_core::{
+    QueueCore, QueueCoreOptions, UNANSWERED, UNCERTAIN_END, check_length, payload_error,
+};
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
 use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
@@ -56,10 +58,8 @@ impl UntypedQueue {
         if event.id.is_empty() {
             event.id = new_id(runtime);
         }
-        if event.id.len() > MAX_ID_BYTES || event.source.is_empty() {
-            let text = format!("an id has at most {MAX_ID_BYTES} bytes, and a source is not empty");
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
+        check_length("id", &event.id)?;
+        check_length("source", &event.source)?;
         Ok(event)
     }
 

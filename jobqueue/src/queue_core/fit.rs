@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::queue::QueueCore;
-use crate::envelope::{Envelope, Payload, StoredReference, fits, may_fit, to_wire};
+use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference, fits, may_fit, to_wire};
 use crate::error::{Error, ErrorKind};
 use crate::settings::MessageEncoding;
 
@@ -37,4 +37,15 @@ pub(crate) fn fit(
         return too_large("the event's attributes alone are too large for a message".to_owned());
     }
     Ok((to_wire(json, encoding), Some((reference, data))))
+}
+
+/// Refuses an id or a source that no reader takes.
+pub(crate) fn check_length(what: &str, text: &str) -> Result<(), Error> {
+    match text.len() {
+        1..=MAX_ID_BYTES => Ok(()),
+        bytes => {
+            let text = format!("a job's {what} has {bytes} bytes; 1 to {MAX_ID_BYTES} are allowed");
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+    }
 }

@@ -16,7 +16,7 @@ mod wait;
 
 pub(crate) use blobs::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
 pub(crate) use errors::{UNANSWERED, UNCERTAIN_END, payload_error};
-pub(crate) use fit::fit;
+pub(crate) use fit::{check_length, fit};
 pub(crate) use idle::Idle;
 pub(crate) use moment::rfc3339;
 pub(crate) use open::ensure;

@@ -16,17 +16,19 @@ use super::resend::mark_copy;
 use super::sent::Sent;
 use crate::codec::{Codec, Json, encode_message, is_json};
 use crate::envelope::{
-    Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, StoredReference, encoding_of, keep_state, parse,
-    to_wire,
+    Envelope, JsonText, Parsed, Payload, StoredReference, encoding_of, keep_state, parse, to_wire,
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{Announcement, stamp_page};
 use crate::message::QueueMessage;
-use crate::queue_core::{MAX_DELAY, QueueCore, fit, rfc3339};
+use crate::queue_core::{MAX_DELAY, QueueCore, check_length, fit, rfc3339};
 use crate::runtime::Runtime;
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
 use crate::undelivered::StoredMessage;
+
+/// The headers of a job. An event has 256 attributes at most, and the framework needs some for the history of the job.
+const MAX_HEADERS: usize = 200;
 
 /// A valid message with its payload.
 #[derive(Debug, Clone)]
@@ -193,6 +195,12 @@ pub(crate) fn prepare_envelope(
     for (name, value) in &options.headers {
         envelope.insert_header(name, value)?;
     }
+    check_length("id", &envelope.id)?;
+    check_length("source", &envelope.source)?;
+    if envelope.extensions.len() > MAX_HEADERS {
+        let text = format!("a job has {} headers; {MAX_HEADERS} are allowed", envelope.extensions.len());
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
     let nonce = options
         .in_order
         .then(|| Announcement::mark(&mut envelope, options.ttl, core.runtime()))
@@ -251,9 +259,7 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
 }
 
 fn check_id(id: Option<&str>) -> Result<(), Error> {
-    let Some(id) = id.filter(|id| id.is_empty() || id.len() > MAX_ID_BYTES) else { return Ok(()) };
-    let text = format!("a job's id has {} bytes; 1 to {MAX_ID_BYTES} are allowed", id.len());
-    Err(Error::new(ErrorKind::Invalid, text))
+    id.map_or(Ok(()), |id| check_length("id", id))
 }
 
 fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{
-    Context, Event, Extension, JobError, JobInfo, Outcome, QueueMessage, Reason, Runtime, State, Storage,
-    Worker, WorkerBuilder,
+    Context, ErrorKind, Event, Extension, JobError, JobInfo, Outcome, QueueMessage, Reason, Runtime, State,
+    Storage, Worker, WorkerBuilder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -367,6 +367,26 @@ async fn worker_that_is_built_wrongly_is_refused_at_once() {
     assert!(text(Worker::builder(storage.clone()).handle(handler)).contains("no state of type `u8`"));
     let twice = Worker::builder(storage.clone()).state(1_u8).handle(handler).handle(handler);
     assert!(text(twice).contains("two handlers"));
-    let none = Worker::builder(storage).state(1_u8).handle(handler).concurrency(0);
+    let none = Worker::builder(storage.clone()).state(1_u8).handle(handler).concurrency(0);
     assert!(text(none).contains("concurrency"));
+    // As from a variable that is not set.
+    let nameless = Worker::builder(storage).state(1_u8).handle(handler).source("");
+    assert!(text(nameless).contains("source has 0 bytes"));
+}
+
+/// What a send accepts, a worker reads.
+#[tokio::test]
+async fn send_that_no_worker_could_read_is_refused() {
+    let queue = Storage::memory().queue::<Order>().await.unwrap();
+    let order = Order { id: "a".to_owned(), count: 1 };
+    let error = queue.send(&order).source("x".repeat(1_025)).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.to_string().contains("source has 1025 bytes")),
+        (ErrorKind::Invalid, true)
+    );
+    let headers =
+        |count: u32| (0..count).fold(queue.send(&order), |send, n| send.header(format!("h{n}"), "1"));
+    let error = headers(201).await.unwrap_err();
+    assert_eq!((error.kind(), error.to_string().contains("201 headers")), (ErrorKind::Invalid, true));
+    let _ = headers(200).await.unwrap();
 }

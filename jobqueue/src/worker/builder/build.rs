@@ -6,6 +6,7 @@ use super::WorkerBuilder;
 use crate::delivery::{DeliveryState, Registry};
 use crate::error::{Error, ErrorKind};
 use crate::handler::Registration;
+use crate::queue_core::check_length;
 use crate::storage::MAX_VISIBILITY;
 use crate::worker::Worker;
 use crate::worker::state::WorkerState;
@@ -47,6 +48,9 @@ impl WorkerBuilder {
         let lease = self.core.overrides.timeout.unwrap_or(Duration::from_secs(1));
         if lease.is_zero() || lease > MAX_VISIBILITY {
             return fail(format!("a lease of {lease:?} is invalid; set more than 0 and at most 7 days"));
+        }
+        if let Err(error) = check_length("source", &self.core.source) {
+            return fail(format!("no job can be sent under this source: {error}"));
         }
         if self.registrations.is_empty() && self.background.is_empty() {
             return fail("a worker without handlers and schedules does nothing; add `.handle(…)`".to_owned());
