@@ -13,7 +13,8 @@ pub use crate::codec::Json;
 pub use crate::job::Backoff;
 pub use crate::message::key::{Key, key};
 pub use crate::message::upgrade::{
-    accepts_or_upgrades, content_type_or_upgrade, decode_or_upgrade, versions_with_upgrades,
+    accepts_or_upgrades, content_type_or_upgrade, decode_or_upgrade, original_kind_with_upgrades,
+    versions_with_upgrades,
 };
 pub use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 pub use crate::validate::rules::{

@@ -154,7 +154,7 @@ fn upgrade(container: &Container<'_>) -> Option<TokenStream> {
         }
 
         fn original_kind() -> &'static ::core::primitive::str {
-            <#old as __jobqueue::QueueMessage>::original_kind()
+            __jobqueue::original_kind_with_upgrades::<Self, #old>()
         }
     })
 }

@@ -117,6 +117,27 @@ fn type_accepts_its_aliases_and_its_predecessors() {
     }
 }
 
+/// Unique work and schedules without a name belong to it.
+#[test]
+fn original_kind_is_an_alias_where_all_versions_were_renamed() {
+    #[derive(Debug, Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "mails", kind = "mail.send")]
+    struct Former {}
+
+    #[derive(Debug, Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "mails", kind = "mail.send", alias = "mail", version = 2, upgrade_from = Former)]
+    struct Renamed {}
+
+    impl From<Former> for Renamed {
+        fn from(_: Former) -> Self {
+            Self {}
+        }
+    }
+
+    assert_eq!(Renamed::original_kind(), "mail");
+    assert_eq!(V5::original_kind(), "thumb");
+}
+
 #[test]
 fn a_chain_can_begin_anew() {
     #[derive(Debug, Serialize, Deserialize, QueueMessage)]

@@ -48,3 +48,10 @@ pub fn versions_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> Vec<u32> 
 pub fn accepts_or_upgrades<M: QueueMessage, Old: QueueMessage>(kind: &str) -> bool {
     kind == M::KIND || M::ALIASES.contains(&kind) || Old::accepts(kind)
 }
+
+/// Returns the first name that the chain had.
+pub fn original_kind_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> &'static str {
+    let old = Old::original_kind();
+    // Where all versions were renamed, the former name is an alias of the newest.
+    if old == M::KIND { M::ALIASES.first().copied().unwrap_or(old) } else { old }
+}
