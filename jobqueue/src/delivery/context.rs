@@ -140,7 +140,7 @@ impl Context {
     }
 
     /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run time,
-    /// an operator has cancelled it, or the worker shuts down. The handler then has the cancel grace to end. Its result
+    /// an operator has cancelled it, or the worker shuts down and the shutdown timeout has passed. The handler then has the cancel grace to end. Its result
     /// is ignored after a lost lease; otherwise `Ok` still completes the job.
     pub fn token(&self) -> &CancellationToken {
         self.inner.stop.get()

@@ -97,7 +97,7 @@ impl Context {
     /// live and at least for 30 days. While the storage throttles or is out of reach, the record is tried again until
     /// the lease ends. Two deliveries that run at the same moment may both run the effect; both return the result that
     /// was recorded first. A crash, or the end of the lease, between the effect and the record also runs it again: pass
-    /// `key` on to services that support idempotency keys.
+    /// the id of the job and `key` on to services that support idempotency keys. `key` alone is the same for all jobs.
     ///
     /// # Errors
     /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended
