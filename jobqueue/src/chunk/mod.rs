@@ -99,7 +99,7 @@ impl WorkerBuilder {
     /// is that of all jobs without a verdict of their own. `Err` costs each of these an attempt, and so does a panic.
     ///
     /// **A job that failed is retried alone,** so that it cannot fail its neighbours again, nor take them along when it kills its process: only
-    /// first deliveries share a call, and only of jobs that may fail once without becoming dead letters. For the same reason
+    /// first deliveries of jobs that were not redriven share a call, and only of jobs that may fail once without becoming dead letters. For the same reason
     /// [`JobError::dead_letter`](crate::JobError::dead_letter), of the function or of a [retry policy](Self::retry_policy), is a retry for jobs that
     /// share the call; `fail` decides about one job. A policy that dead-letters panics or overlong runs does so for every job of the call. The [circuit breaker](Self::circuit_breaker) of the queue needs more failures than one call has jobs.
     ///

@@ -26,8 +26,7 @@ use crate::storage::{
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
 /// The cause of the end of a pass whose first letters came back before the last was met.
-pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some were not met; redrive or purge some of them \
-                        first, or lengthen the locks of the queue";
+pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;

@@ -16,7 +16,7 @@ pub struct Backlog {
     pub length: u64,
     /// The time since the oldest message that can be received was due, by the storage's clock. Azure Storage and Service Bus do not show
     /// every message: there it is the time since the oldest of the next 32 visible messages was inserted. `None` if none is visible, or if
-    /// more than the 400 messages that a peek reads on Service Bus are delayed before it: then the age is not known.
+    /// more than the 400 messages that a peek reads on Service Bus are delayed before it, or if the storage does not say its time: then the age is not known.
     pub oldest: Option<Duration>,
 }
 
