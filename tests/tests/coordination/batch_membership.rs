@@ -314,14 +314,8 @@ async fn a_child_dead_lettered_by_hand_is_run_after_a_redrive() {
     let fail = async |_: Slice| Err::<(), _>(JobError::retry_after(Duration::from_secs(60), "planted"));
     let _ = worker(&storage).handle(fail).build().unwrap().run_until(after(5)).await.unwrap();
     after(60).await;
-    slices
-        .receive(Duration::ZERO)
-        .await
-        .unwrap()
-        .unwrap()
-        .dead_letter(Reason::REJECTED, "by hand")
-        .await
-        .unwrap();
+    let slice = slices.receive(Duration::ZERO).await.unwrap().unwrap();
+    slice.dead_letter(Reason::REJECTED, "by hand").await.unwrap();
     let _ = slices.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!(run(&storage, 900).await, ["join of 1, 0 failed", "slice 1"]);
 }

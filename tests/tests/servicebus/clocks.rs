@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{PutMessage, UpdateMessage};
-use jobqueue::{Queue, Reason, Runtime, Storage};
+use jobqueue::{Queue, Runtime, Storage};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use super::jobs::{Work, work};
+use super::jobs::{Work, kill, work};
 use super::late_answers::pass;
 use super::{Bench, MINUTE, options};
 
@@ -130,21 +130,11 @@ async fn a_job_that_dies_during_a_pass_is_left_alone() {
     for name in ["first", "second"] {
         queue.send(&work(name)).await.unwrap();
     }
-    let kill = async |queue: &Queue<Work>| {
-        queue
-            .receive(Duration::ZERO)
-            .await
-            .unwrap()
-            .unwrap()
-            .dead_letter(Reason::REJECTED, "no")
-            .await
-            .unwrap();
-    };
-    kill(&queue).await;
+    kill(&queue, "no").await;
     let began = SystemTime::now() + Duration::from_secs(5);
     let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
     let later = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
-    kill(&later.queue().await.unwrap()).await;
+    kill(&later.queue().await.unwrap(), "no").await;
     bench.emulator.advance(MINUTE);
     let options = DeadLetterOptions::new().before(Some(began));
     let report = queue.dead_letters().unwrap().redrive(options).await.unwrap();
@@ -162,7 +152,7 @@ async fn letter_of_a_plan_is_taken_although_its_worker_is_ahead() {
     let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
     let ahead = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
     let queue: Queue<Work> = ahead.queue().await.unwrap();
-    queue.receive(Duration::ZERO).await.unwrap().unwrap().dead_letter(Reason::REJECTED, "no").await.unwrap();
+    kill(&queue, "no").await;
     bench.emulator.advance(MINUTE);
     let options = DeadLetterOptions::new().filter(|_| true).before(Some(began)).dry_run(true);
     let letters = queue.dead_letters().unwrap();

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::forged::SEND;
-use super::jobs::{Work, work};
+use super::jobs::{Work, kill, work};
 use super::{Bench, ENDS, MINUTE, python};
 
 impl Bench {
@@ -31,17 +31,10 @@ impl Bench {
         self.storage.queue::<Work>().await.unwrap()
     }
 
-    pub(super) async fn dead_letter(&self, name: &str, why: &str) {
+    pub(super) async fn dead_letter(&self, name: &str, why: &'static str) {
         let queue = self.work().await;
         queue.send(&work(name)).await.unwrap();
-        queue
-            .receive(Duration::ZERO)
-            .await
-            .unwrap()
-            .unwrap()
-            .dead_letter(Reason::REJECTED, why)
-            .await
-            .unwrap();
+        kill(&queue, why).await;
     }
 
     async fn blobs_with(&self, prefix: &str) -> usize {

@@ -4,7 +4,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{Context, Event, JobError, JobInfo, QueueMessage, Reason, Storage, Worker, WorkerBuilder};
+use jobqueue::{
+    Context, Event, JobError, JobInfo, Queue, QueueMessage, Reason, Storage, Worker, WorkerBuilder,
+};
 use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -19,6 +21,12 @@ pub(crate) struct Work {
 
 pub(crate) fn work(name: &str) -> Work {
     Work { name: name.to_owned() }
+}
+
+/// Makes a dead letter of the next message.
+pub(crate) async fn kill(queue: &Queue<Work>, why: &'static str) {
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    delivery.dead_letter(Reason::REJECTED, why).await.unwrap();
 }
 
 fn worker(bench: &Bench) -> WorkerBuilder {

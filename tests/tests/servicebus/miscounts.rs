@@ -7,11 +7,11 @@ use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ContainerName, PutMessage};
-use jobqueue::{Reason, SendOptions, Storage, memory};
+use jobqueue::{SendOptions, Storage, memory};
 use jobqueue_test_support::servicebus::{Fault, is_excluded};
 use serde_json::json;
 
-use super::jobs::{Work, work};
+use super::jobs::{Work, kill, work};
 use super::{Bench, MINUTE, later};
 
 impl Bench {
@@ -33,14 +33,7 @@ async fn payloads_stay_while_a_queue_that_counts_as_empty_has_a_message() {
         let delay = if is_dead { Duration::ZERO } else { MINUTE };
         queue.send(&work(&"x".repeat(100_000))).with(SendOptions::new().delay(delay)).await.unwrap();
         if is_dead {
-            queue
-                .receive(Duration::ZERO)
-                .await
-                .unwrap()
-                .unwrap()
-                .dead_letter(Reason::REJECTED, "no")
-                .await
-                .unwrap();
+            kill(&queue, "no").await;
         }
         let fault = bench.miscount();
         let options = SweepOptions::new().drained_queues(true);
