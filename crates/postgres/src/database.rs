@@ -15,6 +15,7 @@ use scopeguard::{ScopeGuard, guard};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
 use crate::connect::{ConnectError, Connector, Object, Pool};
@@ -210,7 +211,7 @@ impl Database {
             Some(Err(failure)) => {
                 // Nothing is left to cancel.
                 let client = ScopeGuard::into_inner(client);
-                if error::of_statement(&failure).ends_connection {
+                if error::of_statement(&failure).ends_connection || !is_over(&client, &failure).await {
                     drop(Object::take(client));
                 }
                 Err(call.failed(failure))
@@ -231,6 +232,13 @@ impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Database").field(&self.settings.description).finish()
     }
+}
+
+/// Waits for the end of a statement that gave up a lock. The server reports that before it releases the locks that the statement has taken, and
+/// the next one, over another connection, would pass over what is still locked. Returns whether the connection can be used.
+async fn is_over(client: &Object, failure: &tokio_postgres::Error) -> bool {
+    failure.code() != Some(&SqlState::LOCK_NOT_AVAILABLE)
+        || timeout(CANCELLED, client.simple_query("")).await.is_ok_and(|ended| ended.is_ok())
 }
 
 /// Returns a connection to the pool. Its statement was answered.
