@@ -105,7 +105,7 @@ impl SendOptions {
         id(id some String);
     }
 
-    /// Sets the sender, a URI reference. The default is `/jobqueue/<program>`, or the value of
+    /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, or the value of
     /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that send the
     /// same jobs under the same ids: two jobs with one id from two sources are two jobs.
     #[must_use]
@@ -115,7 +115,7 @@ impl SendOptions {
     }
 
     /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers read it
-    /// from [`JobInfo::headers`](crate::JobInfo::headers).
+    /// from [`JobInfo::headers`](crate::JobInfo::headers). A job has at most 200.
     ///
     /// Those of the order (`inorder`, `fifocopy`, `fifopage`) and of batches (`batchid`, `batchindex`, `batchtoken`, `batchondead`,
     /// `batchcopy`, `batchof`, `batchoftoken`) belong to one job, and are left out: a handler can pass on all headers of its job.

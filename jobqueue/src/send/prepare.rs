@@ -41,7 +41,7 @@ pub(crate) struct Draft {
 impl Draft {
     pub(crate) fn new<M: QueueMessage>(message: &M, options: SendOptions) -> Result<Self, Error> {
         let data = Bytes::from(encode_message(message)?);
-        check_id(options.id.as_deref())?;
+        options.id.as_deref().map_or(Ok(()), |id| check_length("id", id))?;
         let key = options.key.clone().or_else(|| message.key().map(|key| key.into_owned()));
         Ok(Self { data, key: key.filter(|key| !key.is_empty()), options })
     }
@@ -53,7 +53,7 @@ impl Draft {
     }
 
     pub(super) fn with_id(mut self, id: &str) -> Result<Self, Error> {
-        check_id(Some(id))?;
+        check_length("id", id)?;
         self.options.id = Some(id.to_owned());
         Ok(self)
     }
@@ -195,12 +195,7 @@ pub(crate) fn prepare_envelope(
     for (name, value) in &options.headers {
         envelope.insert_header(name, value)?;
     }
-    check_length("id", &envelope.id)?;
-    check_length("source", &envelope.source)?;
-    if envelope.extensions.len() > MAX_HEADERS {
-        let text = format!("a job has {} headers; {MAX_HEADERS} are allowed", envelope.extensions.len());
-        return Err(Error::new(ErrorKind::Invalid, text));
-    }
+    check_attributes(&envelope, options.headers.len())?;
     let nonce = options
         .in_order
         .then(|| Announcement::mark(&mut envelope, options.ttl, core.runtime()))
@@ -258,8 +253,14 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
     span
 }
 
-fn check_id(id: Option<&str>) -> Result<(), Error> {
-    id.map_or(Ok(()), |id| check_length("id", id))
+/// Refuses an event that no worker could read. `headers` are those that the send adds: an event that is forwarded was read with its own.
+fn check_attributes(envelope: &Envelope, headers: usize) -> Result<(), Error> {
+    check_length("source", &envelope.source)?;
+    if headers > MAX_HEADERS {
+        let text = format!("a job has {headers} headers; {MAX_HEADERS} are allowed");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    Ok(())
 }
 
 fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {

@@ -98,6 +98,17 @@ async fn delay_is_waited_for_and_the_time_to_live_goes_on() {
     found.complete().await.unwrap();
 }
 
+/// The attributes of the order are none of the sender's.
+#[tokio::test(start_paused = true)]
+async fn job_with_all_headers_that_a_send_takes_is_forwarded() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let (sending, _arrived, message) = (tasks(&outbox).await, tasks(&destination).await, task("a"));
+    let send = sending.send(&message).key("ada").in_order();
+    (0..200).fold(send, |send, n| send.header(format!("h{n}"), "1")).await.unwrap();
+    assert_eq!(run(relay(&outbox, &destination), 60).await.completed, 1);
+    assert_eq!(texts(&destination).await.len(), 1);
+}
+
 /// A storage can give each message an end, whatever its sender has set.
 #[tokio::test(start_paused = true)]
 async fn job_in_order_is_forwarded_from_a_queue_whose_messages_expire() {
