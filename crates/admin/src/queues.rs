@@ -20,6 +20,8 @@ pub(super) const AT_ONCE: usize = 8;
 
 /// The time after which a queue counts as one that cannot be read: a request to it must not hold up the figures of the others.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// The time that a queue has at least, also if it is asked late.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -74,6 +76,7 @@ impl Admin {
         // One time for all: several that hang would use it up one after the other.
         let until = Instant::now() + PATIENCE;
         let looks = names.into_iter().map(|name| async move {
+            let until = until.max(Instant::now() + LEAST);
             let look = timeout_at(until, self.look_at(&name)).await;
             let silent = |_| Err(Error::new(ErrorKind::Storage, format!("no answer within {PATIENCE:?}")));
             match look.unwrap_or_else(silent) {
