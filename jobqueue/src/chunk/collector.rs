@@ -100,7 +100,7 @@ impl<M: QueueMessage> Collector<M> {
         // A job that has failed is alone, also before a redrive, one that was perhaps left by a process that died with it, and one that a
         // neighbour's failure would make a dead letter.
         let leased_job = context.leased_job();
-        let (.., is_first) = leased_job.sender();
+        let is_first = leased_job.is_first_attempt();
         let is_shared = is_first && leased_job.deliveries() <= 1 && info.max_attempts > 1;
         let mut joining = Stage::Waiting(message, context);
         let mut open = lock(&self.open);

@@ -64,7 +64,6 @@ impl DeadLetterQueue {
             began: options.before,
             now: None,
             looked_at: HashSet::new(),
-            ends_with_known: false,
             next: Instant::now(),
             at_once: 1,
             failures: 0,
@@ -74,27 +73,22 @@ impl DeadLetterQueue {
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
-        if pass.ends_with_known && pass.report.unseen != Some(0) {
+        if matches!(done, Ok(true)) && pass.report.unseen != Some(0) {
             pass.report.stopped.get_or_insert_with(|| TOO_MANY.to_owned());
         }
         self.release(pass.held).await;
         match done {
             Err(error) if pass.looked_at.is_empty() || action.only_tells() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
-            Ok(()) => {}
+            Ok(_) => {}
         }
         Ok(pass.report)
     }
 
-    async fn pages(&self, pass: &mut Pass<'_>, listeners: &mut Listeners<'_, '_>) -> Result<(), Error> {
+    /// Returns whether the last page had only letters that were met before.
+    async fn pages(&self, pass: &mut Pass<'_>, listeners: &mut Listeners<'_, '_>) -> Result<bool, Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
-        // Behind a time that has passed there may be many before the first that is meant.
-        let max_new_pages = match pass.options.before {
-            Some(_) => {
-                MAX_NEW_PAGES + self.known_count().await?.unwrap_or_default() / u64::from(MAX_MESSAGES)
-            }
-            None => MAX_NEW_PAGES,
-        };
+        let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = UNANSWERED.iter();
         while !pass.is_over() {
             let requested = Instant::now();
@@ -109,11 +103,10 @@ impl DeadLetterQueue {
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
-                let has_known = !page.is_empty();
+                let ends_with_known = !page.is_empty();
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
-                    pass.ends_with_known = has_known;
-                    return Ok(());
+                    return Ok(ends_with_known);
                 }
                 // An end that is not certain is no end.
                 match pauses.next() {
@@ -132,10 +125,21 @@ impl DeadLetterQueue {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
                 }
-                return Ok(());
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Returns the number of pages in a row with only newer letters after which a pass ends.
+    async fn max_new_pages(&self, options: &DeadLetterOptions) -> Result<u64, Error> {
+        Ok(match options.before {
+            // Behind a time that has passed there may be many before the first that is meant.
+            Some(_) => {
+                MAX_NEW_PAGES + self.known_count().await?.unwrap_or_default() / u64::from(MAX_MESSAGES)
+            }
+            None => MAX_NEW_PAGES,
+        })
     }
 
     /// Handles letters, some at the same time, until the pass is over. Leaves the others.

@@ -44,8 +44,6 @@ pub(super) struct Pass<'p> {
     /// The time at which the current page was leased, by the storage's clock.
     pub(super) now: Option<SystemTime>,
     pub(super) looked_at: HashSet<MessageId>,
-    /// True if its last page had only letters that it had met before.
-    pub(super) ends_with_known: bool,
     /// The earliest time for the next letter at the requested rate.
     pub(super) next: Instant,
     /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.

@@ -188,15 +188,19 @@ impl LeasedJob {
         self.received.duration_since(self.inserted).unwrap_or_default()
     }
 
-    /// Returns the context of the message, its `tracestate`, and whether no attempt was made before, also not before a redrive.
-    pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>, bool) {
-        let sender = |envelope: &Envelope| {
-            let context = self.sender_of(envelope);
+    /// Returns the context of the message, and its `tracestate`.
+    pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>) {
+        let sender = |envelope: &Envelope| (self.sender_of(envelope), state_of(envelope));
+        self.with_envelope(sender).unwrap_or_default()
+    }
+
+    /// Returns whether no attempt was made before, also not before a redrive.
+    pub(crate) fn is_first_attempt(&self) -> bool {
+        let is_first = |envelope: &Envelope| {
             let history = &envelope.history;
-            let is_first = history.attempts == 0 && history.past.is_none() && envelope.fence_base == 0;
-            (context, state_of(envelope), is_first)
+            history.attempts == 0 && history.past.is_none() && envelope.fence_base == 0
         };
-        self.with_envelope(sender).unwrap_or((None, None, true))
+        self.with_envelope(is_first).unwrap_or(true)
     }
 
     /// Starts the tracer's span of the end of this delivery, whose handler has run in `process`.

@@ -173,8 +173,8 @@ impl Executor {
         if !self.state.events.trace() {
             return OpenSpan::none();
         }
-        let (sender, tracestate, is_first) = leased_job.sender();
-        let is_first = is_first && job.attempt == 1;
+        let (sender, tracestate) = leased_job.sender();
+        let is_first = leased_job.is_first_attempt() && job.attempt == 1;
         let tracestate = tracestate.as_deref();
         self.state.events.span(|| Step::Process { job, sender, tracestate, is_first })
     }

@@ -57,9 +57,7 @@ impl Lease {
                 match &error {
                     // A transaction of the handler may have changed the message.
                     LeaseError::Refused(refusal) if !self.is_in_transaction() => {
-                        let advice =
-                            "the storage refused to renew a lease; if it goes on, the job runs again";
-                        crate::log::warn!(%queue, message = %self.id, error = %chain(refusal), "{advice}");
+                        crate::log::warn!(%queue, message = %self.id, error = %chain(refusal), "the storage refused to renew a lease; if it goes on, the job runs again");
                     }
                     _ => crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed"),
                 }

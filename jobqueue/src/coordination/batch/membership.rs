@@ -43,23 +43,6 @@ struct Child<'a> {
     is_copy: Option<bool>,
 }
 
-/// Returns the place in `chain` of the batch that a job announces; `own` is the batch that it continues, if any.
-fn place(own: Option<&BatchId>, chain: &[String]) -> usize {
-    let own = own.and_then(|own| chain.iter().position(|inner| inner == own.as_str()));
-    own.map_or(0, |own| own + 1)
-}
-
-impl Child<'_> {
-    /// Ends the child with its own result, or with the batches that it was handed over to. `own` is the batch that the job continues,
-    /// if any.
-    async fn end(&self, own: Option<&BatchId>, chain: &[String], marker: &Marker) -> Result<(), Error> {
-        match place(own, chain) {
-            to if to < chain.len() => self.ledger.has_returned(self.index, to, chain).await,
-            _ => self.ledger.end_with(self.index, chain, marker).await,
-        }
-    }
-}
-
 impl Membership {
     /// Returns a batch if it has made a job, as `proves` says of its secret.
     async fn batch<'a>(
@@ -163,13 +146,20 @@ impl Hook for Membership {
                 true => child.ledger.handovers(child.index).await?,
                 false => Vec::new(),
             };
-            let own = continued.as_ref().map(|ledger| &ledger.id);
+            let own = continued.as_ref().map(|ledger| ledger.id.as_str());
+            let own = own.and_then(|own| chain.iter().position(|inner| inner == own));
+            // The place of the batch that this job announces: behind the one that it continues.
+            let to = own.map_or(0, |own| own + 1);
             // The batch of another job of the chain may be sealed later.
-            if !handed_over && place(own, &chain) + 1 == chain.len() {
+            if !handed_over && to + 1 == chain.len() {
                 child.ledger.leave_out_unsealed(child.index, &mut chain).await?;
             }
-            let marker = Marker::Done(result.map(ToOwned::to_owned));
-            child.end(own, &chain, &marker).await?;
+            if to < chain.len() {
+                child.ledger.has_returned(child.index, to, &chain).await?;
+            } else {
+                let marker = Marker::Done(result.map(ToOwned::to_owned));
+                child.ledger.end_with(child.index, &chain, &marker).await?;
+            }
         }
         if let Some(ledger) = continued {
             ledger.note_continued().await?;
