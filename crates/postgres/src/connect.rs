@@ -68,7 +68,7 @@ pub(crate) enum ConnectError {
 }
 
 impl ConnectError {
-    /// Returns whether a server has said why. That says more than a server that is gone, or a standby behind it, which gives no code.
+    /// Returns whether a server has given its reason. One that is gone gives none; the refusal of a standby has no code and counts as none.
     fn is_answer(&self) -> bool {
         matches!(self, Self::Server(failure) if failure.as_db_error().is_some())
     }

@@ -15,8 +15,9 @@ pub struct Backlog {
     /// The approximate number of messages, invisible ones included, as [`Queue::approximate_len`] returns it.
     pub length: u64,
     /// The time since the oldest message that can be received was due, by the storage's clock. Azure Storage and Service Bus do not show
-    /// every message: there it is the time since the oldest of the next 32 visible messages was inserted. `None` if none is visible, or if
-    /// more than the 400 messages that a peek reads on Service Bus are delayed before it, or if the storage does not say its time: then the age is not known.
+    /// every message: there it is the time since the oldest of the next 32 visible messages was inserted. `None` if none is visible, and
+    /// if the age is not known: more than the 400 messages that a peek reads on Service Bus are delayed before it, or the storage does not
+    /// return its time.
     pub oldest: Option<Duration>,
 }
 

@@ -374,7 +374,7 @@ async fn worker_that_is_built_wrongly_is_refused_at_once() {
     assert!(text(nameless).contains("source has 0 bytes"));
 }
 
-/// What a send accepts, a worker reads.
+/// A send accepts nothing that a worker could not read.
 #[tokio::test]
 async fn send_that_no_worker_could_read_is_refused() {
     let queue = Storage::memory().queue::<Order>().await.unwrap();

@@ -165,7 +165,7 @@ impl Session {
         self.renew_by(&node.map_err(Fault::not_sent)?, vec![self.link.association()]).await
     }
 
-    /// Whether the service renews a session over another connection is not documented: a refusal says nothing of the session.
+    /// Renews the session over another connection. It is not documented whether the service does that: a refusal says nothing of the session.
     async fn renew_elsewhere(&self, links: &Arc<Links>) -> Result<SystemTime, Fault> {
         let node = links.node(&self.queue).await.map_err(Fault::not_sent)?;
         self.renew_by(&node, Vec::new()).await.map_err(Fault::not_sent)

@@ -17,7 +17,7 @@ impl WorkerBuilder {
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration), with a text that names the change: there is no handler and no
     /// schedule, two handlers accept one kind, a handler asks for state that was not given, the concurrency is
-    /// zero, a limit is given for a queue or a kind that has no handler, or a handler takes more jobs at once than can run.
+    /// zero, the [source](Self::source) is empty or has more than 1,024 bytes, a limit is given for a queue or a kind that has no handler, or a handler takes more jobs at once than can run.
     pub fn build(mut self) -> Result<Worker, Error> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);

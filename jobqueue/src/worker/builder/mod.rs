@@ -202,7 +202,7 @@ impl WorkerBuilder {
         /// `<program>@<host>:<process id>`. The name does not affect the ownership of messages; two workers may have the same.
         name(name from Arc<str>) => core.worker;
 
-        /// Sets the `source` of the events that handlers of this worker send: a URI reference. The default is
+        /// Sets the `source` of the events that handlers of this worker send: a URI reference of 1 to 1,024 bytes. The default is
         /// `/jobqueue/<program>`. Source and id together identify a job: if handlers of several workers send the same
         /// jobs under the same ids, the workers need the same source.
         source(source from Arc<str>) => core.source;

@@ -17,7 +17,7 @@
 //! | a job has too many attempts, a job has too few attempts, a failed attempt is not counted | a history that no storage can cause (`checks/attempts.rs`) |
 //! | the world itself failed | a worker that cannot be built |
 //!
-//! Nothing else goes wrong in these worlds, so that no fault can excuse what happens. The checks of the mix of all features
+//! Nothing else goes wrong in these worlds, so that no fault can be the cause of what happens. The checks of the mix of all features
 //! have defects of their own (`mix/checks/planted.rs`).
 
 pub(super) mod queues;

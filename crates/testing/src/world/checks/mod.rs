@@ -53,8 +53,8 @@ fn accounted(history: &[Entry]) -> BTreeSet<String> {
 
 impl World {
     /// Returns whether the message of a run may have been delivered again before an entry of the history, because the process of the run was
-    /// killed, stopped or cut off while it had the lease, or because a change of the message failed there. For rules of your own: nothing
-    /// else excuses that another process has the message.
+    /// killed, stopped or cut off while it had the lease, or because a change of the message failed there. For rules of your own: for no
+    /// other reason may another process have the message.
     pub fn may_lose_lease(&self, run: u64, before: usize) -> bool {
         let evidence = Evidence { history: self.history(), ..Evidence::default() };
         let mut jobs = evidence.jobs().into_iter();

@@ -106,8 +106,8 @@ fn died_about(evidence: &Evidence, job: &str, told: usize, next: usize) -> bool 
     is_death && goes_on && moment < Duration::from_secs(5)
 }
 
-/// Returns whether a job was cancelled and does not run when the next one begins, nor later. Its end is recorded before its letter, which may be
-/// refused: then it is told much later.
+/// Returns whether a job was cancelled and does not run when the next one begins, nor later. Its end is recorded before its letter is
+/// stored, which the storage may refuse for long.
 fn was_cancelled(evidence: &Evidence, job: &str, next: usize) -> bool {
     let is_cancelled = |fact: &Fact| matches!(fact, Fact::Settled { outcome: Outcome::DeadLettered(reason), .. } if *reason == Reason::CANCELLED);
     let is_over = |run: &Run| run.ended.is_some_and(|ended| ended < next);
