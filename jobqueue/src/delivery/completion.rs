@@ -1,25 +1,35 @@
 //! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others, and remembers
 //! jobs of which another message may be delivered.
+//!
+//! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
+//! same time are deleted together: while one request is under way, the next gathers.
 
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::join_all;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::disposition::DeliveryReport;
 use super::durable;
-use super::executor::{Executor, panic_text};
-use super::leased_job::{HeldJob, LeasedJob};
+use super::executor::Executor;
+use super::leased_job::LeasedJob;
 use crate::error::Error;
+use crate::event::Observers;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, chain};
 use crate::lease::{LeaseError, delete_all};
-use crate::trace::{OpenSpan, Step};
+use crate::queue_core::QueueCore;
+use crate::sync::lock;
+use crate::trace::{OpenSpan, Step, TraceContext};
 
+/// The maximum number of messages to delete by one request. A larger number would delay the first for little gain.
+const MAX_TOGETHER: usize = 1_024;
+/// The maximum number of concurrent requests: while the storage executes one, the next is already on its way.
+const MAX_REQUESTS: usize = 2;
 /// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -45,97 +55,22 @@ impl Executor {
         self.completed(leased_job, deleted).await
     }
 
-    /// Deletes the messages of reports that are [undeleted](DeliveryReport::undeleted) by one request, and completes the
-    /// reports. One whose message cannot be deleted with the others stays undeleted, and is to be [deleted alone](Self::delete_alone). If the
-    /// future is dropped, the remaining messages become visible again. It does not panic: if application code does, which
-    /// messages are deleted is unknown.
-    pub(crate) async fn delete_together(&self, reports: &mut [DeliveryReport]) {
-        let leased_jobs = undeleted(reports);
-        let leases: Vec<_> = leased_jobs.iter().map(|leased_job| Arc::clone(&leased_job.lease)).collect();
-        self.complete_reports(reports, &leased_jobs, delete_all(&leases)).await;
-    }
-
-    /// Deletes the message of one undeleted report by requests of its own, for as long as its lease, and completes the report.
-    pub(crate) async fn delete_alone(&self, report: &mut DeliveryReport) {
-        let reports = std::slice::from_mut(report);
-        let leased_jobs = undeleted(reports);
-        let deletion = join_all(leased_jobs.iter().map(|leased_job| leased_job.complete().map(Some)));
-        self.complete_reports(reports, &leased_jobs, deletion).await;
-    }
-
-    async fn complete_reports(
+    /// Deletes the message of a job that is done by one request with others. Returns `None` if it must be deleted alone, which can take
+    /// as long as its lease: the others do not wait for that.
+    pub(super) async fn complete_with_others(
         &self,
-        reports: &mut [DeliveryReport],
-        leased_jobs: &[Arc<LeasedJob>],
-        deletion: impl Future<Output = Vec<Option<Result<(), LeaseError>>>>,
-    ) {
-        let completing = self.settle_reports(reports, leased_jobs, deletion);
-        let Err(panic) = AssertUnwindSafe(completing).catch_unwind().await else { return };
-        let text = format!("a panic outside the handler: {}", panic_text(&*panic));
-        for report in reports {
-            if let Some(leased_job) = report.undeleted.take().as_ref().and_then(HeldJob::get) {
-                self.remember(&leased_job);
-                report.outcome = Outcome::CompletedUncertain;
-                report.error.get_or_insert_with(|| text.clone());
-            }
+        leased_job: &Arc<LeasedJob>,
+        report: &DeliveryReport,
+    ) -> Option<Result<Outcome, Error>> {
+        let (done, answer) = oneshot::channel();
+        let process = report.job.as_ref().map(|job| job.trace);
+        self.deletions.add(Deletion { leased_job: Arc::clone(leased_job), process, done });
+        // A request is dropped only with its worker, as this delivery is.
+        match answer.await.unwrap_or(Some(Err(LeaseError::Uncertain(None))))? {
+            Ok(()) => Some(Ok(Outcome::Completed)),
+            // Boxed, because most messages are deleted.
+            failed => Some(Box::pin(self.completed(leased_job, failed)).await),
         }
-    }
-
-    async fn settle_reports(
-        &self,
-        reports: &mut [DeliveryReport],
-        leased_jobs: &[Arc<LeasedJob>],
-        deletion: impl Future<Output = Vec<Option<Result<(), LeaseError>>>>,
-    ) {
-        let mut span = self.deletion_span(reports, leased_jobs);
-        let settling = async { self.outcomes(leased_jobs, deletion.await).await };
-        let settled = span.run(pin!(settling)).await;
-        for ((report, leased_job), settled) in reports.iter_mut().zip(leased_jobs).zip(settled) {
-            if let Some(settled) = settled {
-                report.settled(leased_job, settled);
-                report.undeleted = None;
-            }
-        }
-        span.end(Some(Outcome::Completed.as_str()), reports.iter().find_map(|report| report.settle_error));
-    }
-
-    /// Starts the tracer's span of a deletion.
-    fn deletion_span(&self, reports: &[DeliveryReport], leased_jobs: &[Arc<LeasedJob>]) -> OpenSpan {
-        if !self.state.events.trace() {
-            return OpenSpan::none();
-        }
-        let contexts = reports.iter().filter_map(|report| report.job.as_deref()).map(|job| job.trace);
-        let contexts: Vec<_> = contexts.collect();
-        match leased_jobs {
-            [alone] => alone.settle_span(contexts.first().copied()),
-            _ => self.state.events.span(|| Step::Settle {
-                queue: &self.core.name,
-                id: None,
-                messages: contexts.len(),
-                process: None,
-                messages_of: &contexts,
-            }),
-        }
-    }
-
-    /// Returns the jobs' outcomes for these answers to the deletions of their messages. None of them has blobs.
-    async fn outcomes(
-        &self,
-        leased_jobs: &[Arc<LeasedJob>],
-        deleted: Vec<Option<Result<(), LeaseError>>>,
-    ) -> Vec<Option<Result<Outcome, Error>>> {
-        let mut outcomes = Vec::with_capacity(deleted.len());
-        let mut doubtful = Vec::new();
-        for (index, (leased_job, deleted)) in leased_jobs.iter().zip(deleted).enumerate() {
-            outcomes.push(deleted.as_ref().map(|_| Ok(Outcome::Completed)));
-            if let Some(failed @ Err(_)) = deleted {
-                doubtful.push(async move { (index, self.completed(leased_job, failed).await) });
-            }
-        }
-        for (index, outcome) in join_all(doubtful).await {
-            outcomes[index] = Some(outcome);
-        }
-        outcomes
     }
 
     /// Returns the job's outcome for this answer to the deletion.
@@ -203,7 +138,109 @@ impl Executor {
     }
 }
 
-/// Returns the jobs whose messages are still to be deleted: those of all reports.
-fn undeleted(reports: &[DeliveryReport]) -> Vec<Arc<LeasedJob>> {
-    reports.iter().filter_map(|report| report.undeleted.as_ref().and_then(HeldJob::get)).collect()
+/// The deletions of one queue that wait for their common request.
+pub(crate) struct Deletions {
+    core: Arc<QueueCore>,
+    observers: Arc<Observers>,
+    /// The tasks of the worker, for which its shutdown waits.
+    tasks: TaskTracker,
+    /// Fires when these tasks must be dropped.
+    abort: CancellationToken,
+    gathered: Mutex<Gathered>,
+}
+
+#[derive(Default)]
+struct Gathered {
+    deletions: Vec<Deletion>,
+    /// The number of tasks that send requests.
+    requests: usize,
+}
+
+/// The deletion for which a delivery waits.
+struct Deletion {
+    leased_job: Arc<LeasedJob>,
+    /// The context in which the handler has run.
+    process: Option<TraceContext>,
+    /// Takes the answer to the deletion; `None` if the message must be deleted alone.
+    done: oneshot::Sender<Option<Result<(), LeaseError>>>,
+}
+
+impl Deletions {
+    pub(crate) fn new(core: &Arc<QueueCore>, tasks: &TaskTracker, abort: &CancellationToken) -> Arc<Self> {
+        Arc::new(Self {
+            core: Arc::clone(core),
+            observers: Arc::clone(core.observers()),
+            tasks: tasks.clone(),
+            abort: abort.clone(),
+            gathered: Mutex::default(),
+        })
+    }
+
+    fn add(self: &Arc<Self>, deletion: Deletion) {
+        {
+            let mut gathered = lock(&self.gathered);
+            gathered.deletions.push(deletion);
+            if gathered.requests == MAX_REQUESTS {
+                return;
+            }
+            gathered.requests += 1;
+        }
+        let this = Arc::clone(self);
+        let requests = async move {
+            let _ = this.abort.run_until_cancelled(Box::pin(this.send_requests())).await;
+        };
+        drop(self.core.runtime().spawn(self.tasks.track_future(requests)));
+    }
+
+    /// Sends requests until no deletion waits.
+    async fn send_requests(&self) {
+        loop {
+            let deletions: Vec<_> = {
+                let mut gathered = lock(&self.gathered);
+                let count = gathered.deletions.len().min(MAX_TOGETHER);
+                if count == 0 {
+                    gathered.requests -= 1;
+                    return;
+                }
+                gathered.deletions.drain(..count).collect()
+            };
+            let deleted = self.request(&deletions).await;
+            for (Deletion { done, .. }, deleted) in deletions.into_iter().zip(deleted) {
+                drop(done.send(deleted));
+            }
+        }
+    }
+
+    /// Deletes messages by one request.
+    async fn request(&self, deletions: &[Deletion]) -> Vec<Option<Result<(), LeaseError>>> {
+        let leases: Vec<_> =
+            deletions.iter().map(|deletion| Arc::clone(&deletion.leased_job.lease)).collect();
+        let mut span = self.span(deletions);
+        let deleted = span.run(pin!(delete_all(&leases))).await;
+        let error =
+            deleted.iter().flatten().find_map(|deleted| deleted.as_ref().err()).map(|error| match error {
+                LeaseError::Uncertain(_) | LeaseError::Refused(_) => "uncertain",
+                LeaseError::Lost | LeaseError::Closed => "lease_lost",
+            });
+        span.end(Some(Outcome::Completed.as_str()), error);
+        deleted
+    }
+
+    /// Starts the tracer's span of a request.
+    fn span(&self, deletions: &[Deletion]) -> OpenSpan {
+        if !self.observers.trace() {
+            return OpenSpan::none();
+        }
+        if let [alone] = deletions {
+            return alone.leased_job.settle_span(alone.process);
+        }
+        let contexts: Vec<_> = deletions.iter().filter_map(|deletion| deletion.process).collect();
+        self.observers.span(|| Step::Settle {
+            queue: &self.core.name,
+            id: None,
+            messages: contexts.len(),
+            process: None,
+            messages_of: &contexts,
+        })
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::deferral::Cause;
-use super::leased_job::{HeldJob, LeasedJob};
+use super::leased_job::LeasedJob;
 use crate::envelope::MAX_ERROR_CHARS;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -122,8 +122,6 @@ pub(crate) struct DeliveryReport {
     pub(crate) lease_expired: bool,
     /// True if the message is deleted because the sender of its job has cancelled it.
     pub(crate) cancelled_by_sender: bool,
-    /// The job of a message that is still to be deleted, by [`delete_together`](super::Executor::delete_together) or alone.
-    pub(crate) undeleted: Option<HeldJob>,
     /// The code of an attempt to settle the delivery that failed or is in doubt.
     pub(super) settle_error: Option<&'static str>,
     /// The context in which the handler has run, if a tracer has made it.
@@ -142,7 +140,6 @@ impl DeliveryReport {
             error: None,
             lease_expired: false,
             cancelled_by_sender: false,
-            undeleted: None,
             settle_error: None,
             process: None,
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
+use super::completion::Deletions;
 use super::decode::{Incoming, inspect, lease_only};
 use super::deferral::Cause;
 use super::disposition::{DeliveryReport, Disposition};
@@ -26,14 +27,14 @@ pub(crate) struct Executor {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) handlers: Arc<QueueHandlers>,
     pub(crate) snooze: Arc<Snooze>,
+    pub(crate) deletions: Arc<Deletions>,
     /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
 }
 
 impl Executor {
-    /// Runs a delivery to its end, or until only the deletion of its message is left. `stop` fires when no further
-    /// handler may start. It does not panic: if application code panics while the message is read, validated, run or
-    /// settled, the attempt has failed.
+    /// Runs a delivery to its end. `stop` fires when no further handler may start. It does not panic: if application code panics while
+    /// the message is read, validated or run, the attempt has failed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the lease ends with it.
@@ -80,12 +81,7 @@ impl Executor {
             Continue(runnable) => {
                 report.attempted = true;
                 // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
-                let disposition = Box::pin(self.run(&leased_job, runnable, slot, &mut report)).await;
-                if matches!(disposition, Disposition::Complete) && self.deletes_in_batch(&leased_job) {
-                    report.undeleted = lock(held).take();
-                    return report;
-                }
-                disposition
+                Box::pin(self.run(&leased_job, runnable, slot, &mut report)).await
             }
             Break(disposition) => {
                 slot.give_back();
@@ -96,8 +92,7 @@ impl Executor {
             // The shutdown owns the lease.
             lock(held).take().into_iter().for_each(HeldJob::leave);
         }
-        // Boxed, because most deliveries end above.
-        Box::pin(self.settle(&leased_job, disposition, slot, report)).await
+        self.settle(&leased_job, disposition, slot, report).await
     }
 
     /// Settles a delivery whose application code panicked, without calling such code again.
@@ -125,7 +120,7 @@ impl Executor {
 
     /// Puts back a message that was leased by a request under way when the worker was stopped.
     pub(crate) async fn put_back(&self, message: Box<Incoming>, slot: &dyn DeliverySlot) -> DeliveryReport {
-        let leased_job = lease_only(&self.core, *message, &*self.handlers);
+        let leased_job = Arc::new(lease_only(&self.core, *message, &*self.handlers));
         let job = leased_job.info().map(Arc::new);
         let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.waited()) };
         self.settle(&leased_job, Disposition::Release(Duration::ZERO), slot, report).await

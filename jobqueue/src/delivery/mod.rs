@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`. The worker calls
-//! `completion` for jobs whose messages are deleted together.
+//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
+//! The messages of jobs that finish at about the same time are deleted together by `completion`.
 //! Programs that receive by hand use the same steps without a handler. This module knows no worker.
 
 mod admit;
@@ -47,6 +47,7 @@ mod slot;
 mod state;
 
 pub(crate) use claimed_letter::claim_letter;
+pub(crate) use completion::Deletions;
 pub use context::Context;
 pub(crate) use context::HandlerOutput;
 pub(crate) use dead_envelope::{DeathOf, events};

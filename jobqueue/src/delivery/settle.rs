@@ -1,6 +1,5 @@
 //! Settles a delivery: does with its message what was decided.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,18 +23,27 @@ impl Executor {
     /// Does with the message what was decided, in a span of the tracer if there is one, and completes the report.
     pub(super) async fn settle(
         &self,
-        leased_job: &LeasedJob,
+        leased_job: &Arc<LeasedJob>,
         disposition: Disposition,
         slot: &dyn DeliverySlot,
         mut report: DeliveryReport,
     ) -> DeliveryReport {
+        // The common request has a span for all its messages.
+        if matches!(disposition, Disposition::Complete)
+            && self.deletes_in_batch(leased_job)
+            && let Some(settled) = self.complete_with_others(leased_job, &report).await
+        {
+            report.settled(leased_job, settled);
+            return report;
+        }
         report.error = report.error.or(disposition.error());
         let mut span = match disposition {
             Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
             _ => leased_job.settle_span(report.process),
         };
         disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
-        let settling = async {
+        // Boxed, because most deliveries end above.
+        let mut settling = Box::pin(async {
             let job = report.job.clone();
             let settled = match disposition {
                 Disposition::Complete => self.complete(leased_job).await,
@@ -69,8 +77,9 @@ impl Executor {
                 Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
             };
             report.settled(leased_job, settled);
-        };
-        span.run(pin!(settling)).await;
+        });
+        span.run(settling.as_mut()).await;
+        drop(settling);
         span.end(Some(report.outcome.as_str()), report.settle_error);
         report
     }

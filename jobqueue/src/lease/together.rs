@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
@@ -92,7 +92,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let messages = leases.iter().map(|lease| lease.message()).collect();
     let limit = leases.iter().map(|lease| share_of(lease.delete_by(), 2)).min().unwrap_or(Duration::ZERO);
     let call = first.store.delete_all(&first.queue, messages, first.terms.expired);
-    match timeout(limit, call).await {
+    match first.within(limit, async { Ok(call.await) }).await {
         Ok(mut answers) => {
             // A storage that answers for fewer messages has said nothing about the rest.
             while answers.len() < leases.len() {

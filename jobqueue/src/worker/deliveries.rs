@@ -1,35 +1,26 @@
 //! The deliveries of one queue. Each runs as a task of its own, and its end is reported.
 //!
-//! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
-//! same time are deleted together: while one request is under way, the next gathers.
-//!
 //! This module tracks the beginning and the end of deliveries, not what happens in between, nor how many there may
 //! be.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::pacing::Change;
 use super::queue_worker::{DeliveryGuard, QueueWorker};
-use crate::delivery::{DeliveryReport, Executor, Incoming};
+use crate::delivery::{DeliveryReport, Incoming};
 use crate::event::Event;
 use crate::job::outcome::{Outcome, printable};
-use crate::sync::lock;
 
 /// The maximum length of an id in the log, in characters.
 const MAX_ID_CHARS: usize = 1_024;
-/// The maximum number of messages to delete by one request. A larger number would delay the first for little gain.
-const MAX_TOGETHER: usize = 1_024;
-/// The maximum number of concurrent requests: while the storage executes one, the next is already on its way.
-const MAX_REQUESTS: usize = 2;
 
 pub(super) struct Deliveries {
     pub(super) worker: QueueWorker,
-    completions: Completions,
 }
 
 impl Deliveries {
     pub(super) fn new(worker: QueueWorker) -> Self {
-        Self { worker, completions: Completions::default() }
+        Self { worker }
     }
 
     /// Runs a delivery to its end in a task of its own. After the worker was stopped, puts the message back
@@ -48,38 +39,7 @@ impl Deliveries {
             }
             // Boxed, so that the futures and tasks around it stay small.
             let deliver = Box::pin(executor.deliver(message, &guard, stop));
-            match abort.run_until_cancelled(deliver).await {
-                None => {}
-                Some(report) if report.undeleted.is_some() => deliveries.complete(report, guard),
-                Some(report) => deliveries.conclude(report, &guard),
-            }
-        });
-    }
-
-    fn complete(self: &Arc<Self>, report: DeliveryReport, guard: DeliveryGuard) {
-        if self.completions.add(report, guard) {
-            let deliveries = Arc::clone(self);
-            self.spawn(async move {
-                let hand_over = |report: DeliveryReport, guard| match report.undeleted {
-                    None => deliveries.conclude(report, &guard),
-                    Some(_) => deliveries.delete_alone(report, guard),
-                };
-                let delete = Box::pin(deliveries.completions.delete(&deliveries.worker.executor, hand_over));
-                deliveries.worker.abort.run_until_cancelled(delete).await;
-            });
-        }
-    }
-
-    /// Deletes the message of a delivery that could not be deleted with others, for which neither they nor the next ones wait.
-    fn delete_alone(self: &Arc<Self>, report: DeliveryReport, guard: DeliveryGuard) {
-        let deliveries = Arc::clone(self);
-        self.spawn(async move {
-            // Dropped in the reverse order: the lease ends before the slot is free.
-            let guard = guard;
-            let mut report = report;
-            let QueueWorker { executor, abort, .. } = &deliveries.worker;
-            let delete = Box::pin(executor.delete_alone(&mut report));
-            if abort.run_until_cancelled(delete).await.is_some() {
+            if let Some(report) = abort.run_until_cancelled(deliver).await {
                 deliveries.conclude(report, &guard);
             }
         });
@@ -143,58 +103,6 @@ impl Deliveries {
             _ => {
                 let name = outcome.as_str();
                 crate::log::debug!(%queue, job = id, outcome = name, error, "delivery ended");
-            }
-        }
-    }
-}
-
-/// A delivery whose handler has finished and whose message must be deleted. The fields are dropped in this order: the
-/// lease ends before the slot is free.
-struct Completion {
-    report: DeliveryReport,
-    guard: DeliveryGuard,
-}
-
-/// The deliveries that wait for the deletion of their messages.
-#[derive(Default)]
-struct Completions(Mutex<Gathered>);
-
-#[derive(Default)]
-struct Gathered {
-    completions: Vec<Completion>,
-    /// The number of tasks that send deletions.
-    requests: usize,
-}
-
-impl Completions {
-    /// Adds a delivery. Returns true if the caller must call [`delete`](Self::delete).
-    fn add(&self, report: DeliveryReport, guard: DeliveryGuard) -> bool {
-        let mut gathered = lock(&self.0);
-        gathered.completions.push(Completion { report, guard });
-        let is_first = gathered.requests < MAX_REQUESTS;
-        gathered.requests += usize::from(is_first);
-        is_first
-    }
-
-    /// Sends deletions until no message waits, and hands over each delivery, also one whose message has to be deleted alone. If the future is
-    /// dropped with its worker, the remaining messages become visible again.
-    async fn delete(&self, executor: &Executor, hand_over: impl Fn(DeliveryReport, DeliveryGuard)) {
-        loop {
-            // Declared before the reports and so dropped after them: leases end before their slots are free.
-            let (guards, mut reports) = {
-                let mut gathered = lock(&self.0);
-                let count = gathered.completions.len().min(MAX_TOGETHER);
-                if count == 0 {
-                    gathered.requests -= 1;
-                    return;
-                }
-                let taken = gathered.completions.drain(..count);
-                let parts = taken.map(|Completion { report, guard }| (guard, report));
-                parts.unzip::<_, _, Vec<_>, Vec<_>>()
-            };
-            executor.delete_together(&mut reports).await;
-            for (report, guard) in reports.into_iter().zip(guards) {
-                hand_over(report, guard);
             }
         }
     }

@@ -26,7 +26,7 @@ use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
 use crate::clock::WITHOUT_END;
-use crate::delivery::{Executor, LeasedJob, QueueHandlers, Snooze};
+use crate::delivery::{Deletions, Executor, LeasedJob, QueueHandlers, Snooze};
 use crate::error::Error;
 use crate::event::Event;
 use crate::job::Backoff;
@@ -209,15 +209,15 @@ impl Running {
     }
 
     fn start_pollers(&self, queues: Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>) {
-        let state = &self.state;
+        let (state, until_idle) = (&self.state, self.until_idle);
         let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let snooze = Arc::<Snooze>::default();
             let circuit = state.options.circuit.map(|terms| terms.beyond_chunks_of(handlers.largest_chunk()));
             let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
             let deliveries = Arc::clone(&state.deliveries);
-            let executor =
-                Executor { state: deliveries, core, handlers, snooze, until_idle: self.until_idle };
+            let deletions = Deletions::new(&core, &self.tasks, &self.abort);
+            let executor = Executor { state: deliveries, core, handlers, snooze, deletions, until_idle };
             let worker = QueueWorker {
                 state: Arc::clone(state),
                 executor,
@@ -228,8 +228,7 @@ impl Running {
                 tasks: self.tasks.clone(),
             };
             let deliveries = Arc::new(Deliveries::new(worker));
-            let poller =
-                Poller { number, slots: slots.of_queue(number), deliveries, until_idle: self.until_idle };
+            let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
             let runtime = state.deliveries.storage.runtime();
             drop(runtime.spawn(self.pollers.track_future(poller.run())));
         }

@@ -206,25 +206,21 @@ async fn a_delivery_that_panicked_and_was_not_put_back_is_abandoned_once() {
     assert_eq!(report.abandoned, 1);
 }
 
-/// Makes the next common deletions panic.
-fn panic_in_deletions(faulty: &Faulty, times: u32) {
-    let mut left = times;
-    faulty.on(Operation::DeleteAll, move |_| {
-        left = left.checked_sub(1)?;
-        panic!("boom")
-    });
-}
-
+// A panic is an answer that was lost: further requests delete the messages.
 #[tokio::test(start_paused = true)]
 async fn panics_during_common_deletions_stop_no_later_deletion() {
     let faulty = Faulty::new(&in_memory());
     for text in ["1", "2", "3", "4", "5", "6"] {
         put(&faulty.storage(), 2, text).await;
     }
-    panic_in_deletions(&faulty, 3);
+    let mut left = 3_u32;
+    faulty.on(Operation::DeleteAll, move |_| {
+        left = left.checked_sub(1)?;
+        panic!("boom")
+    });
     let worker = touchy(&faulty.storage()).concurrency(1).build().unwrap();
     let report = worker.run_until(after(300)).await.unwrap();
-    assert_eq!((report.completed, report.uncertain, report.duplicates), (3, 3, 3));
+    assert_eq!(report.completed, 6, "{report:?}");
     assert!(faulty.storage().queue::<Second>().await.unwrap().is_empty().await.unwrap());
 }
 
