@@ -1,25 +1,25 @@
 //! One delivery from its message to its end: decode, admit, run, settle.
 
+use std::any::Any;
 use std::ops::ControlFlow::{Break, Continue};
-use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
-use super::decode::{Incoming, inspect, lease_only};
+use super::decode::{Incoming, JobPayload, inspect, lease_only};
 use super::deferral::Cause;
-use super::disposition::{DeliveryReport, Disposition};
+use super::disposition::{DeliveryReport, Disposition, NotRun};
 use super::hook::Waiting;
-use super::leased_job::HeldJob;
+use super::leased_job::LeasedJob;
 use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
 use crate::job::outcome::JobError;
 use crate::queue_core::QueueCore;
-use crate::sync::lock;
 
 /// Runs the deliveries of one queue.
 pub(crate) struct Executor {
@@ -44,29 +44,35 @@ impl Executor {
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
     ) -> DeliveryReport {
-        let held = Mutex::new(None);
-        match AssertUnwindSafe(self.attempt(message, slot, stop, &held)).catch_unwind().await {
-            Ok(report) => report,
+        let inspected = catch_unwind(AssertUnwindSafe(|| inspect(&self.core, *message, &*self.handlers)));
+        let (leased_job, payload) = match inspected {
+            Ok((leased_job, payload)) => (Arc::new(leased_job), payload),
+            // The message becomes visible again when its lease runs out.
             Err(panic) => {
-                let text = format!("a panic outside the handler: {}", panic_text(&*panic));
-                Box::pin(self.after_panic(&held, slot, text)).await
+                let error = Some(text_outside_handler(&*panic));
+                return DeliveryReport { error, ..DeliveryReport::new(Duration::ZERO) };
             }
+        };
+        let mut hold = LeaseHold { leased_job: &leased_job, is_taken_over: false };
+        let attempt = self.attempt(&leased_job, payload, slot, stop, &mut hold);
+        match AssertUnwindSafe(attempt).catch_unwind().await {
+            Ok(report) => report,
+            Err(panic) => Box::pin(self.after_panic(&leased_job, slot, text_outside_handler(&*panic))).await,
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the parts of a delivery")]
     async fn attempt(
         &self,
-        message: Box<Incoming>,
+        leased_job: &Arc<LeasedJob>,
+        payload: Result<JobPayload, NotRun>,
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
-        held: &Mutex<Option<HeldJob>>,
+        hold: &mut LeaseHold<'_>,
     ) -> DeliveryReport {
-        let (leased_job, payload) = inspect(&self.core, *message, &*self.handlers);
-        let leased_job = Arc::new(leased_job);
-        *lock(held) = Some(HeldJob::new(&leased_job));
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(&leased_job, payload, waiting, &mut report).await;
+        let admitted = self.admit(leased_job, payload, waiting, &mut report).await;
         slot.classify(match &admitted {
             Continue(_) => MessageClass::Known,
             Break(disposition) => match **disposition {
@@ -81,31 +87,25 @@ impl Executor {
             Continue(runnable) => {
                 report.attempted = true;
                 // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
-                Box::pin(self.run(&leased_job, runnable, slot, &mut report)).await
+                Box::pin(self.run(leased_job, runnable, slot, &mut report)).await
             }
             Break(disposition) => {
                 slot.give_back();
                 *disposition
             }
         };
-        if matches!(disposition, Disposition::TakenOver) {
-            // The shutdown owns the lease.
-            lock(held).take().into_iter().for_each(HeldJob::leave);
-        }
-        self.settle(&leased_job, disposition, slot, report).await
+        // The shutdown owns the lease then.
+        hold.is_taken_over = matches!(disposition, Disposition::TakenOver);
+        self.settle(leased_job, disposition, slot, report).await
     }
 
     /// Settles a delivery whose application code panicked, without calling such code again.
     async fn after_panic(
         &self,
-        held: &Mutex<Option<HeldJob>>,
+        leased_job: &Arc<LeasedJob>,
         slot: &dyn DeliverySlot,
         text: String,
     ) -> DeliveryReport {
-        let Some(leased_job) = lock(held).as_ref().and_then(HeldJob::get) else {
-            // The message becomes visible again when its lease runs out.
-            return DeliveryReport { error: Some(text), ..DeliveryReport::new(Duration::ZERO) };
-        };
         let job = leased_job.info().map(Arc::new);
         let disposition = match &job {
             // The next delivery finds out whether the job is done.
@@ -115,7 +115,7 @@ impl Executor {
             None => Disposition::Release(Duration::ZERO),
         };
         let report = DeliveryReport { job, attempted: true, ..DeliveryReport::new(leased_job.waited()) };
-        self.settle(&leased_job, disposition, slot, report).await
+        self.settle(leased_job, disposition, slot, report).await
     }
 
     /// Puts back a message that was leased by a request under way when the worker was stopped.
@@ -127,7 +127,27 @@ impl Executor {
     }
 }
 
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+/// Ends the lease when the delivery ends, also half-way, even if others still refer to the job: a context may outlive its worker.
+struct LeaseHold<'j> {
+    leased_job: &'j LeasedJob,
+    /// True if a shutdown owns the lease.
+    is_taken_over: bool,
+}
+
+impl Drop for LeaseHold<'_> {
+    fn drop(&mut self) {
+        if !self.is_taken_over {
+            self.leased_job.lease.abandon();
+        }
+    }
+}
+
+/// Returns the error text of a panic of application code that is no handler.
+fn text_outside_handler(panic: &(dyn Any + Send)) -> String {
+    format!("a panic outside the handler: {}", panic_text(panic))
+}
+
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

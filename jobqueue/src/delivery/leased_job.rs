@@ -72,33 +72,6 @@ impl Drop for Heartbeats {
     }
 }
 
-/// The delivery's hold on its leased job: the lease ends when this is dropped, even if others still refer to the job. A
-/// context may outlive its worker.
-#[derive(Debug)]
-pub(crate) struct HeldJob(Option<Arc<LeasedJob>>);
-
-impl HeldJob {
-    pub(super) fn new(leased_job: &Arc<LeasedJob>) -> Self {
-        Self(Some(Arc::clone(leased_job)))
-    }
-
-    pub(super) fn get(&self) -> Option<Arc<LeasedJob>> {
-        self.0.clone()
-    }
-
-    pub(super) fn leave(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for HeldJob {
-    fn drop(&mut self) {
-        if let Some(leased_job) = &self.0 {
-            leased_job.lease.abandon();
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub(crate) enum Content {
     Event(Box<Envelope>),
