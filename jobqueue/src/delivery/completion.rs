@@ -13,9 +13,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::disposition::DeliveryReport;
 use super::durable;
-use super::executor::Executor;
+use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use crate::error::Error;
 use crate::event::Observers;

@@ -1,16 +1,11 @@
-//! The disposition of a message, and the report of a delivery.
+//! The disposition of a message: what a delivery decides, and `settle` does.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::deferral::Cause;
-use super::leased_job::LeasedJob;
 use crate::envelope::MAX_ERROR_CHARS;
-use crate::error::Error;
-use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, Reason, chain, printable};
+use crate::job::outcome::{Reason, chain, printable};
 use crate::message::DecodeError;
-use crate::trace::TraceContext;
 
 /// The disposition of a delivery's message.
 #[derive(Debug)]
@@ -102,69 +97,4 @@ pub(super) fn rejected(rejection: Rejection) -> NotRun {
 
 pub(super) fn deferred(cause: Cause, detail: String) -> NotRun {
     Box::new(Disposition::Defer { cause, detail })
-}
-
-#[derive(Debug)]
-pub(crate) struct DeliveryReport {
-    /// The job; `None` if the message is not a job.
-    pub(crate) job: Option<Arc<JobInfo>>,
-    /// The outcome: that of a lost lease until the message is settled.
-    pub(crate) outcome: Outcome,
-    /// True if the job was admitted to its handler.
-    pub(crate) attempted: bool,
-    /// The time that the handler ran; zero if it did not.
-    pub(crate) ran: Duration,
-    /// The time until the delivery.
-    pub(crate) waited: Duration,
-    /// The error in one line.
-    pub(crate) error: Option<String>,
-    /// True if the lease ended before it was renewed.
-    pub(crate) lease_expired: bool,
-    /// True if the message is deleted because the sender of its job has cancelled it.
-    pub(crate) cancelled_by_sender: bool,
-    /// The code of an attempt to settle the delivery that failed or is in doubt.
-    pub(super) settle_error: Option<&'static str>,
-    /// The context in which the handler has run, if a tracer has made it.
-    pub(super) process: Option<TraceContext>,
-}
-
-impl DeliveryReport {
-    /// Returns the report of a delivery that has begun; `waited` is the time until then.
-    pub(super) fn new(waited: Duration) -> Self {
-        Self {
-            job: None,
-            outcome: Outcome::LeaseLost,
-            attempted: false,
-            ran: Duration::ZERO,
-            waited,
-            error: None,
-            lease_expired: false,
-            cancelled_by_sender: false,
-            settle_error: None,
-            process: None,
-        }
-    }
-
-    /// Records the answer to an attempt to settle the delivery. If it has failed, the message becomes visible again
-    /// when its lease runs out.
-    pub(super) fn settled(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
-        match settled {
-            Ok(outcome) => {
-                self.settle_error = match outcome {
-                    Outcome::LeaseLost => Some("lease_lost"),
-                    Outcome::CompletedUncertain => Some("uncertain"),
-                    _ => None,
-                };
-                self.outcome = outcome;
-            }
-            Err(error) => {
-                self.settle_error = Some(error.kind().as_str());
-                leased_job.lease.abandon();
-                let text = chain(&error);
-                crate::log::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
-                self.outcome = Outcome::LeaseLost;
-                self.error.get_or_insert(text);
-            }
-        }
-    }
 }

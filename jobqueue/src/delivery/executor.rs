@@ -12,14 +12,17 @@ use tokio_util::sync::CancellationToken;
 use super::completion::Deletions;
 use super::decode::{Incoming, JobPayload, inspect, lease_only};
 use super::deferral::Cause;
-use super::disposition::{DeliveryReport, Disposition, NotRun};
+use super::disposition::{Disposition, NotRun};
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
 use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
-use crate::job::outcome::JobError;
+use crate::error::Error;
+use crate::job::JobInfo;
+use crate::job::outcome::{JobError, Outcome, chain};
 use crate::queue_core::QueueCore;
+use crate::trace::TraceContext;
 
 /// Runs the deliveries of one queue.
 pub(crate) struct Executor {
@@ -124,6 +127,72 @@ impl Executor {
         let job = leased_job.info().map(Arc::new);
         let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.waited()) };
         self.settle(&leased_job, Disposition::Release(Duration::ZERO), slot, report).await
+    }
+}
+
+/// The result of a delivery.
+#[derive(Debug)]
+pub(crate) struct DeliveryReport {
+    /// The job; `None` if the message is not a job.
+    pub(crate) job: Option<Arc<JobInfo>>,
+    /// The outcome: that of a lost lease until the message is settled.
+    pub(crate) outcome: Outcome,
+    /// True if the job was admitted to its handler.
+    pub(crate) attempted: bool,
+    /// The time that the handler ran; zero if it did not.
+    pub(crate) ran: Duration,
+    /// The time until the delivery.
+    pub(crate) waited: Duration,
+    /// The error in one line.
+    pub(crate) error: Option<String>,
+    /// True if the lease ended before it was renewed.
+    pub(crate) lease_expired: bool,
+    /// True if the message is deleted because the sender of its job has cancelled it.
+    pub(crate) cancelled_by_sender: bool,
+    /// The code of an attempt to settle the delivery that failed or is in doubt.
+    pub(super) settle_error: Option<&'static str>,
+    /// The context in which the handler has run, if a tracer has made it.
+    pub(super) process: Option<TraceContext>,
+}
+
+impl DeliveryReport {
+    /// Returns the report of a delivery that has begun; `waited` is the time until then.
+    pub(super) fn new(waited: Duration) -> Self {
+        Self {
+            job: None,
+            outcome: Outcome::LeaseLost,
+            attempted: false,
+            ran: Duration::ZERO,
+            waited,
+            error: None,
+            lease_expired: false,
+            cancelled_by_sender: false,
+            settle_error: None,
+            process: None,
+        }
+    }
+
+    /// Records the answer to an attempt to settle the delivery. If it has failed, the message becomes visible again
+    /// when its lease runs out.
+    pub(super) fn settled(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
+        match settled {
+            Ok(outcome) => {
+                self.settle_error = match outcome {
+                    Outcome::LeaseLost => Some("lease_lost"),
+                    Outcome::CompletedUncertain => Some("uncertain"),
+                    _ => None,
+                };
+                self.outcome = outcome;
+            }
+            Err(error) => {
+                self.settle_error = Some(error.kind().as_str());
+                leased_job.lease.abandon();
+                let text = chain(&error);
+                crate::log::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
+                self.outcome = Outcome::LeaseLost;
+                self.error.get_or_insert(text);
+            }
+        }
     }
 }
 
