@@ -21,7 +21,6 @@ mod options;
 mod pacing;
 mod poller;
 mod presence_record;
-mod queue_worker;
 mod report;
 mod shutdown;
 mod start;

@@ -9,10 +9,9 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::deliveries::Deliveries;
+use super::deliveries::{Deliveries, DeliveryGuard, QueueWorker};
 use super::limits::{QueueSlots, Slot};
 use super::pacing::Permit;
-use super::queue_worker::{DeliveryGuard, QueueWorker};
 use crate::delivery::{Incoming, panic_text};
 use crate::event::Event;
 use crate::job::Backoff;
