@@ -39,7 +39,6 @@ mod past_dead_letters;
 mod progress;
 mod registry;
 mod run;
-mod run_record;
 mod saved;
 mod settle;
 mod shrink_history;

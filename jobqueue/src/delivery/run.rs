@@ -17,7 +17,6 @@ use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor, panic_text};
 use super::in_transaction::ended_by_transaction;
 use super::leased_job::LeasedJob;
-use super::run_record::RunRecord;
 use super::slot::DeliverySlot;
 use crate::event::Event;
 use crate::handler::erased::{is_outage, is_snooze};
@@ -26,6 +25,7 @@ use crate::job::outcome::{JobError, Reason, Verdict, chain, printable};
 use crate::job::{Backoff, BoxError, JobInfo};
 use crate::lease::Loss;
 use crate::log::LogSpan;
+use crate::presence::TrackedRun;
 use crate::storage::MAX_VISIBILITY;
 use crate::trace::{OpenSpan, Step};
 
@@ -90,7 +90,7 @@ impl Executor {
         report.job = Some(Arc::clone(&info));
         report.process = process;
         let started = Instant::now();
-        let record = RunRecord::begin(state, &info, started, leased_job.hidden());
+        let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.hidden()));
         let run = record.as_ref().map(|record| Arc::clone(&record.run));
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
         let _stopped_when_dropped = StopWhenDropped(&context);
@@ -257,7 +257,7 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         context: &Context,
-        record: Option<&RunRecord<'_>>,
+        record: Option<&TrackedRun<'_>>,
         mut handler: Pin<&mut impl Future<Output = Returned>>,
     ) -> Result<(), HandlerEnd> {
         // In blocks, so that no token is made for a handler that does not wait.

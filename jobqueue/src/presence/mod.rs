@@ -25,5 +25,5 @@ pub use record::{
 pub(crate) use record::EVERY_KIND;
 pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
 pub use store::{CONTAINER, FoundWorker, Records, storage_time};
-pub(crate) use tracker::{Run, Tracker};
+pub(crate) use tracker::{Run, TrackedRun, Tracker};
 pub(crate) use writer::{About, keep, read_once};

@@ -110,9 +110,40 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
 }
 
+/// A run that the record shows until this is dropped.
+pub(crate) struct TrackedRun<'t> {
+    tracker: &'t Tracker,
+    pub(crate) run: Arc<Run>,
+}
+
+impl TrackedRun<'_> {
+    /// Waits until an operator has cancelled the job. Cancel-safe.
+    pub(crate) async fn cancelled(&self) {
+        loop {
+            let mut changed = std::pin::pin!(self.tracker.cancelled.notified());
+            changed.as_mut().enable();
+            if self.run.is_cancelled() {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for TrackedRun<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.tracker.state);
+        let ended = state.running.get_mut(self.run.place).and_then(Option::take);
+        if ended.is_some() {
+            state.free.push(self.run.place);
+        }
+        drop(state);
+    }
+}
+
 impl Tracker {
-    /// Notes that a handler starts. It is cancelled at once if an operator has already cancelled the job.
-    pub(crate) fn begin(&self, job: &Arc<JobInfo>, started: Instant, lease: Duration) -> Arc<Run> {
+    /// Notes that a handler runs, until the returned guard is dropped. It is cancelled at once if an operator has already cancelled the job.
+    pub(crate) fn begin(&self, job: &Arc<JobInfo>, started: Instant, lease: Duration) -> TrackedRun<'_> {
         let mut state = lock(&self.state);
         let is_cancelled = AtomicBool::new(state.request(job).is_some());
         state.next += 1;
@@ -124,29 +155,7 @@ impl Tracker {
             Some(free) => *free = Some(Arc::clone(&run)),
             None => state.running.push(Some(Arc::clone(&run))),
         }
-        run
-    }
-
-    /// Notes that a handler has ended.
-    pub(crate) fn end(&self, run: &Run) {
-        let mut state = lock(&self.state);
-        let ended = state.running.get_mut(run.place).and_then(Option::take);
-        if ended.is_some() {
-            state.free.push(run.place);
-        }
-        drop(state);
-    }
-
-    /// Waits until an operator has cancelled the job of a run. Cancel-safe.
-    pub(crate) async fn cancelled(&self, run: &Run) {
-        loop {
-            let mut changed = std::pin::pin!(self.cancelled.notified());
-            changed.as_mut().enable();
-            if run.is_cancelled() {
-                return;
-            }
-            changed.await;
-        }
+        TrackedRun { tracker: self, run }
     }
 
     /// Counts a delivery that has ended.

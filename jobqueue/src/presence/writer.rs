@@ -302,7 +302,7 @@ mod tests {
             event.key = Some(long);
             let job = event.job(QueueName::new("letters").unwrap(), TraceContext::new(1, 1, 1).unwrap());
             tracker.count("letters", Some(&job), &Outcome::Completed, Duration::ZERO);
-            let _ = tracker.begin(&Arc::new(job), Instant::now(), Duration::from_secs(30));
+            std::mem::forget(tracker.begin(&Arc::new(job), Instant::now(), Duration::from_secs(30)));
         }
         let about =
             About { name: "w".into(), queues: Vec::new(), slots: 1_000, interval: Duration::from_secs(15) };
