@@ -9,18 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::MutexGuard;
 
-use super::context::{Context, HandlerOutput};
+use super::context::Context;
 use super::durable::{ONCE, digest_name, expiry};
 use super::leased_job::{Content, LeasedJob};
-use super::run::HandlerEnd;
 use crate::envelope::{Envelope, Identity};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::lease::{LeaseError, TransactionChange};
 use crate::storage::{BlobName, MessageRef, PutBlob, StoreError, UpdateMessage, Updated, needed_until};
 use crate::sync::lock;
-
-const NOT_COMMITTED: &str = "the transaction in which the handler has completed the job did not commit";
 
 /// The end of a job as a transaction of its handler writes it: first the blobs, then the change of the message.
 pub(crate) struct EndInTransaction<'c> {
@@ -92,28 +89,27 @@ impl Context {
     }
 }
 
-/// Returns the end of a handler that has completed its job in a transaction: the transaction decides, whatever the handler returned.
-pub(super) async fn ended_by_transaction(
-    leased_job: &LeasedJob,
-    ended: Result<HandlerOutput, HandlerEnd>,
-) -> Result<HandlerOutput, HandlerEnd> {
-    match leased_job.lease.has_committed().await {
+/// Returns whether the transaction in which the handler has completed its job did commit. If so, the content is what it has written.
+///
+/// # Errors
+/// It is not known. The next delivery finds what the transaction has written.
+pub(super) async fn has_committed(leased_job: &LeasedJob) -> Result<bool, LeaseError> {
+    let committed = leased_job.lease.has_committed().await;
+    match &committed {
         Ok(true) => {
             leased_job.end_is_stored.store(true, Ordering::Relaxed);
             if let Some(written) = lock(&leased_job.in_transaction).take() {
                 *leased_job.content() = written;
             }
-            Ok(HandlerOutput::kept_with(leased_job).unwrap_or_default())
         }
-        Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
+        Ok(false) => {}
         Err(error) => {
-            // The next delivery finds what the transaction has written.
             crate::log::warn!(
                 queue = %leased_job.core.name,
-                error = %chain(&error),
+                error = %chain(error),
                 "whether the job is done is not known: the message says it at its next delivery"
             );
-            Err(HandlerEnd::LeaseLost)
         }
     }
+    committed
 }

@@ -15,7 +15,7 @@ use super::context::{Context, HandlerOutput};
 use super::deferral::{Cause, may_defer, note_running};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor, panic_text};
-use super::in_transaction::ended_by_transaction;
+use super::in_transaction::has_committed;
 use super::leased_job::LeasedJob;
 use super::slot::DeliverySlot;
 use crate::event::Event;
@@ -31,9 +31,10 @@ use crate::trace::{OpenSpan, Step};
 
 /// The maximum length of ids and kinds in spans, in characters.
 const MAX_ID_CHARS: usize = 1_024;
+const NOT_COMMITTED: &str = "the transaction in which the handler has completed the job did not commit";
 
 /// The reason why a handler has not succeeded.
-pub(super) enum HandlerEnd {
+enum HandlerEnd {
     /// It, or a layer around it, returned this error.
     Failed(BoxError),
     Panicked(Box<dyn Any + Send>),
@@ -123,7 +124,12 @@ impl Executor {
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            ended = Box::pin(ended_by_transaction(leased_job, ended)).await;
+            ended = match Box::pin(has_committed(leased_job)).await {
+                // It decides, whatever the handler returned.
+                Ok(true) => Ok(HandlerOutput::kept_with(leased_job).unwrap_or_default()),
+                Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
+                Err(_) => Err(HandlerEnd::LeaseLost),
+            };
         }
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
