@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::completed::Completed;
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::event::Observers;
 use crate::handler::States;
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Reason, Verdict};
+use crate::job::outcome::{JobError, Reason, Verdict, chain};
 use crate::lease::LeaseRenewer;
 use crate::presence::Tracker;
 use crate::queue_core::{QueueCore, QueueCoreOptions, QueueOf};
@@ -153,8 +153,29 @@ impl DeliveryState {
         RunningHandler { state: self, number }
     }
 
-    /// Takes over the deliveries of handlers that do not end, and can complete their jobs no more.
-    pub(crate) fn take_running(&self) -> Vec<Arc<LeasedJob>> {
+    /// Takes over the deliveries of running handlers, releases their messages within the time that is left, and ends their leases.
+    pub(crate) async fn release_running(&self, left: Duration) {
+        let running = self.take_running();
+        let release = |leased_job: Arc<LeasedJob>| async move {
+            if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
+                crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
+            }
+        };
+        let _ = timeout(left, join_all(running.iter().cloned().map(release))).await;
+        // A message that is not released by then becomes visible again when its lease runs out, also if a task of the application keeps the
+        // context of its job.
+        running.iter().for_each(|leased_job| leased_job.lease.abandon());
+    }
+
+    /// Takes over the deliveries of running handlers, and ends their leases.
+    pub(crate) fn abandon_running(&self) {
+        for leased_job in self.take_running() {
+            leased_job.lease.abandon();
+        }
+    }
+
+    /// Takes over the deliveries of running handlers, which can complete their jobs no more.
+    fn take_running(&self) -> Vec<Arc<LeasedJob>> {
         let running = std::mem::take(&mut *lock(&self.running));
         running.into_values().inspect(|leased_job| _ = leased_job.lease.end_transactions()).collect()
     }

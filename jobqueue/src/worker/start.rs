@@ -25,7 +25,7 @@ use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
 use crate::clock::WITHOUT_END;
-use crate::delivery::{Deletions, Executor, LeasedJob, QueueHandlers, Snooze};
+use crate::delivery::{Deletions, Executor, QueueHandlers, Snooze};
 use crate::error::Error;
 use crate::event::Event;
 use crate::job::Backoff;
@@ -328,9 +328,7 @@ struct EndLeases(Arc<WorkerState>);
 
 impl Drop for EndLeases {
     fn drop(&mut self) {
-        for leased_job in self.0.deliveries.take_running() {
-            leased_job.lease.abandon();
-        }
+        self.0.deliveries.abandon_running();
         self.0.health.end();
     }
 }
@@ -353,17 +351,7 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
     }
     let report = Report { abandoned: activity.in_flight() as u64, ..report() };
     // The others settle or wait. They are dropped, and their messages become visible again when their leases run out.
-    let running = state.deliveries.take_running();
-    let release = |leased_job: Arc<LeasedJob>| async move {
-        if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
-            crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
-        }
-    };
-    let released = futures_util::future::join_all(running.iter().cloned().map(release));
-    let _ = tokio::time::timeout(LAST_ROUND, released).await;
-    // A message that is not released by then becomes visible again when its lease runs out, also if a task of the application keeps the
-    // context of its job.
-    running.iter().for_each(|leased_job| leased_job.lease.abandon());
+    state.deliveries.release_running(LAST_ROUND).await;
     report
 }
 
