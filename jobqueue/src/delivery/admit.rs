@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::context::HandlerOutput;
-use super::decode::{JobPayload, fetch};
+use super::decode::{fetch, payload_here};
 use super::deferral::{Cause, note_known, waits_for_payload};
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
@@ -19,7 +19,6 @@ use super::order_position::position_of;
 use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
 use super::registry::UNKNOWN_KIND;
 use super::slot::DeliverySlot;
-use crate::envelope::Payload;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
@@ -36,23 +35,26 @@ impl Executor {
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
-        payload: Result<JobPayload, NotRun>,
+        checked: Result<(), NotRun>,
         waiting: Waiting<'_>,
         report: &mut DeliveryReport,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
             // A text that is not an event has no payload.
-            return Break(payload.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
+            return Break(checked.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
-        let admitted = match payload {
-            Ok(JobPayload::InBlob(payload)) => {
+        let data = match checked {
+            Ok(()) => payload_here(leased_job),
+            Err(not_run) => Some(Err(not_run)),
+        };
+        let admitted = match data {
+            Some(data) => self.read_and_ask(leased_job, data, &mut info, waiting).await,
+            None => {
                 // Boxed, because most payloads are inside their messages.
-                let fetched = Box::pin(self.fetch_in_turn(leased_job, payload, &mut info, waiting));
+                let fetched = Box::pin(self.fetch_in_turn(leased_job, &mut info, waiting));
                 let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
                 fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
-            Ok(JobPayload::Here(data)) => self.read_and_ask(leased_job, Ok(data), &mut info, waiting).await,
-            Err(not_run) => self.read_and_ask(leased_job, Err(not_run), &mut info, waiting).await,
         };
         report.job = Some(info);
         let runnable = admitted?;
@@ -119,7 +121,6 @@ impl Executor {
     async fn fetch_in_turn(
         &self,
         leased_job: &LeasedJob,
-        payload: Payload,
         info: &mut Arc<JobInfo>,
         waiting: Waiting<'_>,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
@@ -140,7 +141,7 @@ impl Executor {
         {
             self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
-        match fetch(&leased_job.core, &payload).await {
+        match fetch(leased_job).await {
             data if !hooks_first => self.read_and_ask(leased_job, data, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,

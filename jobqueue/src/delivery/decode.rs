@@ -26,13 +26,6 @@ const UNKNOWN: u32 = 0;
 /// references.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
 
-/// The payload of a job whose message has been read.
-pub(super) enum JobPayload {
-    Here(Bytes),
-    /// It is to be fetched from its blob.
-    InBlob(Payload),
-}
-
 /// A message as it was received.
 #[derive(Debug)]
 pub(crate) struct Incoming {
@@ -67,12 +60,11 @@ pub(crate) fn decode(
     kinds: &dyn Kinds,
 ) -> impl Future<Output = (LeasedJob, Result<Bytes, NotRun>)> + Send + use<> {
     // Before the future begins, so that it holds the results only.
-    let (leased_job, payload) = inspect(core, incoming, kinds);
+    let (leased_job, checked) = inspect(core, incoming, kinds);
     async move {
-        let data = match payload {
-            Ok(JobPayload::Here(data)) => Ok(data),
+        let data = match checked {
             // Boxed, because most payloads are inside their messages.
-            Ok(JobPayload::InBlob(payload)) => Box::pin(fetch(&leased_job.core, &payload)).await,
+            Ok(()) => Box::pin(fetch(&leased_job)).await,
             Err(not_run) => Err(not_run),
         };
         (leased_job, data)
@@ -84,17 +76,26 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
     inspect(core, incoming, kinds).0
 }
 
-/// Reads the payload of a job from its blob.
-pub(super) async fn fetch(core: &QueueCore, payload: &Payload) -> Result<Bytes, NotRun> {
-    core.claim_checks.payload(&core.name, payload).await.map_err(without_payload)
+/// Returns the payload of a job that may run; `None` if it is in a blob.
+pub(super) fn payload_here(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
+    let checks = &leased_job.core.claim_checks;
+    let data = leased_job.with_envelope(|event| checks.inline(&event.payload)).flatten()?;
+    Some(data.map_err(without_payload))
 }
 
-/// Decodes a message as far as that is possible without a request to the storage. Starts the lease too.
+/// Returns the payload of a job, from its message or its blob.
+pub(super) async fn fetch(leased_job: &LeasedJob) -> Result<Bytes, NotRun> {
+    let core = &leased_job.core;
+    let payload = leased_job.with_envelope(|event| event.payload.clone()).unwrap_or(Payload::None);
+    core.claim_checks.payload(&core.name, &payload).await.map_err(without_payload)
+}
+
+/// Decodes a message, and checks whether its job may run, as far as its event says. Starts the lease too.
 pub(super) fn inspect(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
-) -> (LeasedJob, Result<JobPayload, NotRun>) {
+) -> (LeasedJob, Result<(), NotRun>) {
     let Incoming { leased, requested, settings } = incoming;
     let (content, delivery) = read(&leased, kinds.of_raw(), &settings);
     let defaults = match &content {
@@ -105,13 +106,13 @@ pub(super) fn inspect(
     let limits = settings.limits(&defaults);
     let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
     let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
-    let payload = match &*leased_job.content() {
-        Content::Event(event) => find_payload(core, event, &leased_job, kinds),
+    let checked = match &*leased_job.content() {
+        Content::Event(event) => check_event(event, &leased_job, kinds),
         Content::Unreadable(message) => {
             Err(rejected(Rejection::new(message.reason.clone(), &message.problem)))
         }
     };
-    (leased_job, payload)
+    (leased_job, checked)
 }
 
 fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms: LeaseTerms) -> Arc<Lease> {
@@ -148,13 +149,7 @@ fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
     job
 }
 
-/// Returns the payload of a job that may run now, as far as its event says.
-fn find_payload(
-    core: &QueueCore,
-    event: &Envelope,
-    leased_job: &LeasedJob,
-    kinds: &dyn Kinds,
-) -> Result<JobPayload, NotRun> {
+fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
     let now = leased_job.received_at();
     let unknown = unknown(event, kinds);
     // Each type has its own limits, so that only a reader that knows the message may judge it. An event that cannot be rewritten ends by
@@ -174,13 +169,7 @@ fn find_payload(
         }
         _ => {}
     }
-    if let Some(not_run) = unknown {
-        return Err(not_run);
-    }
-    match core.claim_checks.inline(&event.payload) {
-        Some(payload) => payload.map(JobPayload::Here).map_err(without_payload),
-        None => Ok(JobPayload::InBlob(event.payload.clone())),
-    }
+    unknown.map_or(Ok(()), Err)
 }
 
 /// Returns the deferral of a message whose kind or version the reader does not know.

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
-use super::decode::{Incoming, JobPayload, inspect, lease_only};
+use super::decode::{Incoming, inspect, lease_only};
 use super::deferral::Cause;
 use super::disposition::{Disposition, NotRun};
 use super::hook::Waiting;
@@ -48,8 +48,8 @@ impl Executor {
         stop: &CancellationToken,
     ) -> DeliveryReport {
         let inspected = catch_unwind(AssertUnwindSafe(|| inspect(&self.core, *message, &*self.handlers)));
-        let (leased_job, payload) = match inspected {
-            Ok((leased_job, payload)) => (Arc::new(leased_job), payload),
+        let (leased_job, checked) = match inspected {
+            Ok((leased_job, checked)) => (Arc::new(leased_job), checked),
             // The message becomes visible again when its lease runs out.
             Err(panic) => {
                 let error = Some(text_outside_handler(&*panic));
@@ -57,7 +57,7 @@ impl Executor {
             }
         };
         let mut hold = LeaseHold { leased_job: &leased_job, is_taken_over: false };
-        let attempt = self.attempt(&leased_job, payload, slot, stop, &mut hold);
+        let attempt = self.attempt(&leased_job, checked, slot, stop, &mut hold);
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(report) => report,
             Err(panic) => Box::pin(self.after_panic(&leased_job, slot, text_outside_handler(&*panic))).await,
@@ -68,14 +68,14 @@ impl Executor {
     async fn attempt(
         &self,
         leased_job: &Arc<LeasedJob>,
-        payload: Result<JobPayload, NotRun>,
+        checked: Result<(), NotRun>,
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
         hold: &mut LeaseHold<'_>,
     ) -> DeliveryReport {
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(leased_job, payload, waiting, &mut report).await;
+        let admitted = self.admit(leased_job, checked, waiting, &mut report).await;
         slot.classify(match &admitted {
             Continue(_) => MessageClass::Known,
             Break(disposition) => match **disposition {
