@@ -1,25 +1,20 @@
-//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others, and remembers
-//! jobs of which another message may be delivered.
+//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others.
 //!
 //! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
 //! same time are deleted together: while one request is under way, the next gathers.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::durable;
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use crate::error::Error;
 use crate::event::Observers;
-use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, chain};
+use crate::job::outcome::Outcome;
 use crate::lease::{LeaseError, delete_all};
 use crate::queue_core::QueueCore;
 use crate::sync::lock;
@@ -29,8 +24,6 @@ use crate::trace::{OpenSpan, Step, TraceContext};
 const MAX_TOGETHER: usize = 1_024;
 /// The maximum number of concurrent requests: while the storage executes one, the next is already on its way.
 const MAX_REQUESTS: usize = 2;
-/// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
-const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Executor {
     /// Returns whether the message is deleted together with others and not by its own delivery. A message whose lease
@@ -87,53 +80,6 @@ impl Executor {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Remembers that the job is done, so that another message of it does not run.
-    fn remember(&self, leased_job: &LeasedJob) {
-        let queue = &leased_job.core.name;
-        let completed = &self.state.completed;
-        leased_job.with_envelope(|event| completed.remember(queue, &event.identity(), event.digest()));
-    }
-
-    /// Records the completion durably if the worker is configured so. A failure does not change that the job is done.
-    async fn record(&self, leased_job: &LeasedJob) {
-        if !self.state.options.durable_completions {
-            return;
-        }
-        let Some(event) = leased_job.event() else { return };
-        let blobs = &**self.state.storage.blobs();
-        let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
-        if let Err(error) = durable::record_completion(&leased_job.core, blobs, event, give_up).await {
-            crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
-        }
-    }
-
-    /// Returns whether this worker remembers that the job is done.
-    pub(super) fn is_remembered(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
-        let completed = &self.state.completed;
-        let remembered = leased_job
-            .with_envelope(|event| completed.contains(&job.queue, &event.identity(), || event.digest()));
-        remembered == Some(true)
-    }
-
-    /// Returns whether the job was done in an earlier delivery, or through another message of it.
-    pub(super) async fn is_done(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
-        if self.is_remembered(leased_job, job) {
-            return true;
-        }
-        // At the first delivery, only a job with blobs can have been done through another message.
-        let is_first = leased_job.dequeue_count <= 1 && !leased_job.has_blobs();
-        if !self.state.options.durable_completions || is_first {
-            return false;
-        }
-        let Some(event) = leased_job.event() else { return false };
-        let recorded = durable::is_recorded(&**self.state.storage.blobs(), &job.queue, event);
-        Box::pin(recorded).await.unwrap_or_else(|error| {
-            // Without an answer the job runs: at least once, not at most once.
-            crate::log::warn!(queue = %job.queue, error = %chain(&error), "reading the recorded completions failed; the job runs");
-            false
-        })
     }
 }
 

@@ -1,6 +1,6 @@
-//! State that survives an attempt: durable steps, recorded effects, and records of completions.
+//! State that survives an attempt: durable steps and recorded effects.
 //!
-//! Steps are stored in the message's checkpoint; effects and completions in blobs that are created if absent.
+//! Steps are stored in the message's checkpoint; effects in blobs that are created if absent.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,19 +9,17 @@ use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
-use tokio::time::{Instant, timeout_at};
 
 use super::context::Context;
 use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_step};
 use super::saved::{from_json, to_json};
-use crate::envelope::{EventDigest, Identity};
+use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
-use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName, QueueName, Storage};
+use crate::storage::{BlobName, ContainerName, Storage};
 use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, get_if_present, needed_until, put_creating};
 use jobqueue_storage::fast::hex::to_hex;
 
@@ -165,34 +163,6 @@ fn record_effect<'j>(
     })
 }
 
-/// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
-pub(super) async fn record_completion(
-    core: &QueueCore,
-    blobs: &dyn BlobStore,
-    event: EventDigest,
-    give_up: Instant,
-) -> Result<(), Error> {
-    let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
-    let recorded = write(core.runtime(), blobs, &name, "true".to_owned(), expiry(core.now(), None));
-    match timeout_at(give_up, recorded).await {
-        Ok(recorded) => recorded.map(drop),
-        Err(_) => Err(Error::new(ErrorKind::Storage, "the storage took no record before the lease ended")),
-    }
-}
-
-/// Returns whether [`record_completion`] has recorded the job.
-pub(super) async fn is_recorded(
-    blobs: &dyn BlobStore,
-    queue: &QueueName,
-    event: EventDigest,
-) -> Result<bool, Error> {
-    match blobs.blob_properties(&digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?).await {
-        Ok(_) => Ok(true),
-        Err(e) if e.is_missing_blob() => Ok(false),
-        Err(e) => Err(e.into()),
-    }
-}
-
 /// Returns a name that reveals nothing about its parts. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
 pub(super) fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
     let mut hash = Sha256::new();
@@ -215,7 +185,7 @@ pub(super) async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Optio
 }
 
 /// Creates the blob, and tries again for as long as that may help. Returns false if it exists.
-async fn write(
+pub(super) async fn write(
     runtime: &Runtime,
     blobs: &dyn BlobStore,
     name: &BlobName,

@@ -23,6 +23,7 @@ mod dead_letter_hook;
 mod decode;
 mod deferral;
 mod disposition;
+mod done;
 mod durable;
 mod executor;
 mod hook;

@@ -1,0 +1,92 @@
+//! Jobs that are done although a message of theirs may still be delivered: remembered by the worker, and recorded in blobs if it is
+//! configured so.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::durable::{COMPLETED, digest_name, expiry, write};
+use super::executor::Executor;
+use super::leased_job::LeasedJob;
+use crate::envelope::EventDigest;
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::job::outcome::chain;
+use crate::queue_core::QueueCore;
+use crate::storage::{BlobStore, QueueName};
+
+/// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
+const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+
+impl Executor {
+    /// Remembers that the job is done, so that another message of it does not run.
+    pub(super) fn remember(&self, leased_job: &LeasedJob) {
+        let queue = &leased_job.core.name;
+        let completed = &self.state.completed;
+        leased_job.with_envelope(|event| completed.remember(queue, &event.identity(), event.digest()));
+    }
+
+    /// Records the completion durably if the worker is configured so. A failure does not change that the job is done.
+    pub(super) async fn record(&self, leased_job: &LeasedJob) {
+        if !self.state.options.durable_completions {
+            return;
+        }
+        let Some(event) = leased_job.event() else { return };
+        let blobs = &**self.state.storage.blobs();
+        let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
+        if let Err(error) = record_completion(&leased_job.core, blobs, event, give_up).await {
+            crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
+        }
+    }
+
+    /// Returns whether this worker remembers that the job is done.
+    pub(super) fn is_remembered(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
+        let completed = &self.state.completed;
+        let remembered = leased_job
+            .with_envelope(|event| completed.contains(&job.queue, &event.identity(), || event.digest()));
+        remembered == Some(true)
+    }
+
+    /// Returns whether the job was done in an earlier delivery, or through another message of it.
+    pub(super) async fn is_done(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
+        if self.is_remembered(leased_job, job) {
+            return true;
+        }
+        // At the first delivery, only a job with blobs can have been done through another message.
+        let is_first = leased_job.dequeue_count <= 1 && !leased_job.has_blobs();
+        if !self.state.options.durable_completions || is_first {
+            return false;
+        }
+        let Some(event) = leased_job.event() else { return false };
+        let recorded = is_recorded(&**self.state.storage.blobs(), &job.queue, event);
+        Box::pin(recorded).await.unwrap_or_else(|error| {
+            // Without an answer the job runs: at least once, not at most once.
+            crate::log::warn!(queue = %job.queue, error = %chain(&error), "reading the recorded completions failed; the job runs");
+            false
+        })
+    }
+}
+
+/// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
+async fn record_completion(
+    core: &QueueCore,
+    blobs: &dyn BlobStore,
+    event: EventDigest,
+    give_up: Instant,
+) -> Result<(), Error> {
+    let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
+    let recorded = write(core.runtime(), blobs, &name, "true".to_owned(), expiry(core.now(), None));
+    match timeout_at(give_up, recorded).await {
+        Ok(recorded) => recorded.map(drop),
+        Err(_) => Err(Error::new(ErrorKind::Storage, "the storage took no record before the lease ended")),
+    }
+}
+
+/// Returns whether [`record_completion`] has recorded the job.
+async fn is_recorded(blobs: &dyn BlobStore, queue: &QueueName, event: EventDigest) -> Result<bool, Error> {
+    match blobs.blob_properties(&digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?).await {
+        Ok(_) => Ok(true),
+        Err(e) if e.is_missing_blob() => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
