@@ -1,16 +1,21 @@
 //! One delivery: a leased message until its end.
 //!
 //! ```text
-//!                 executor ────────────────────────────────────────────────────────────────────┐
-//!  Incoming ──► decode ──► LeasedJob, JobPayload ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
-//!               (lease)                                │ hooks, limits          │ handler             │
-//!                                                      └── Disposition ─────────┴─────────────────────┘
+//!                 executor ──────────────────────────────────────────────────────────────────────────┐
+//!  Incoming ──► decode ──► LeasedJob ──► admit ──► RunnableJob ──► run ──► Disposition ──► settle ──► DeliveryReport
+//!               (lease)                    │ done before? hooks, limits  │ handler          │  completion: alone, or with others
+//!                                          └── Disposition ─────────────┴──────────────────┘
 //! ```
 //!
 //! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it, by the `message_changes` of a [`LeasedJob`] and by `dead_letter`.
-//! The messages of jobs that finish at about the same time are deleted together by `completion`.
-//! Programs that receive by hand use the same steps without a handler. This module knows no worker.
+//! the end of the delivery; `settle` performs it. Programs that receive by hand use the same steps without a handler. This module
+//! knows no worker.
+//!
+//! A job passes through these files from its fetch to its report: `worker/poller`, `worker/deliveries`, `executor`, `decode`,
+//! `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`, `completion`, `lease/together`. The others are for the jobs that need them:
+//! - before the handler: `done` (another delivery has done the job), `hooks`, `deferral` (a wait for a condition), `order_position`;
+//! - during it: `context`, `checkpoint`s in `progress` and `saved`, `durable` (steps and effects), `in_transaction`;
+//! - at the end: `message_changes` (put back), `dead_letter`, `dead_envelope`, `shrink_history`.
 
 mod admit;
 mod claimed_letter;
