@@ -8,11 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::context::HandlerOutput;
 use super::decode::{fetch, payload_here};
 use super::deferral::{Cause, note_known, waits_for_payload};
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
+use super::handler_output::HandlerOutput;
 use super::hook::Waiting;
 use super::leased_job::LeasedJob;
 use super::order_position::position_of;

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::handler_output::HandlerOutput;
 use super::leased_job::LeasedJob;
 use super::progress::{CheckpointOutcome, load_saved, save_progress};
 use super::saved::{from_json, json_text, to_json};
 use super::state::{DeliveryState, Snooze};
-use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobInfo;
@@ -31,7 +31,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// Gives a handler access to its delivery. It is an extractor, and cheap to clone.
 ///
 /// ```
-/// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+/// # use jobqueue::{Context, JobError, QueueMessage}; use serde::Serialize;
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
 /// # #[message(queue = "imports", kind = "import")] struct Import { rows: u64 }
 /// #[derive(Default, Serialize, Deserialize)]
@@ -61,54 +61,6 @@ struct Inner {
     run: Option<Arc<Run>>,
     /// The output of the handler, which the hooks receive.
     left: Mutex<HandlerOutput>,
-}
-
-/// The output of a handler for hooks that act at the end of the job.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct HandlerOutput {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) result: Option<Box<RawValue>>,
-    /// True if another message continues the job.
-    #[serde(default)]
-    pub(super) handed_over: bool,
-}
-
-/// A larger output is not kept with the message: the handler runs again.
-const MAX_KEPT_OUTPUT: usize = 16 * 1024;
-
-impl HandlerOutput {
-    /// Keeps the output with the message until all hooks have succeeded.
-    pub(super) fn keep_with(&self, leased_job: &LeasedJob) {
-        if let Ok(json) = self.to_json() {
-            leased_job.handler_has_finished(json);
-        }
-    }
-
-    /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if the output cannot be kept with the message.
-    pub(super) fn to_json(&self) -> Result<String, Error> {
-        let json = to_json(self)?;
-        if json.len() > MAX_KEPT_OUTPUT {
-            let text = format!(
-                "the result has {} bytes as JSON; {MAX_KEPT_OUTPUT} are kept with the message",
-                json.len()
-            );
-            return Err(Error::new(ErrorKind::TooLarge, text));
-        }
-        Ok(json)
-    }
-
-    /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.
-    pub(crate) fn is_kept(leased_job: &LeasedJob) -> bool {
-        let is_kept = |event: &Envelope| event.history.finished.is_some() && event.dead_letter.is_none();
-        leased_job.with_envelope(is_kept).unwrap_or(false)
-    }
-
-    /// Returns the output of an earlier delivery whose handler has finished.
-    pub(super) fn kept_with(leased_job: &LeasedJob) -> Option<Self> {
-        let json = leased_job.with_envelope(|event| event.history.finished.clone()).flatten()?;
-        serde_json::from_str(&json).ok()
-    }
 }
 
 impl Context {
@@ -244,7 +196,7 @@ impl Context {
     /// [`run_until_idle`](crate::Worker::run_until_idle) does not wait for a queue that is snoozed.
     ///
     /// ```
-    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
+    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::Serialize;
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "texts", kind = "text")] struct Text { to: String }
     /// # enum Answer { Accepted, TooManyRequests(std::time::Duration) }

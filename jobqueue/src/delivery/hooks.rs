@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::context::HandlerOutput;
 use super::deferral::Cause;
 use super::disposition::{Disposition, Rejection};
+use super::handler_output::HandlerOutput;
 use super::hook::{Hook, HookContext, Waiting};
 use super::leased_job::LeasedJob;
 use super::state::DeliveryState;

@@ -15,7 +15,7 @@
 //! `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`, `completion`, `lease/together`. The others are for the jobs that need them:
 //! - before the handler: `done` (another delivery has done the job), `hooks`, `deferral` (a wait for a condition), `order_position`;
 //! - during it: `context`, `checkpoint`s in `progress` and `saved`, `durable` (steps and effects), `in_transaction`;
-//! - at the end: `message_changes` (put back), `dead_letter`, `dead_envelope`, `shrink_history`.
+//! - at the end: `handler_output` (kept for hooks), `message_changes` (put back), `dead_letter`, `dead_envelope`, `shrink_history`.
 
 mod admit;
 mod claimed_letter;
@@ -31,6 +31,7 @@ mod disposition;
 mod done;
 mod durable;
 mod executor;
+mod handler_output;
 mod hook;
 mod hooks;
 #[cfg_attr(
@@ -54,7 +55,6 @@ mod state;
 pub(crate) use claimed_letter::claim_letter;
 pub(crate) use completion::Deletions;
 pub use context::Context;
-pub(crate) use context::HandlerOutput;
 pub(crate) use dead_envelope::{DeathOf, events};
 pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
@@ -64,6 +64,7 @@ pub(crate) use deferral::{Cause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::{COMPLETED, ONCE};
 pub(crate) use executor::{DeliveryReport, Executor, panic_text};
+pub(crate) use handler_output::HandlerOutput;
 pub(crate) use hook::{Hook, HookContext, Waiting};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{LONGEST_UNRECORDED, end_turn, is_done_in_order, keep_expected, position_of};

@@ -11,10 +11,11 @@ use tokio::time::Instant;
 use tracing::Span;
 
 use super::admit::{RunnableJob, too_late};
-use super::context::{Context, HandlerOutput};
+use super::context::Context;
 use super::deferral::{Cause, may_defer, note_running};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor, panic_text};
+use super::handler_output::HandlerOutput;
 use super::in_transaction::has_committed;
 use super::leased_job::LeasedJob;
 use super::slot::DeliverySlot;

@@ -1,0 +1,57 @@
+//! The output of a handler, which stays with its message until the hooks at the job's end have succeeded.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::leased_job::LeasedJob;
+use super::saved::to_json;
+use crate::envelope::Envelope;
+use crate::error::{Error, ErrorKind};
+
+/// A larger output is not kept with the message: the handler runs again.
+const MAX_KEPT_OUTPUT: usize = 16 * 1024;
+
+/// The output of a handler for hooks that act at the end of the job.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct HandlerOutput {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) result: Option<Box<RawValue>>,
+    /// True if another message continues the job.
+    #[serde(default)]
+    pub(super) handed_over: bool,
+}
+
+impl HandlerOutput {
+    /// Keeps the output with the message until all hooks have succeeded.
+    pub(super) fn keep_with(&self, leased_job: &LeasedJob) {
+        if let Ok(json) = self.to_json() {
+            leased_job.handler_has_finished(json);
+        }
+    }
+
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if the output cannot be kept with the message.
+    pub(super) fn to_json(&self) -> Result<String, Error> {
+        let json = to_json(self)?;
+        if json.len() > MAX_KEPT_OUTPUT {
+            let text = format!(
+                "the result has {} bytes as JSON; {MAX_KEPT_OUTPUT} are kept with the message",
+                json.len()
+            );
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        Ok(json)
+    }
+
+    /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.
+    pub(crate) fn is_kept(leased_job: &LeasedJob) -> bool {
+        let is_kept = |event: &Envelope| event.history.finished.is_some() && event.dead_letter.is_none();
+        leased_job.with_envelope(is_kept).unwrap_or(false)
+    }
+
+    /// Returns the output of an earlier delivery whose handler has finished.
+    pub(super) fn kept_with(leased_job: &LeasedJob) -> Option<Self> {
+        let json = leased_job.with_envelope(|event| event.history.finished.clone()).flatten()?;
+        serde_json::from_str(&json).ok()
+    }
+}
