@@ -23,6 +23,7 @@ pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::pass_state::Listeners as PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
+pub use crate::envelope::is_own_header;
 pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
 pub use crate::history::open as open_journal;
@@ -32,7 +33,6 @@ pub use crate::presence::{
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
 };
 pub use crate::queue_reading::{QueueReading, oldest_age};
-pub use crate::send::is_own_header;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
 pub use jobqueue_storage::setters;
 pub use jobqueue_storage::text::{is_hidden, visible};

@@ -13,8 +13,6 @@ const COPY: &str = "fifocopy";
 const COPY_SHIFT: u32 = 11;
 /// The attribute that names the page in which a send has entered the job.
 const PAGE: &str = "fifopage";
-/// All attributes of the order.
-pub(crate) const HEADERS: [&str; 3] = [HEADER, COPY, PAGE];
 
 /// A delivered message of a FIFO group.
 #[derive(Debug, Clone, Copy)]

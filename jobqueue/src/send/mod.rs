@@ -30,7 +30,7 @@ pub(crate) use dispatch::sent_in_transaction;
 pub(crate) use errors::send_error;
 pub use many::SendItem;
 pub(crate) use many::dispatch_all;
-pub use options::{SendOptions, is_own_header};
+pub use options::SendOptions;
 pub(crate) use prepare::{Draft, Prepared, Purpose, Render, new_id, prepare, prepare_envelope, render_draft};
 pub(crate) use request::ready_to_send;
 pub use request::{All, One, SendFuture, SendRequest, Unique};

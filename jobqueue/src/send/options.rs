@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::batch_headers::BATCH_HEADERS;
-use crate::group_log::HEADERS;
+use crate::envelope::is_own_header;
 
 /// The options of a send, as data. [`SendRequest`](super::SendRequest) has the same methods;
 /// [`with`](super::SendRequest::with) accepts these options.
@@ -133,9 +132,4 @@ impl SendOptions {
         self.headers.insert(name.into(), value.into());
         self
     }
-}
-
-/// Returns whether a header is one of the order or of batches, which [`SendOptions::header`] leaves out.
-pub fn is_own_header(name: &str) -> bool {
-    HEADERS.contains(&name) || BATCH_HEADERS.contains(&name)
 }

@@ -16,7 +16,8 @@ use super::resend::mark_copy;
 use super::sent::Sent;
 use crate::codec::{Codec, Json, encode_message, is_json};
 use crate::envelope::{
-    Envelope, JsonText, Parsed, Payload, StoredReference, encoding_of, keep_state, parse, to_wire,
+    Envelope, JsonText, Parsed, Payload, StoredReference, encoding_of, is_own_header, keep_state, parse,
+    to_wire,
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{Announcement, stamp_page};
@@ -27,7 +28,7 @@ use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
 use crate::undelivered::StoredMessage;
 
-/// The headers of a job. An event has 256 attributes at most, and the framework needs some for the history of the job.
+/// The most headers that a send sets. Those of the framework do not count.
 const MAX_HEADERS: usize = 200;
 
 /// A valid message with its payload.
@@ -195,7 +196,7 @@ pub(crate) fn prepare_envelope(
     for (name, value) in &options.headers {
         envelope.insert_header(name, value)?;
     }
-    check_attributes(&envelope, options.headers.len())?;
+    check_attributes(&envelope, &options)?;
     let nonce = options
         .in_order
         .then(|| Announcement::mark(&mut envelope, options.ttl, core.runtime()))
@@ -253,9 +254,11 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
     span
 }
 
-/// Refuses an event that no worker could read. `headers` are those that the send adds: an event that is forwarded was read with its own.
-fn check_attributes(envelope: &Envelope, headers: usize) -> Result<(), Error> {
+/// Refuses an event that no worker could read, and headers beyond those that the send may add: an event that is forwarded has its own.
+fn check_attributes(envelope: &Envelope, options: &SendOptions) -> Result<(), Error> {
     check_length("source", &envelope.source)?;
+    envelope.check_attributes()?;
+    let headers = options.headers.keys().filter(|name| !is_own_header(name)).count();
     if headers > MAX_HEADERS {
         let text = format!("a job has {headers} headers; {MAX_HEADERS} are allowed");
         return Err(Error::new(ErrorKind::Invalid, text));

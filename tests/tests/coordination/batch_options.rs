@@ -322,3 +322,13 @@ async fn options_that_contradict_a_batch_are_refused() {
     batch.then(&Book {}).await.unwrap();
     assert_eq!(run(&storage, 60).await.last().unwrap(), "1s book of 1");
 }
+
+// AU20-6: the headers of the batch counted as the application's.
+#[tokio::test(start_paused = true)]
+async fn child_has_as_many_headers_of_its_own_as_any_job() {
+    let mut batch = in_memory().batch("b").await.unwrap();
+    let all = |count| (0..count).fold(SendOptions::new(), |options, n| options.header(format!("h{n}"), "1"));
+    let error = batch.send(&Page(0)).with(all(201)).await.unwrap_err();
+    assert!(error.to_string().contains("201 headers"), "{error}");
+    batch.send(&Page(0)).with(all(200)).await.unwrap();
+}

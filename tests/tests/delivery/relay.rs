@@ -109,6 +109,22 @@ async fn job_with_all_headers_that_a_send_takes_is_forwarded() {
     assert_eq!(texts(&destination).await.len(), 1);
 }
 
+// AU20-3: it was acknowledged, deleted here and unread there.
+#[tokio::test(start_paused = true)]
+async fn event_with_all_attributes_that_a_producer_may_set_is_read_behind_a_relay() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let (_sending, _arrived) = (tasks(&outbox).await, tasks(&destination).await);
+    let mut event = serde_json::json!({
+        "specversion": "1.0", "id": "1", "source": "/s", "type": "task", "key": "ada", "inorder": "true",
+        "data": { "name": "a" }
+    });
+    (0..256).for_each(|number| event[format!("a{number}")] = "1".into());
+    let put = PutMessage::new(event.to_string());
+    outbox.queues().put(&"tasks".parse().unwrap(), put).await.unwrap();
+    assert_eq!(run(relay(&outbox, &destination), 60).await.completed, 1);
+    assert_eq!(ran(&destination).await.len(), 1);
+}
+
 /// A storage can give each message an end, whatever its sender has set.
 #[tokio::test(start_paused = true)]
 async fn job_in_order_is_forwarded_from_a_queue_whose_messages_expire() {

@@ -10,9 +10,6 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The greatest number of attributes of an event.
-const MAX_ATTRIBUTES: usize = 256;
-
 /// Members with their raw values, in the order of the object.
 pub(super) type List<'de> = Vec<(Cow<'de, str>, &'de RawValue)>;
 
@@ -35,7 +32,7 @@ pub(super) struct Members<'de> {
 /// Reads an object whose members have the types of an event's attributes.
 ///
 /// # Errors
-/// An error for text that is not such an object, for too many attributes, and for two members of one name.
+/// An error for text that is not such an object, and for two members of one name.
 pub(super) fn members(json: &str) -> serde_json::Result<Members<'_>> {
     serde_json::from_str(json)
 }
@@ -113,9 +110,6 @@ impl<'de> Visitor<'de> for Object {
                     found.others.push((name, value));
                 }
             }
-        }
-        if found.others.len() > MAX_ATTRIBUTES && found.spec_version.is_some() {
-            return Err(de::Error::custom("too many attributes"));
         }
         refuse_duplicates(&found.others)?;
         Ok(found)

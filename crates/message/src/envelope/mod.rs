@@ -26,10 +26,31 @@ use crate::job::{JobInfo, TraceContext};
 use crate::times::parse_rfc3339;
 pub use identity::{EventDigest, Identity, IdentityDigest};
 pub use json_text::JsonText;
+use read::MAX_ATTRIBUTES;
 pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
 pub use reference::{ReferenceError, Sha256Digest, StoredReference};
 pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
+use tracestate::STATE;
 pub use tracestate::{keep_state, state_of};
+
+/// The headers of the order and of batches, which belong to one job.
+const OWN_HEADERS: [&str; 10] = [
+    "inorder",
+    "fifocopy",
+    "fifopage",
+    "batchid",
+    "batchindex",
+    "batchondead",
+    "batchcopy",
+    "batchof",
+    "batchtoken",
+    "batchoftoken",
+];
+
+/// Returns whether a header is one of the order or of batches, which only the framework sets.
+pub fn is_own_header(name: &str) -> bool {
+    OWN_HEADERS.contains(&name)
+}
 
 /// The kind of a dead letter that holds the text of a message that could not be read as a job.
 pub const UNREADABLE_KIND: &str = "jobqueue.unreadable";
@@ -253,6 +274,22 @@ impl Envelope {
         let raw = serde_json::value::to_raw_value(value).map_err(EnvelopeError::json)?;
         self.extensions.insert(name.to_owned(), raw);
         Ok(())
+    }
+
+    /// Checks that any reader accepts the number of attributes. Those of the framework do not count: whatever deliveries and sends note in
+    /// an event, it stays readable.
+    ///
+    /// # Errors
+    /// [`EnvelopeError::TooMany`].
+    pub fn check_attributes(&self) -> Result<(), EnvelopeError> {
+        let of_sender = |name: &&String| !is_own_header(name) && *name != STATE;
+        match self.extensions.len() <= MAX_ATTRIBUTES {
+            true => Ok(()),
+            false => match self.extensions.keys().filter(of_sender).count() {
+                0..=MAX_ATTRIBUTES => Ok(()),
+                count => Err(EnvelopeError::TooMany(count)),
+            },
+        }
     }
 
     /// Returns the event as JSON text of characters that XML 1.0 can carry.

@@ -16,6 +16,9 @@ use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonT
 /// The most bytes of an event's `id`, and of its `source`.
 pub const MAX_ID_BYTES: usize = 1_024;
 
+/// The most attributes beyond those of the framework.
+pub(super) const MAX_ATTRIBUTES: usize = 256;
+
 /// The reason why a text is not an event that this program understands. It does not quote the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,6 +49,9 @@ pub enum EnvelopeError {
         /// The number of them.
         bytes: usize,
     },
+    /// The sender has set more attributes than are allowed.
+    #[error("the event has {0} attributes of its sender; {MAX_ATTRIBUTES} are allowed")]
+    TooMany(usize),
     /// A required attribute is missing or empty.
     #[error("the event lacks the attribute `{0}`")]
     Missing(&'static str),
@@ -197,6 +203,7 @@ fn others(
     envelope.dead_letter = dead_letter(&mut take)?;
     envelope.extensions = take.rest();
     envelope.extensions.remove(PARENT);
+    envelope.check_attributes()?;
     if let Some(payload) = elsewhere {
         envelope.payload = payload;
         // The attribute is kept for its producer, though it is not the one that this program reads.

@@ -3,7 +3,7 @@
 use super::Envelope;
 
 /// The extension attribute with the `tracestate`, as CloudEvents' extension for distributed tracing names it.
-const STATE: &str = "tracestate";
+pub(super) const STATE: &str = "tracestate";
 
 /// Writes the `tracestate` into a message, unless it has one.
 pub fn keep_state(envelope: &mut Envelope, state: &str) {
