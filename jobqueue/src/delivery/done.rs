@@ -53,7 +53,7 @@ impl Executor {
             return true;
         }
         // At the first delivery, only a job with blobs can have been done through another message.
-        let is_first = leased_job.dequeue_count <= 1 && !leased_job.has_blobs();
+        let is_first = leased_job.is_certainly_first() && !leased_job.has_blobs();
         if !self.state.options.durable_completions || is_first {
             return false;
         }

@@ -222,6 +222,12 @@ impl LeasedJob {
         self.with_envelope(Envelope::digest)
     }
 
+    /// Returns whether this is certainly the first delivery of the job, also across redrives: where the storage may not have counted one, it
+    /// is never certain.
+    pub(crate) fn is_certainly_first(&self) -> bool {
+        self.core.store().guarantees().counts_deliveries && self.fence() == 1
+    }
+
     /// Returns whether the message has half of its deliveries left. A delivery that waits counts if its process is killed, also by
     /// another job; one that is put back does not.
     pub(crate) fn has_deliveries_left(&self) -> bool {

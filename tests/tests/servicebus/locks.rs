@@ -1,10 +1,13 @@
 //! Locks and texts: what the service cannot do, and what stands in for it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::QueueMessage;
-use jobqueue::storage::{BlobName, PutBlob, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::{JobError, QueueMessage, Storage, Worker};
 use jobqueue_test_support::servicebus::is_excluded;
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
@@ -297,4 +300,51 @@ async fn the_connection_for_renewals_of_a_short_lease_is_opened_beforehand() {
     // It waits for a renewal under way.
     delivery.complete().await.unwrap();
     assert_eq!(bench.emulator.calls("renew-lock", "work", 0), 0, "it was opened by a renewal");
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "joins", kind = "join")]
+struct Join {}
+
+/// Ends the job of the only message, whose deletion is lost and whose delivery is not counted, and returns how often its handler runs.
+async fn runs_of_an_uncounted_job(bench: &Bench, storage: Faulty, is_child: bool) -> u32 {
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&runs);
+    let handler = move |_: Short| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<(), JobError>(()) }
+    };
+    let built = |storage: Storage| {
+        let builder = Worker::builder(storage).durable_completions(!is_child).max_idle_delay(MINUTE / 300);
+        builder.handle(handler.clone()).build().unwrap()
+    };
+    storage.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
+    let report =
+        built(storage.storage()).run_until(until(|| runs.load(Ordering::Relaxed) == 1)).await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert!(bench.emulator.strike("abort", None) > 0);
+    let _ = built(bench.another()).run_until(until(|| bench.count("active") == 0)).await.unwrap();
+    runs.load(Ordering::Relaxed)
+}
+
+// AU20-7: the record of the completion was not read at a delivery that seemed to be the first.
+#[tokio::test]
+async fn a_completed_job_whose_delivery_is_not_counted_does_not_run_again() {
+    if is_excluded("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text") {
+        return;
+    }
+    let uncounted = ["--locks-end-with-links", "true", "--counts-dropped-locks", "false"];
+    for is_child in [false, true] {
+        let bench = Bench::with(json!({}), &uncounted);
+        bench.emulator.create_queue("joins", json!({}));
+        if is_child {
+            let mut batch = bench.storage.batch("b").await.unwrap();
+            batch.send(&Short {}).await.unwrap();
+            batch.then(&Join {}).await.unwrap();
+        } else {
+            let _ = bench.storage.queue::<Short>().await.unwrap().send(&Short {}).await.unwrap();
+        }
+        let faulty = Faulty::new(&bench.another());
+        assert_eq!(runs_of_an_uncounted_job(&bench, faulty, is_child).await, 1, "child: {is_child}");
+    }
 }

@@ -23,9 +23,9 @@ use super::pipeline::{PLACEHOLDER, RECEIPT};
 use super::{probe, xml};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    Access, Batches, Created, Detach, ExpiredReceipt, GetMessages, MessageRef, Metadata, PeekedMessage,
-    Permissions, PopReceipt, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore,
-    Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
+    Access, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
+    PeekedMessage, Permissions, PopReceipt, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
+    QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
 /// The number of concurrent calls of `put_all` and `delete_all`: the service has no bulk operations.
@@ -256,6 +256,7 @@ impl QueueStore for AzureQueues {
 
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
+            guarantees: Guarantees { counts_deliveries: true, ..Guarantees::default() },
             batches: Some(Arc::clone(&self) as _),
             permissions: Some(Arc::clone(&self) as _),
             detach: Some(self),

@@ -111,7 +111,12 @@ impl QueueStore for Store {
     /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
-            guarantees: Guarantees { checks_expiry: true, commits_together: true, puts_lists_whole: true },
+            guarantees: Guarantees {
+                checks_expiry: true,
+                commits_together: true,
+                puts_lists_whole: true,
+                counts_deliveries: true,
+            },
             metadata: Some(Arc::clone(&self) as _),
             counts: Some(Arc::clone(&self) as _),
             index: Some(Arc::clone(&self) as _),

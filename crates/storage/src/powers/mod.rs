@@ -62,6 +62,9 @@ pub struct Guarantees {
     /// order. Then a list with messages of [groups](OrderedGroups) is put as one; elsewhere those of a group are put one after
     /// the other.
     pub puts_lists_whole: bool,
+    /// True if the store counts each delivery, however its lease ends. Then the first delivery of a message is known by its number;
+    /// elsewhere a worker reads the records of earlier ones all the same.
+    pub counts_deliveries: bool,
 }
 
 /// A storage with permissions.

@@ -28,6 +28,7 @@ impl ShardedQueues {
                 checks_expiry: all(|powers| powers.guarantees.checks_expiry),
                 commits_together: all(|powers| powers.guarantees.commits_together),
                 puts_lists_whole: false,
+                counts_deliveries: all(|powers| powers.guarantees.counts_deliveries),
             },
             peek_reach: accounts().filter_map(|queues| queues.powers().peek_reach).min(),
             metadata: Some(Arc::clone(&self) as _),

@@ -115,6 +115,10 @@ impl Hook for Membership {
         };
         let is_first = hook_context.leased_job.fence() == 1 && hook_context.job.attempt == 1;
         if is_first && is_copy == Some(false) {
+            // A delivery that the storage has not counted may have ended the child.
+            if !hook_context.leased_job.is_certainly_first() && ledger.is_done(index).await? {
+                return Ok(Some(Disposition::Discard));
+            }
             ledger.keep_turn(&claim(index), hook_context, false)?;
             return Ok(None);
         }
@@ -141,7 +145,7 @@ impl Hook for Membership {
         let continued = self.continued(hook_context).await?;
         if let Some(child) = self.child(hook_context).await? {
             // An earlier delivery may have handed the end over, also before a redrive.
-            let has_past = hook_context.leased_job.fence() > 1 || hook_context.job.attempt > 1;
+            let has_past = !hook_context.leased_job.is_certainly_first() || hook_context.job.attempt > 1;
             let mut chain = match handed_over || has_past || continued.is_some() {
                 true => child.ledger.handovers(child.index).await?,
                 false => Vec::new(),

@@ -250,8 +250,8 @@ impl WorkerBuilder {
         /// got no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a message is
         /// then not run again.
         ///
-        /// This costs a request for each job that is delivered a second time, and two for each job with a payload in a
-        /// blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
+        /// This costs a request for each job that is delivered a second time or was redriven, on Service Bus, which may not count a delivery,
+        /// for each job, and two for each job with a payload in a blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
         durable_completions(record: bool) => deliveries.durable_completions;
     }
 
