@@ -58,7 +58,7 @@ impl Executor {
         };
         report.job = Some(info);
         let runnable = admitted?;
-        self.begin(leased_job, runnable.registration, waiting).await?;
+        self.begin(leased_job, &runnable.info, runnable.registration, waiting).await?;
         Continue(runnable)
     }
 
@@ -66,25 +66,37 @@ impl Executor {
     async fn begin(
         &self,
         leased_job: &LeasedJob,
+        info: &JobInfo,
         registration: &Registration,
         waiting: Waiting<'_>,
     ) -> ControlFlow<NotRun> {
-        let stopped = || Box::new(Disposition::Release(Duration::ZERO));
-        let not_run = match waiting.stop.is_cancelled() {
-            // It may have come while the payload was downloaded.
-            true => stopped(),
-            false => match waiting.slot.admit(registration.kind) {
-                Ok(wait) if wait.is_zero() => return Continue(()),
+        self.may_begin(leased_job, info, waiting)?;
+        match waiting.slot.admit(registration.kind) {
+            Ok(wait) if wait.is_zero() => Continue(()),
+            Ok(wait) => {
                 // Boxed, because few handlers wait.
-                Ok(wait) => match Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await {
-                    Some(()) => return Continue(()),
-                    None => stopped(),
-                },
-                Err(wait) => self.over_limit(wait),
-            },
-        };
-        leased_job.end_wait();
-        Break(not_run)
+                let _ = Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await;
+                self.may_begin(leased_job, info, waiting)
+            }
+            Err(wait) => {
+                leased_job.end_wait();
+                Break(self.over_limit(wait))
+            }
+        }
+    }
+
+    /// Breaks off if the worker stops, the queue is paused or an operator has cancelled the job. Asked after each wait: for its turn, for
+    /// its payload, for the rate of its kind.
+    fn may_begin(&self, leased_job: &LeasedJob, info: &JobInfo, waiting: Waiting<'_>) -> ControlFlow<NotRun> {
+        if let Some(rejection) = self.state.cancelled(info) {
+            return Break(rejected(rejection));
+        }
+        let core = &leased_job.core;
+        if waiting.stop.is_cancelled() || core.settings().is_paused(core.now()) {
+            leased_job.end_wait();
+            return Break(Box::new(Disposition::Release(Duration::ZERO)));
+        }
+        Continue(())
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {
@@ -106,6 +118,7 @@ impl Executor {
                     || HandlerOutput::is_kept(leased_job) =>
             {
                 self.ask_hooks(leased_job, info, waiting).await?;
+                self.may_begin(leased_job, info, waiting)?;
                 Break(not_run)
             }
             Break(not_run) => Break(not_run),
@@ -134,6 +147,7 @@ impl Executor {
         }
         if hooks_first {
             self.ask_hooks(leased_job, info, waiting).await?;
+            self.may_begin(leased_job, info, waiting)?;
         }
         // A handler that has finished needs no place.
         if let Some(registration) = self.handlers.find(&info.kind)
@@ -141,7 +155,10 @@ impl Executor {
         {
             self.reserve(leased_job, registration.kind, waiting.slot)?;
         }
-        match fetch(leased_job).await {
+        let fetched = fetch(leased_job).await;
+        // A worker without a free slot asks for no settings meanwhile.
+        let _ = leased_job.core.fresh_settings().await;
+        match fetched {
             data if !hooks_first => self.read_and_ask(leased_job, data, info, waiting).await,
             Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
             failed => self.read(leased_job, failed, info, waiting.slot).await,
@@ -255,11 +272,7 @@ impl Executor {
             let failed = state.completing(leased_job, info, &output).await.err();
             return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
-        // It may have been cancelled while it waited for its turn.
-        match state.cancelled(info) {
-            Some(rejection) => Break(rejected(rejection)),
-            None => Continue(()),
-        }
+        Continue(())
     }
 }
 

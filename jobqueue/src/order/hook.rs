@@ -174,16 +174,16 @@ impl Delivery<'_> {
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
-    /// Lets the handler run, unless the worker stopped, or the queue was paused or left alone while the delivery waited without its slot.
+    /// Lets the handler run, unless the worker stopped, or the queue was left alone while the delivery waited without its slot.
     async fn begin(&self, has_left_slot: bool) -> Result<Option<Disposition>, Error> {
         keep_expected(self.leased_job);
         if has_left_slot {
             if !self.take_slot().await {
                 return self.interrupted();
             }
-            let core = &self.leased_job.core;
-            let is_paused = core.fresh_settings().await.is_paused(core.now());
-            if is_paused || self.waiting.is_left_alone() {
+            // The delivery looks at them when its handler begins.
+            let _ = self.leased_job.core.fresh_settings().await;
+            if self.waiting.is_left_alone() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }
         }

@@ -9,9 +9,10 @@ use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
 use jobqueue::{JobError, Queue, QueueName, SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, Admin, Cancellation, JobReference};
-use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
+const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const LOST_ANSWER: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
 const LOST_REQUEST: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
@@ -250,4 +251,26 @@ async fn job_in_order_that_its_sender_cancelled_is_not_called_completed() {
     let report = built.run_until(cancelling).await.unwrap();
     assert_eq!((report.completed, report.duplicates), (1, 1), "{report:?}");
     assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+}
+
+// AU20-4: it was cancelled while its payload came.
+#[tokio::test(start_paused = true)]
+async fn job_that_is_cancelled_during_its_download_does_not_begin() {
+    let faulty = Faulty::new(&in_memory());
+    let (storage, queue) = (faulty.storage(), tasks(&faulty).await);
+    let large = Task { name: "a".into(), data: "x".repeat(100_000) };
+    let _ = queue.send(&large).id("slow").in_order().await.unwrap();
+    after(2).await;
+    let is_payload = |call: &Call| call.subject.contains("jobqueue-payloads");
+    faulty.on(Operation::GetBlob, move |call| is_payload(call).then_some(Fault::DelayAfter(MINUTE)));
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let built = worker(&storage).presence(Duration::from_secs(1)).handle(handler).build().unwrap();
+    let admin = operator(&storage);
+    let operator = async {
+        after(30).await;
+        let _ = admin.cancel(&JobReference::new("tasks", "slow")).await.unwrap();
+        after(300).await;
+    };
+    let report = built.run_until(operator).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (0, 1), "{report:?}");
 }

@@ -68,6 +68,25 @@ async fn a_paused_queue_is_left_alone_until_it_is_not() {
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(operator).await.unwrap();
 }
 
+// AU20-4, I22: a fetched job whose payload comes slowly.
+#[tokio::test(start_paused = true)]
+async fn job_does_not_begin_in_a_queue_that_was_paused_during_its_download() {
+    let faulty = Faulty::new(&memory::open());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { name: "a".into(), data: "x".repeat(100_000) }).await.unwrap();
+    faulty.plan_always(Operation::GetBlob, Fault::DelayAfter(Duration::from_secs(60)));
+    let operator = async {
+        after(10).await;
+        set(&storage, "paused", "true").await;
+        after(300).await;
+    };
+    let handler = |_: Task| async { Ok::<(), JobError>(()) };
+    let report = worker(&storage).handle(handler).build().unwrap().run_until(operator).await.unwrap();
+    assert_eq!(report.completed, 0, "{report:?}");
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
+}
+
 // F109
 #[tokio::test(start_paused = true)]
 async fn a_changed_lease_is_that_of_the_next_delivery() {
