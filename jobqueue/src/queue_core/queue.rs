@@ -11,6 +11,7 @@ use super::open::ensure;
 
 use super::settings_cache::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
+use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
 use crate::group_log::GroupLogs;
@@ -214,7 +215,7 @@ impl QueueCore {
     pub(crate) fn terms(&self, settings: &QueueSettings, defaults: &MessageDefaults) -> LeaseTerms {
         LeaseTerms {
             visibility: settings.timeout,
-            max_run_time: defaults.max_run_time.unwrap_or(self.options.max_run_time),
+            max_run_time: defaults.max_run_time.unwrap_or(self.options.max_run_time).min(WITHOUT_END),
             expired: self.options.expired,
         }
     }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use jobqueue::codec::Json;
+use jobqueue::message::MessageDefaults;
 use jobqueue::storage::Operation;
-use jobqueue::{Context, JobError};
+use jobqueue::validate::{Path, Violations};
+use jobqueue::{Context, JobError, QueueMessage, Validate};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
@@ -74,4 +77,28 @@ async fn job_whose_preparation_takes_too_long_says_so_while_it_waits() {
     assert!(text.contains("slow_preparation"), "{text}");
     faulty.heal();
     assert_eq!(run(600).await.completed, 1);
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct ByHand {}
+
+impl Validate for ByHand {
+    fn validate_into(&self, _: &Path<'_>, _: &mut Violations) {}
+}
+
+impl QueueMessage for ByHand {
+    const QUEUE: &'static str = "by-hand";
+    const KIND: &'static str = "by-hand";
+    const DEFAULTS: MessageDefaults = MessageDefaults::new().with_max_run_time(Duration::MAX);
+    type Codec = Json;
+}
+
+// AU20-5: no job of the type ran, or ended.
+#[tokio::test(start_paused = true)]
+async fn run_time_without_end_of_a_message_that_is_written_by_hand_is_a_long_one() {
+    let storage = in_memory();
+    let _ = storage.queue::<ByHand>().await.unwrap().send(&ByHand {}).await.unwrap();
+    let handler = async |_: ByHand| Ok::<(), JobError>(());
+    let report = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
 }
