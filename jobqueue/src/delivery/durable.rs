@@ -100,8 +100,9 @@ impl Context {
     /// # Errors
     /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended
     /// before the record was written. [`Storage`](ErrorKind::Storage) if the record cannot be read, or if the storage refuses
-    /// to write it. A result of more than 32 MiB is recorded, and each retry fails with `Storage` instead of repeating the effect. So does one
-    /// that JSON cannot express, with [`Invalid`](ErrorKind::Invalid) at first and then with [`Undecodable`](ErrorKind::Undecodable).
+    /// to write it. A result of more than 32 MiB is recorded, and each retry fails with [`TooLarge`](ErrorKind::TooLarge) instead of repeating the
+    /// effect. So does one that JSON cannot express, with [`Invalid`](ErrorKind::Invalid) at first and then with
+    /// [`Undecodable`](ErrorKind::Undecodable).
     ///
     /// # Cancel safety
     /// If the future is dropped, the effect may have happened without a record.
