@@ -8,10 +8,13 @@ use tokio::time::Instant;
 use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
-use crate::delivery::{HistoryTrim, add_past_dead_letter, unwrap_unreadable};
+use crate::delivery::{
+    HistoryTrim, add_past_dead_letter, event_with_blobs, unwrap_unreadable,
+};
 use crate::envelope::{DeadLetterNote, Envelope, StoredReference, UNREADABLE_KIND};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, restamp};
+use crate::job::outcome::chain;
 use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries};
@@ -83,18 +86,31 @@ impl DeadLetterQueue {
     /// # Errors
     /// The dead letter is not deleted, or only perhaps.
     pub(crate) async fn discard(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+        let references = self.references(held).await;
         let deleted = self.delete(&held.message).await.map_err(|error| match error.certainty() {
             Certainty::NotApplied => (Put::No, error.into()),
             _ => (Put::Perhaps, error.into()),
         })?;
         let mut payload_left = None;
-        for reference in held.references().into_iter().filter(|_| deleted) {
+        for reference in references.into_iter().filter(|_| deleted) {
             if let Err(error) = self.core.claim_checks.remove(&self.name, &reference).await {
                 let text = "the dead letter is deleted, but its payload is not";
                 payload_left = Some(Error::new(ErrorKind::Storage, text).with_source(error));
             }
         }
         Ok(payload_left)
+    }
+
+    /// Returns the blobs of a letter, also those of an event that it keeps as a text: it has copies of its own. A sweep deletes those of a
+    /// text that cannot be read now.
+    async fn references(&self, held: &Held) -> Vec<StoredReference> {
+        let DeadLetterEntry::Event(letter) = &held.entry else { return Vec::new() };
+        let kept = self.kept_text(letter).await.unwrap_or_else(|error| {
+            crate::log::debug!(queue = %self.name, error = %chain(&error), "the text of a dead letter cannot be read");
+            None
+        });
+        let kept = kept.and_then(|text| event_with_blobs(&text));
+        held.references().into_iter().chain(kept.iter().flat_map(Envelope::references)).collect()
     }
 
     /// Deletes a message. Returns false if another client has deleted it.
@@ -135,17 +151,22 @@ impl DeadLetterQueue {
             |text: &str| Revived { text: text.to_owned(), key: None, group: told.clone(), blobs: Vec::new() };
         let DeadLetterEntry::Event(envelope) = &held.entry else { return Ok(as_it_is(&held.letter.text)) };
         self.check_home(envelope)?;
-        if let Some(text) = self.kept_text(envelope).await? {
-            return Ok(as_it_is(&text));
-        }
-        let mut envelope = self.reset(envelope, &held.letter);
+        let kept = self.kept_text(envelope).await?;
+        let mut envelope = match kept.as_deref().map(|text| event_with_blobs(text).ok_or(text)) {
+            None => self.reset(envelope, &held.letter),
+            // It has no room for more than other names of its blobs.
+            Some(Ok(event)) => event,
+            Some(Err(text)) => return Ok(as_it_is(text)),
+        };
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
             Some(lacking) => Err(payload_error(lacking)),
+            None if kept.is_some() => envelope.to_json().map_err(Error::from),
             None => self.fit(&mut envelope, &mut blobs).await,
         };
         match fitted {
+            Ok(text) if kept.is_some() => Ok(Revived { blobs, ..as_it_is(&text) }),
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
                 let group = envelope.key.clone().filter(|_| keeps_order).or(told);

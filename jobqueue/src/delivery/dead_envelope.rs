@@ -43,23 +43,26 @@ pub(crate) fn dead_envelope(
 }
 
 fn wrap_unwritable(job: &LeasedJob, event: &Envelope) -> Result<Envelope, Error> {
-    let as_it_came = Envelope { history: History::default(), ..event.clone() };
-    let mut wrapped = wrap_unreadable(job, Some(&as_it_came.to_json()?))?;
+    let mut wrapped = wrap_unreadable(job, Some(&as_it_came(event).to_json()?))?;
     wrapped.history.attempts = event.history.attempts;
     Ok(wrapped)
 }
 
+/// Returns an event without room as its producer wrote it.
+pub(super) fn as_it_came(event: &Envelope) -> Envelope {
+    Envelope { history: History::default(), ..event.clone() }
+}
+
+/// Returns the payload of a dead letter that keeps a text.
+pub(super) fn kept_text(text: &str) -> Result<Payload, Error> {
+    let json = serde_json::to_vec(text).map_err(|e| {
+        Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter").with_source(e)
+    })?;
+    Ok(Payload::Json(JsonText::written_by_serde_json(json)))
+}
+
 fn wrap_unreadable(job: &LeasedJob, text: Option<&str>) -> Result<Envelope, Error> {
-    let payload = match text {
-        None => Payload::None,
-        Some(text) => {
-            let json = serde_json::to_vec(text).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter")
-                    .with_source(e)
-            })?;
-            Payload::Json(JsonText::written_by_serde_json(json))
-        }
-    };
+    let payload = text.map_or(Ok(Payload::None), kept_text)?;
     let id = job.lease.message_id().to_string();
     let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, UNREADABLE_KIND, payload);
     envelope.content_type = Some("text/plain".into());
@@ -79,13 +82,26 @@ impl DeathOf {
     /// Returns the end that a dead letter records; `None` if it records none.
     pub(crate) fn of(dead_letter: &Envelope) -> Option<Self> {
         let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
-        Some(Self { event: dead_letter.digest(), message })
+        let event = match *dead_letter.kind == *UNREADABLE_KIND {
+            // The text that it keeps names blobs that each copy has for itself; its id is that of the message.
+            true => Envelope { payload: Payload::None, ..dead_letter.clone() }.digest(),
+            false => dead_letter.digest(),
+        };
+        Some(Self { event, message })
     }
 }
 
 /// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].
 pub fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
     (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
+}
+
+/// Returns the event that a kept text holds, if it refers to blobs.
+pub(crate) fn event_with_blobs(text: &str) -> Option<Envelope> {
+    match parse(text) {
+        Ok(Parsed::Event(event)) if !event.references().is_empty() => Some(*event),
+        _ => None,
+    }
 }
 
 pub(crate) fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {

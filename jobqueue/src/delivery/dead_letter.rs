@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
-use super::dead_envelope::{DeathOf, dead_envelope, events};
+use super::dead_envelope::{DeathOf, as_it_came, dead_envelope, events, kept_text};
 use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
 use super::order_position::{end_position_of_done, end_turn, is_done_in_order, position_of};
@@ -187,10 +187,18 @@ async fn copy_to(
     }
 }
 
-/// Returns the text of a dead letter, after storing its blobs, which never expire.
+/// Returns the text of a dead letter, after storing its blobs, which never expire: also those of an event that the letter keeps as a text.
 async fn stage(job: &LeasedJob, envelope: &mut Envelope) -> Result<(String, CopiedBlobs), Error> {
-    let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES).await?;
-    match job.render_and_store_blobs(envelope, None).await {
+    let mut kept = job.with_envelope(as_it_came).filter(|_| job.is_unwritable);
+    let copied_from = kept.as_mut().unwrap_or(&mut *envelope);
+    let mut copied = copy_blobs(&job.core, &job.core.name, copied_from, MAX_COPIED_BYTES).await?;
+    let rendered = async {
+        if let Some(event) = kept {
+            envelope.payload = kept_text(&event.to_json()?)?;
+        }
+        job.render_and_store_blobs(envelope, None).await
+    };
+    match rendered.await {
         Ok(rendered) => {
             copied.new.extend(rendered.blobs.into_iter().map(|(reference, _)| reference));
             Ok((rendered.text, copied))

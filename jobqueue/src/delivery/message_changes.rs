@@ -27,19 +27,30 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// Deletes the message of a job that has a dead letter, then the blobs that the letter has copied. Blobs that could not be copied stay,
-    /// because the letter refers to them.
+    /// Deletes the message of a job that has a dead letter, then the blobs that the letter has certainly copied. The others stay, because
+    /// the letter refers to them.
     pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
+        let copied = self.copied_by_every_letter().await;
+        self.lease.delete().await?;
+        remove_blobs(&self.core, &self.core.name, copied).await;
+        Ok(())
+    }
+
+    /// Returns the blobs that each letter of the message has copied, whichever worker has written it. The text of an event without room is
+    /// kept as it came by a worker of a former release, so its letter may refer to the blobs themselves.
+    async fn copied_by_every_letter(&self) -> Vec<StoredReference> {
         let (checks, queue) = (&self.core.claim_checks, &self.core.name);
         let mut copied = Vec::new();
         for reference in self.references() {
-            if checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok() {
+            let is_copied = !self.is_unwritable
+                // Above that, a worker copies what its own limit allows.
+                && reference.size <= MAX_COPIED_BYTES
+                && checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok();
+            if is_copied {
                 copied.push(reference);
             }
         }
-        self.lease.delete().await?;
-        remove_blobs(&self.core, queue, copied).await;
-        Ok(())
+        copied
     }
 
     /// Counts a failed attempt and puts the message back for `delay`.

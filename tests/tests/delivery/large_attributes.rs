@@ -2,13 +2,18 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
+use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{ErrorKind, Event, JobError, Outcome, SendOptions, Storage};
+use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
+use jobqueue::{ErrorKind, Event, JobError, Outcome, Queue, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
+use serde_json::{Value, json};
+
+use super::redrive::{LARGE, finish_all, large, lengths};
 
 /// Fails every attempt for some hours. Returns the number of handler runs.
 async fn fail(storage: &Storage) -> u32 {
@@ -119,4 +124,91 @@ async fn an_attempt_is_counted_while_blobs_cannot_be_written() {
     faulty.heal();
     assert_eq!(fail(&storage).await, 0);
     assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 1);
+}
+
+/// Puts an event without room whose payload is in a blob, which its producer needs for an hour.
+async fn with_a_payload_in_a_blob(storage: &Storage) -> Queue<Task> {
+    let (queue, minute) = (storage.queue::<Task>().await.unwrap(), Duration::from_secs(60));
+    let _ = queue.send(&large("a")).ttl(60 * minute).await.unwrap();
+    let sent = storage.queues().get(queue.name(), GetMessages::new(1, minute)).await.unwrap();
+    let sent = sent.messages.into_iter().next().unwrap();
+    storage.queues().delete(queue.name(), &sent.message, Default::default()).await.unwrap();
+    let text = sent.text.unwrap();
+    let mut event: Value = serde_json::from_str(&text).unwrap();
+    event["large"] = json!("x".repeat(65_400 - text.len()));
+    storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await.unwrap();
+    queue
+}
+
+// AU20-2: the letter referred to the blob of its message.
+#[tokio::test(start_paused = true)]
+async fn letter_of_an_event_without_room_keeps_its_payload() {
+    for redrives in [true, false] {
+        let storage = in_memory();
+        let queue = with_a_payload_in_a_blob(&storage).await;
+        assert_eq!(fail(&storage).await, 3);
+        after(30 * 86_400).await;
+        let _ = sweep(&storage, SweepOptions::new()).await.unwrap();
+        let letters = queue.dead_letters().unwrap();
+        let letter = letters.list().await.unwrap().remove(0);
+        assert_eq!(letters.message(&letter).await.unwrap().data.len(), LARGE);
+        if redrives {
+            assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
+            assert_eq!(finish_all(&storage).await, (1, 1));
+        } else {
+            assert_eq!(
+                letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap().deleted.len(),
+                1
+            );
+        }
+        assert_eq!(lengths(&queue).await, (0, 0));
+        assert_eq!(payloads(&storage).await, 0, "nothing is left behind");
+    }
+}
+
+// AU20-1: the message that was left in its queue took the payload along.
+#[tokio::test(start_paused = true)]
+async fn message_of_a_redriven_letter_without_room_leaves_the_payload_to_the_job() {
+    let near = in_memory();
+    let queue = with_a_payload_in_a_blob(&near).await;
+    let faulty = Faulty::new(&near);
+    let storage = faulty.storage();
+    // Copied, then the worker dies before it deletes the message.
+    faulty.plan(Operation::Delete, 1, Fault::Hang);
+    let handler = |_: Task| async { Err::<(), _>(JobError::retry("no")) };
+    let dying = worker(&storage).handle(handler).build().unwrap().run_until(std::future::pending());
+    assert!(tokio::time::timeout(Duration::from_secs(15), dying).await.is_err());
+    assert_eq!(lengths(&queue).await, (1, 1));
+    after(60).await;
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 1);
+    // The old message comes first.
+    let larges = |task: Task| async move {
+        assert_eq!(task.data.len(), LARGE);
+        Ok::<(), JobError>(())
+    };
+    let worker = worker(&storage).concurrency(1).handle(larges).build().unwrap();
+    assert_eq!(worker.run_until(after(60)).await.unwrap().completed, 1);
+    assert_eq!(lengths(&queue).await, (0, 0));
+}
+
+// AU20-3: the notes of its own deliveries made it unreadable.
+#[tokio::test(start_paused = true)]
+async fn event_with_all_attributes_that_a_producer_may_set_runs_as_often_as_any_other() {
+    for (count, attempts) in [(256, 3), (257, 0)] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        let mut event: Value = serde_json::from_str(&event(200)).unwrap();
+        for number in 1..count {
+            event[format!("a{number}")] = json!("1");
+        }
+        storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await.unwrap();
+        assert_eq!(fail(&storage).await, attempts, "{count}");
+        let letters = queue.dead_letters().unwrap();
+        let letter = letters.list().await.unwrap().remove(0);
+        let reason = if attempts == 0 { "decode_error" } else { "attempts_exhausted" };
+        assert_eq!((letter.reason.as_str(), letter.attempts), (reason, attempts), "{count}");
+        assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1, "{count}");
+        assert_eq!(finish_all(&storage).await.0, u64::from(attempts > 0), "{count}");
+    }
 }
