@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::letter::{DeadLetter, DeadLetterEntry};
+use crate::delivery::StoredLetter;
 use crate::envelope::StoredReference;
 use crate::group_log::is_in_order;
 use crate::storage::MessageRef;
@@ -42,6 +43,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Returns what identifies the stored letter.
+    pub(super) fn stored(&self) -> StoredLetter<'_> {
+        StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }
+    }
+
     /// Returns the group in which the job is in order, if it is.
     pub(super) fn order(&self) -> Option<String> {
         match &self.entry {
@@ -50,7 +56,7 @@ impl Held {
         }
     }
 
-    /// Returns the blobs that the dead letter refers to.
+    /// Returns the blobs that the dead letter refers to, without those of an event that it keeps as a text.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         match &self.entry {
             DeadLetterEntry::Event(envelope) => envelope.references(),

@@ -14,7 +14,7 @@ use super::options::{DeadLetterOptions, RedriveReport};
 use super::pass_state::{Handled, Listener, Listeners, MAX_AT_ONCE, Pass, Task};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
-use crate::delivery::claim_letter;
+use crate::delivery::{Claim, claim_letter, was_put_back};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
@@ -219,7 +219,7 @@ impl DeadLetterQueue {
         died > began && died <= now
     }
 
-    /// Acts on a letter. A copy of another one is deleted.
+    /// Acts on a letter. A copy of another one is deleted, and so is one whose job an earlier redrive has put back.
     ///
     /// # Errors
     /// The error, and whether the action had its effect all the same.
@@ -229,13 +229,20 @@ impl DeadLetterQueue {
             return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
-        let is_claimed = match &held.entry {
-            DeadLetterEntry::Event(letter) if !task.is_copy => {
-                !claim_letter(&self.core, letter).await.map_err(not_put)?
-            }
-            _ => false,
+        let claim = match &held.entry {
+            _ if task.is_copy => Claim::Copy,
+            DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_put)?,
+            DeadLetterEntry::External => Claim::Repeated,
         };
-        if task.is_copy || is_claimed {
+        let is_handled = match claim {
+            Claim::New => false,
+            Claim::Repeated if action == PassAction::PutBack => {
+                was_put_back(&self.core, &held.stored()).await.map_err(not_put)?
+            }
+            Claim::Repeated => false,
+            Claim::Copy => true,
+        };
+        if is_handled {
             let payload_left = self.discard(held).await.map_err(|(_, error)| not_put(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }

@@ -9,7 +9,7 @@ use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{
-    HistoryTrim, add_past_dead_letter, event_with_blobs, unwrap_unreadable,
+    HistoryTrim, add_past_dead_letter, event_with_blobs, record_put_back, unwrap_unreadable,
 };
 use crate::envelope::{DeadLetterNote, Envelope, StoredReference, UNREADABLE_KIND};
 use crate::error::{Error, ErrorKind};
@@ -75,6 +75,7 @@ impl DeadLetterQueue {
                 certainty => (Put::Perhaps, send_error(error, certainty)),
             })?;
         }
+        record_put_back(&self.core, &held.stored()).await;
         self.discard(held).await.map_err(|(_, error)| {
             let text = "the job is put back, but its dead letter may not be deleted";
             (Put::Yes, Error::new(error.kind(), text).with_source(error))

@@ -5,6 +5,8 @@
 //! and a second letter of the same end counts as a copy. The record is true whatever happens after it: the letter that it
 //! names exists, or was handled.
 
+use std::time::SystemTime;
+
 use super::dead_envelope::{DeathOf, dead_envelope};
 use super::disposition::Rejection;
 use super::durable::{COMPLETED, create, digest_name, expiry, read};
@@ -13,33 +15,85 @@ use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
-use crate::storage::{BlobName, StoreError, StoreErrorKind, Tries, needed_until};
+use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries, needed_until};
 
-/// Claims a dead letter before it is redriven or purged. Returns false if another letter of the same end was claimed: this one is a
-/// copy of it. A letter that another program has written, or that the storage has moved in one step, needs no record.
+/// The claim of a letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// Nobody has claimed a letter of this end before.
+    New,
+    /// This letter may have been claimed before: by a pass that failed, or without a record.
+    Repeated,
+    /// Another letter of the same end was claimed: this one is a copy of it.
+    Copy,
+}
+
+/// A letter as it lies in its queue. The time and the text keep it apart from one of a queue that was deleted and created again.
+pub(crate) struct StoredLetter<'l> {
+    pub(crate) message: &'l MessageId,
+    pub(crate) inserted: SystemTime,
+    pub(crate) text: &'l str,
+}
+
+/// Claims a dead letter before it is redriven or purged. A letter that another program has written, or that the storage has moved in one
+/// step, needs no record.
 ///
 /// # Errors
 /// [`Storage`](ErrorKind::Storage) if the record cannot be written or read.
-pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<bool, Error> {
-    let (Some(death), Some(note)) = (DeathOf::of(letter), &letter.dead_letter) else { return Ok(true) };
+pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<Claim, Error> {
+    let (Some(death), Some(note)) = (DeathOf::of(letter), &letter.dead_letter) else {
+        return Ok(Claim::Repeated);
+    };
     if core.store().powers().dead_letters.is_some() {
-        return Ok(true);
+        return Ok(Claim::Repeated);
     }
     // Every delivery of the message that stores a letter has another number.
     let own = format!("{} {}", note.deliveries, note.time);
     let name = name(core, &death)?;
-    let blobs = &**core.blobs();
-    let tries = Tries::brief(core.runtime(), 1, 2);
-    let needed = needed_until(core.now(), Some(expiry(core.now(), None)));
-    match create(blobs, &name, own.clone(), needed, tries).await {
-        Ok(true) => Ok(true),
-        Ok(false) => Ok(read(blobs, &name).await?.is_none_or(|claimed| claimed == own)),
+    match record(core, &name, own.clone()).await {
+        Ok(true) => Ok(Claim::New),
+        Ok(false) => match read(&**core.blobs(), &name).await? {
+            Some(claimed) if claimed != own => Ok(Claim::Copy),
+            _ => Ok(Claim::Repeated),
+        },
         Err(error) if is_refused(&error) => {
             crate::log::warn!(queue = %core.name, error = %chain(&error), "no permission to record that a dead letter is handled; a copy of it may run again");
-            Ok(true)
+            Ok(Claim::Repeated)
         }
         Err(error) => Err(error),
     }
+}
+
+/// Records, before a letter is deleted, that a redrive has put its job back: if the deletion gets no answer, a later redrive must not put
+/// the job back again. Without the record, which the storage may refuse, it does.
+pub(crate) async fn record_put_back(core: &QueueCore, letter: &StoredLetter<'_>) {
+    let recorded = async { record(core, &name_of_put_back(core, letter)?, String::new()).await };
+    if let Err(error) = recorded.await {
+        crate::log::debug!(queue = %core.name, error = %chain(&error), "it is not recorded that a redrive has put a job back");
+    }
+}
+
+/// Returns whether a redrive has put the job of the letter back and could not delete the letter.
+///
+/// # Errors
+/// [`Storage`](ErrorKind::Storage) if the storage does not say.
+pub(crate) async fn was_put_back(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<bool, Error> {
+    match read(&**core.blobs(), &name_of_put_back(core, letter)?).await {
+        Err(error) if is_refused(&error) => Ok(false),
+        recorded => Ok(recorded?.is_some()),
+    }
+}
+
+/// Creates a record. Returns false if it exists.
+async fn record(core: &QueueCore, name: &BlobName, text: String) -> Result<bool, Error> {
+    let needed = needed_until(core.now(), Some(expiry(core.now(), None)));
+    create(&**core.blobs(), name, text, needed, Tries::brief(core.runtime(), 1, 2)).await
+}
+
+fn name_of_put_back(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<BlobName, Error> {
+    let inserted = letter.inserted.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
+    let (message, inserted) = (letter.message.to_string(), inserted.to_string());
+    digest_name(COMPLETED, ["put back", core.name.as_str(), &message, &inserted, letter.text])
 }
 
 /// Returns whether a message that is about to be dead-lettered without a run has a letter already that was redriven or purged.

@@ -1,7 +1,7 @@
 //! Payloads and checkpoints in blobs of jobs that a redrive puts back: the job and its dead letter each keep their own.
 
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, worker};
@@ -51,8 +51,33 @@ async fn redriven_job_keeps_the_payload_of_its_dead_letter() {
     let letter = dead_letters.list().await.unwrap().remove(0);
     assert_eq!(dead_letters.message(&letter).await.unwrap().data.len(), LARGE);
     let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
-    assert_eq!(redriven.moved.len(), 1);
-    assert_eq!(lengths(&queue).await, (1, 0));
+    assert_eq!((redriven.moved.len(), redriven.copies), (0, 1), "its job was put back before");
+    assert_eq!(lengths(&queue).await, (0, 0));
+}
+
+// AU20-8: the command that the report tells to repeat made a second job.
+#[tokio::test(start_paused = true)]
+async fn repeated_redrive_puts_no_job_back_twice() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    reject_all(&storage).await;
+    let letters = queue.dead_letters().unwrap();
+    // Also one that another program has put there.
+    storage.queues().put(letters.name(), PutMessage::new("no event")).await.unwrap();
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
+    let redriven = letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 2), "{redriven:?}");
+    faulty.heal();
+    assert_eq!(lengths(&queue).await, (2, 2));
+    let repeated = letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!((repeated.moved.len(), repeated.copies), (0, 2), "{repeated:?}");
+    assert_eq!(lengths(&queue).await, (2, 0));
+    // A letter of the same text that comes later is another one.
+    storage.queues().put(letters.name(), PutMessage::new("no event")).await.unwrap();
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
+    assert_eq!(finish_all(&storage).await, (1, 1));
 }
 
 // L2
