@@ -98,7 +98,7 @@ async fn fill(client: &Client, statistics: Statistics) {
         "message (queue, visible_at, inserted_at, receipt, text) SELECT 2, 0, 0, '', '' FROM numbers",
         "message (queue, visible_at, expires_at, inserted_at, receipt, text) SELECT 2, 0, n, 0, '', '' FROM numbers",
         "blob (container, name, revision, etag, modified_at, length, metadata, content)
-         SELECT container, format('%s/%s', n % 200, n), 1, 1, 0, 0, '', '' FROM numbers, unnest('{2,1}'::integer[]) AS container",
+         SELECT container, format('%s/%s', n % 200, n), 1, 1, 0, 0, '[]', '' FROM numbers, unnest('{2,1}'::integer[]) AS container",
         "journal (ended, number, queue, id, source, kind, key, outcome, attempt, inserted, ran, worker)
          SELECT n, n, '', n, '', '', n, CASE n % 100 WHEN 0 THEN 'failed' ELSE 'completed' END, 1, 0, 0, '' FROM numbers",
     ];
