@@ -118,13 +118,12 @@ const FIND_GARBAGE: &str = "WITH next AS MATERIALIZED (
     RETURNING g.kind, g.owner";
 
 /// A queue or container that is gone stays known for a day, and as long as it has rows: a transaction that began before can still put
-/// into it.
-const FORGET: &str =
-    "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $2 AND since < jobqueue.now() - 86400000
-    AND CASE kind
-        WHEN 'queue' THEN NOT EXISTS (SELECT FROM jobqueue.message WHERE queue = $2 AND waiting)
-            AND NOT EXISTS (SELECT FROM jobqueue.message WHERE queue = $2 AND NOT waiting)
-        ELSE NOT EXISTS (SELECT FROM jobqueue.blob WHERE container = $2) END
+/// into it. Each look for a row is in the order of an index: for one without an order the planner may read the table.
+const FORGET: &str = "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $2 AND CASE
+        WHEN since >= jobqueue.now() - 86400000 THEN false
+        WHEN kind = 'queue' THEN (SELECT id FROM jobqueue.message WHERE queue = $2 AND waiting ORDER BY group_hash, turn LIMIT 1) IS NULL
+            AND (SELECT id FROM jobqueue.message WHERE queue = $2 AND NOT waiting ORDER BY visible_at, id LIMIT 1) IS NULL
+        ELSE (SELECT id FROM jobqueue.blob WHERE container = $2 ORDER BY name LIMIT 1) IS NULL END
     RETURNING owner";
 
 /// Says when to remove what.

@@ -96,7 +96,7 @@ async fn fill(client: &Client, statistics: Statistics) {
         "message (queue, visible_at, inserted_at, waiting, receipt, group_hash, turn, text)
          SELECT 1, 1::bigint << 50, 0, waits, '', sha256(n::text::bytea), n, '' FROM numbers, unnest('{f,t}'::boolean[]) AS waits",
         "message (queue, visible_at, inserted_at, receipt, text) SELECT 2, 0, 0, '', '' FROM numbers",
-        "message (queue, visible_at, expires_at, inserted_at, receipt, text) SELECT 2, 0, n, 0, '', '' FROM numbers",
+        "message (queue, visible_at, expires_at, inserted_at, receipt, text) SELECT 2, 0, n, 0, '', '' FROM numbers LIMIT 1500",
         "blob (container, name, revision, etag, modified_at, length, metadata, content)
          SELECT container, format('%s/%s', n % 200, n), 1, 1, 0, 0, '[]', '' FROM numbers, unnest('{2,1}'::integer[]) AS container",
         "journal (ended, number, queue, id, source, kind, key, outcome, attempt, inserted, ran, worker)
@@ -105,14 +105,21 @@ async fn fill(client: &Client, statistics: Statistics) {
     let put: String = rows.iter().map(|rows| format!("{numbers} INSERT INTO jobqueue.{rows};")).collect();
     let tables = ["message", "blob", "journal"];
     let empty: String = tables.iter().map(|table| format!("DELETE FROM jobqueue.{table};")).collect();
-    let analyse: String = tables.iter().map(|table| format!("ANALYZE jobqueue.{table};")).collect();
-    let last = if statistics == Statistics::Right { &*analyse } else { "" };
     // Neither these statements nor the trigger of the deletions are what is examined.
-    let settings = "SET auto_explain.log_min_duration = -1; SET session_replication_role = replica;";
-    client
-        .batch_execute(&format!("{settings} {put} {empty} {analyse} {put} {last} RESET ALL"))
-        .await
-        .unwrap();
+    let settings = "SET auto_explain.log_min_duration = -1; SET session_replication_role = replica";
+    client.batch_execute(settings).await.unwrap();
+    client.batch_execute(&format!("{put} {empty}")).await.unwrap();
+    for table in tables {
+        // The pages stay.
+        client.batch_execute(&format!("VACUUM (ANALYZE, TRUNCATE false) jobqueue.{table}")).await.unwrap();
+    }
+    client.batch_execute(&put).await.unwrap();
+    if statistics == Statistics::Right {
+        for table in tables {
+            client.batch_execute(&format!("ANALYZE jobqueue.{table}")).await.unwrap();
+        }
+    }
+    client.batch_execute("RESET ALL").await.unwrap();
 }
 
 async fn blobs(storage: &Storage, client: &mut Client) {
@@ -181,7 +188,6 @@ async fn journal(storage: &Storage) {
         assert_eq!(journal.search(&query).await.unwrap().entries.len(), found, "{query:?}");
     }
     journal.expire(Duration::from_secs(60)).await.unwrap();
-    assert_eq!(journal.search(&query(|_| {})).await.unwrap().entries, []);
 }
 
 async fn queues(storage: &Storage) {
