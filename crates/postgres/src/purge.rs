@@ -62,7 +62,8 @@ const REMOVE_EXPIRED: [&str; 3] = [
 ];
 
 /// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2, in the order of an index: those of the queue need not be
-/// spread evenly over the table, as the planner would assume of the first ones that it comes to.
+/// spread evenly over the table, as the planner would assume of the first ones that it comes to. The number is compared without its index, which the
+/// planner could read as a whole where `ANALYZE` has seen an empty table.
 ///
 /// The deletion of the first of a group waits for whoever changes the next one. So no statement holds one that waits in its group together with others:
 /// two such statements could wait for each other.
@@ -73,7 +74,7 @@ macro_rules! delete_of_queue {
             $from,
             "jobqueue.message m WHERE m.queue = $1 AND ",
             $which,
-            " AND m.id <= $2 ORDER BY ",
+            " AND m.id + 0 <= $2 ORDER BY ",
             $order,
             " LIMIT $3 FOR UPDATE OF m",
             $lock,

@@ -42,6 +42,7 @@ async fn no_statement_reads_a_whole_table_that_was_analysed_full() {
 
 async fn examine(statistics: Statistics) {
     let server = Postgres::start(&explained::SETTINGS);
+    Storage::open(options(&server)).await.unwrap();
     let storage = Storage::open(options(&server)).await.unwrap();
     for queue in ["jobs", "other", "small", "gone"] {
         storage.queues().create_queue(&name(queue), &Metadata::new()).await.unwrap();
