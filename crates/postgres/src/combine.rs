@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Semaphore, oneshot};
@@ -26,13 +27,13 @@ pub(crate) struct Combiner<K, T, A> {
     /// Returns the approximate number of bytes that an operation sends.
     weigh: fn(&T) -> usize,
     lanes: Mutex<HashMap<K, Lane<T, A>>>,
+    /// The number of the next operation of any lane. A lane is removed and made again, and a number must not be used twice.
+    next: AtomicU64,
 }
 
 struct Lane<T, A> {
     waiting: VecDeque<Waiting<T, A>>,
     running: usize,
-    /// The number of the last operation.
-    last: u64,
 }
 
 struct Waiting<T, A> {
@@ -49,7 +50,7 @@ where
     A: Send + 'static,
 {
     pub(crate) fn new(runtime: Runtime, weigh: fn(&T) -> usize) -> Arc<Self> {
-        Arc::new(Self { runtime, weigh, lanes: Mutex::default() })
+        Arc::new(Self { runtime, weigh, lanes: Mutex::default(), next: AtomicU64::default() })
     }
 
     /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
@@ -111,15 +112,14 @@ where
         reply: oneshot::Sender<Result<A, StoreError>>,
         at_once: usize,
     ) -> (u64, bool) {
-        let bytes = (self.weigh)(&item);
+        let (number, bytes) = (self.next.fetch_add(1, Ordering::Relaxed), (self.weigh)(&item));
         let mut lanes = lock(&self.lanes);
         let lane = lanes.entry(name.clone());
-        let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0, last: 0 });
-        lane.last += 1;
-        lane.waiting.push_back(Waiting { number: lane.last, item, bytes, reply });
+        let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0 });
+        lane.waiting.push_back(Waiting { number, item, bytes, reply });
         let starts = lane.running < at_once;
         lane.running += usize::from(starts);
-        (lane.last, starts)
+        (number, starts)
     }
 
     /// Removes an operation from those that wait. Returns false if it does not wait any more.
@@ -263,6 +263,22 @@ mod tests {
         statements.pass.notify_one();
         settle().await;
         assert_eq!(*lock(&statements.run), [vec![1], vec![2]]);
+    }
+
+    /// The answer may come at the moment at which the time is over, and with it the lane ends.
+    #[tokio::test]
+    async fn operation_that_is_over_takes_no_later_one_out() {
+        let combiner = Combiner::<(), u32, u32>::new(Runtime::new(), |_| 1);
+        let (reply, _answer) = oneshot::channel();
+        let (number, _) = combiner.add(&(), 1, reply, 1);
+        let mut running = Running { combiner: Arc::clone(&combiner), lane: (), has_ended: false };
+        assert_eq!(running.next().expect("an operation").0, [1]);
+        assert!(running.next().is_none());
+        let (reply, _answer) = oneshot::channel();
+        combiner.add(&(), 2, reply, 1);
+        assert!(!combiner.cancel(&(), number));
+        let mut running = Running { combiner, lane: (), has_ended: false };
+        assert_eq!(running.next().expect("the later operation").0, [2]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -17,7 +17,8 @@
 //!   workers play no part.
 //! - **No waiting for each other.** Of many workers each gets messages of its own; none waits for the lock of another.
 //! - **Steady cost.** What a get costs does not grow with the messages that wait, nor with those that are done and that a long transaction
-//!   of another program keeps PostgreSQL from removing.
+//!   of another program keeps PostgreSQL from removing. Renewals and deletions find their messages by their numbers, whatever the statistics say, and a
+//!   listing of blobs reads the names of its page.
 //! - **One schema.** A program migrates the tables when it opens them. During a deployment the older program goes on; tables that it cannot use refuse it.
 //! - **Certainty.** An error is ambiguous unless the server says that the statement failed and goes on.
 //!

@@ -32,6 +32,9 @@ macro_rules! has_no_former {
 }
 
 /// Builds a statement that removes expired messages, and names the queues in which the next of a group became the first.
+///
+/// `waiting` is compared as a number: the planner could read all of an index of those that wait, or that do not, which it takes for empty where
+/// `ANALYZE` has seen none.
 macro_rules! delete_expired {
     ($which:expr) => {
         concat!(
@@ -47,29 +50,33 @@ macro_rules! delete_expired {
 /// Ends the expired first messages of groups behind which open transactions put others.
 const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
         SELECT id, queue FROM jobqueue.message
-        WHERE expires_at <= (SELECT jobqueue.now()) AND NOT waiting AND group_hash IS NOT NULL
+        WHERE expires_at <= (SELECT jobqueue.now()) AND group_hash IS NOT NULL AND waiting::integer = 0
         ORDER BY expires_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED) m
     LEFT JOIN jobqueue.queue q ON q.id = m.queue WHERE jobqueue.pass_on(m.id)";
 
 /// Those that wait for another of their group come first, so that none of them becomes the first of its group.
 const REMOVE_EXPIRED: [&str; 3] = [
-    delete_expired!("waiting::integer = 1"),
-    delete_expired!(concat!("NOT waiting AND ", has_no_former!())),
+    delete_expired!("group_hash IS NOT NULL AND waiting::integer = 1"),
+    delete_expired!(concat!("waiting::integer = 0 AND ", has_no_former!())),
     PASS_ON_EXPIRED,
 ];
 
-/// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2.
+/// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2, in the order of an index: those of the queue need not be
+/// spread evenly over the table, as the planner would assume of the first ones that it comes to. The number is compared without its index, which the
+/// planner could read as a whole where `ANALYZE` has seen an empty table.
 ///
 /// The deletion of the first of a group waits for whoever changes the next one. So no statement holds one that waits in its group together with others:
 /// two such statements could wait for each other.
 macro_rules! delete_of_queue {
-    ($from:literal, $which:expr, $lock:literal) => {
+    ($from:literal, $which:expr, $order:literal, $lock:literal) => {
         concat!(
             "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(SELECT m.id FROM ",
             $from,
             "jobqueue.message m WHERE m.queue = $1 AND ",
             $which,
-            " AND m.id <= $2 LIMIT $3 FOR UPDATE OF m",
+            " AND m.id + 0 <= $2 ORDER BY ",
+            $order,
+            " LIMIT $3 FOR UPDATE OF m",
             $lock,
             ")) RETURNING id"
         )
@@ -78,25 +85,32 @@ macro_rules! delete_of_queue {
 
 /// Those that wait for another of their group, and the others; without those that another transaction has locked or holds up.
 pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
-    delete_of_queue!("", "m.waiting", " SKIP LOCKED"),
-    delete_of_queue!("", concat!("NOT m.waiting AND ", has_no_former!()), " SKIP LOCKED"),
+    delete_of_queue!("", "m.waiting", "m.group_hash, m.turn", " SKIP LOCKED"),
+    delete_of_queue!(
+        "",
+        concat!("NOT m.waiting AND ", has_no_former!()),
+        "m.visible_at, m.id",
+        " SKIP LOCKED"
+    ),
 ];
 /// Builds the same statement with a limit of the time, $4, for which it waits for a lock.
 macro_rules! delete_locked_of_queue {
-    ($which:literal) => {
+    ($which:literal, $order:literal) => {
         concat!(
             "WITH at AS MATERIALIZED (SELECT set_config('lock_timeout', $4, true)) ",
-            delete_of_queue!("at, ", $which, "")
+            delete_of_queue!("at, ", $which, $order, "")
         )
     };
 }
 
 /// To be used for one message at a time.
-pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] =
-    [delete_locked_of_queue!("m.waiting"), delete_locked_of_queue!("NOT m.waiting")];
+pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] = [
+    delete_locked_of_queue!("m.waiting", "m.group_hash, m.turn"),
+    delete_locked_of_queue!("NOT m.waiting", "m.visible_at, m.id"),
+];
 
 const DELETE_OF_CONTAINER: &str = "DELETE FROM jobqueue.blob WHERE id = ANY (ARRAY(
-    SELECT id FROM jobqueue.blob WHERE container = $1 LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING id";
+    SELECT id FROM jobqueue.blob WHERE container = $1 ORDER BY name LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING id";
 
 /// Takes those that were not looked at for the longest time. Other processes take others.
 const FIND_GARBAGE: &str = "WITH next AS MATERIALIZED (
@@ -105,13 +119,12 @@ const FIND_GARBAGE: &str = "WITH next AS MATERIALIZED (
     RETURNING g.kind, g.owner";
 
 /// A queue or container that is gone stays known for a day, and as long as it has rows: a transaction that began before can still put
-/// into it.
-const FORGET: &str =
-    "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $2 AND since < jobqueue.now() - 86400000
-    AND CASE kind
-        WHEN 'queue' THEN NOT EXISTS (SELECT FROM jobqueue.message WHERE queue = $2 AND waiting)
-            AND NOT EXISTS (SELECT FROM jobqueue.message WHERE queue = $2 AND NOT waiting)
-        ELSE NOT EXISTS (SELECT FROM jobqueue.blob WHERE container = $2) END
+/// into it. Each look for a row is in the order of an index: for one without an order the planner may read the table.
+const FORGET: &str = "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $2 AND CASE
+        WHEN since >= jobqueue.now() - 86400000 THEN false
+        WHEN kind = 'queue' THEN (SELECT id FROM jobqueue.message WHERE queue = $2 AND waiting ORDER BY group_hash, turn LIMIT 1) IS NULL
+            AND (SELECT id FROM jobqueue.message WHERE queue = $2 AND NOT waiting ORDER BY visible_at, id LIMIT 1) IS NULL
+        ELSE (SELECT id FROM jobqueue.blob WHERE container = $2 ORDER BY name LIMIT 1) IS NULL END
     RETURNING owner";
 
 /// Says when to remove what.
@@ -144,26 +157,35 @@ impl Purge {
 
     /// Removes expired messages, and announces those that are the first of their groups now. Returns whether there may be more.
     async fn expired(&self) -> Result<bool, StoreError> {
-        let call = Call::of_database(Operation::Clear, &self.database);
-        let mut has_more = false;
+        let (mut has_more, mut failed) = (false, None);
         for sql in REMOVE_EXPIRED {
-            for number in 1..=STATEMENTS {
-                let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
-                let mut advanced = BTreeSet::new();
-                for row in &rows {
-                    let name: Option<&str> = call.get(row, 0)?;
-                    advanced.extend(name.and_then(|name| QueueName::new(name).ok()));
-                }
-                for queue in &advanced {
-                    self.arrivals.announce(&self.database, &self.runtime, queue);
-                }
-                if rows.len() < MESSAGES as usize {
-                    break;
-                }
-                has_more |= number == STATEMENTS;
+            // The messages of the other kinds do not stay because of a failure.
+            match self.expired_by(sql).await {
+                Ok(more) => has_more |= more,
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(has_more)
+        failed.map_or(Ok(has_more), Err)
+    }
+
+    /// Removes expired messages of one kind. Returns whether there may be more.
+    async fn expired_by(&self, sql: &str) -> Result<bool, StoreError> {
+        let call = Call::of_database(Operation::Clear, &self.database);
+        for _ in 0..STATEMENTS {
+            let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
+            let mut advanced = BTreeSet::new();
+            for row in &rows {
+                let name: Option<&str> = call.get(row, 0)?;
+                advanced.extend(name.and_then(|name| QueueName::new(name).ok()));
+            }
+            for queue in &advanced {
+                self.arrivals.announce(&self.database, &self.runtime, queue);
+            }
+            if rows.len() < MESSAGES as usize {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Removes what was in queues and containers that are gone. Returns whether there may be more.

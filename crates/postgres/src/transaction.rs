@@ -143,7 +143,10 @@ pub async fn create_blob_in(
     ];
     query(&mut transaction, call, schema, CREATE_CONTAINER, &values[..1]).await?;
     let rows = query(&mut transaction, call, schema, CREATE, &values).await?;
-    rows.first().map(drop).ok_or_else(|| call.refuse(StoreErrorKind::BlobAlreadyExists))
+    // It is gone again, if another transaction has deleted it meanwhile.
+    let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
+    let created = call.number_or_null(row, 0)?;
+    created.map(drop).ok_or_else(|| call.refuse(StoreErrorKind::BlobAlreadyExists))
 }
 
 /// Notifies the workers of all processes when the transaction commits.

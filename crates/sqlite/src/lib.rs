@@ -36,7 +36,7 @@
 //!   both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before the first store is
 //!   opened.
 //! - A queue is counted exactly (`Queue::approximate_len`) while some 65,000 messages or fewer can be received at once. The count of more of
-//!   them is an estimate by samples, as a rule good to a tenth. Counts, pages and searches have a thread of their own.
+//!   them is an estimate by samples, as a rule good to a tenth. Counts, pages, listings and searches have a thread of their own.
 //! - A file has room for two million queues and two million million messages in its life, those that are gone included; a cleared queue counts
 //!   as a new one. After these, puts fail with `Full`.
 //! - Analyse only tables of your own (`ANALYZE orders`). What `ANALYZE` notes about those of this crate makes it slow; it is removed when the

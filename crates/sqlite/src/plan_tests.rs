@@ -34,7 +34,7 @@ mod tests {
             (SEEN, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
-            (LIST, "INDEX jobqueue_blob_name (container=? AND name>?)"),
+            (LIST, "INDEX jobqueue_blob_name (container=? AND name>? AND name<?)"),
             (journal::ALL, "PRIMARY KEY (ended>? AND ended<?)"),
             (journal::BY_ID, "INDEX jobqueue_journal_id (id=? AND ended>? AND ended<?)"),
             (journal::BY_KEY, "INDEX jobqueue_journal_key (key=? AND ended>? AND ended<?)"),

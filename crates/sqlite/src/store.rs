@@ -111,7 +111,7 @@ impl Store {
         self.channels.as_ref().is_some_and(|channels| channels.tasks.send(task).is_ok())
     }
 
-    /// Reads from a snapshot. Counts, pages and searches may take long; the other reads do not wait for them.
+    /// Reads from a snapshot. Counts, pages, listings and searches may take long; the other reads do not wait for them.
     pub(super) async fn read<S, T, F>(
         &self,
         operation: Operation,
@@ -132,8 +132,10 @@ impl Store {
                 let _ = reply.send(reader.answer(operation, &about, look));
             }
         });
-        let is_long =
-            matches!(operation, Operation::QueueProperties | Operation::Peek | Operation::SearchJournal);
+        let is_long = matches!(
+            operation,
+            Operation::QueueProperties | Operation::Peek | Operation::SearchJournal | Operation::ListBlobs
+        );
         let reader = |channels: &Channels| {
             let reader = if is_long { &channels.searches } else { &channels.questions };
             reader.send(question).is_ok()

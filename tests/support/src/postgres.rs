@@ -163,9 +163,14 @@ impl Postgres {
         }
     }
 
+    /// Returns the log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
     /// Returns the end of the log.
     pub fn log_tail(&self) -> String {
-        let text = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+        let text = self.log();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }

@@ -23,6 +23,7 @@ mod purge;
 mod relay;
 mod sends_by_sql;
 mod server_crash;
+mod statements;
 mod tls;
 mod transactions;
 

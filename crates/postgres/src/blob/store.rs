@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_postgres::types::Type;
 
-use super::row::{BlobRow, LeaseColumns, Place, blob_columns, tag};
+use super::row::{BlobRow, LeaseColumns, Place, blob_columns, place, tag};
 use super::size::{MAX_BLOB_BYTES, check_put, further_time};
 use crate::database::{Call, Parameter};
 use crate::metadata;
@@ -15,6 +15,7 @@ use crate::store::Store;
 use crate::time::to_instant;
 use jobqueue_storage::rules::lease::BlobLease;
 use jobqueue_storage::rules::limits::{self, MAX_LISTED_BLOBS};
+use jobqueue_storage::rules::listing::NameRange;
 use jobqueue_storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, Condition, ContainerName,
     Detach, LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
@@ -31,12 +32,14 @@ pub(crate) const CREATE_CONTAINER: &str = "INSERT INTO jobqueue.container (name)
 const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHERE name = $1 RETURNING id)
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'container', id, jobqueue.now() FROM gone RETURNING owner";
 
-/// Creates a blob, unless there is one of this name.
+/// Creates a blob, unless there is one of this name. The answer is empty without the container, and `NULL` if there is such a blob.
 pub(crate) const CREATE: &str =
-    "INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
-    SELECT c.id, $2, $3, length($4), $4, r.next, r.next, jobqueue.now()
-    FROM jobqueue.container c, (SELECT nextval('jobqueue.revision') AS next) AS r WHERE c.name = $1
-    ON CONFLICT (container, name) DO NOTHING RETURNING etag, modified_at";
+    "WITH place AS MATERIALIZED (SELECT id FROM jobqueue.container WHERE name = $1), created AS (
+        INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
+        SELECT id, $2, $3, length($4), $4, r.next, r.next, jobqueue.now()
+        FROM place, (SELECT nextval('jobqueue.revision') AS next) AS r
+        ON CONFLICT (container, name) DO NOTHING RETURNING etag, modified_at
+    ) SELECT etag, modified_at FROM place LEFT JOIN created ON true";
 
 /// Replaces a blob that has not changed. A lease of it has neither begun nor ended: $3 says whether there is one.
 const REPLACE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, metadata = $7, length = length($8),
@@ -54,16 +57,16 @@ const DELETE: &str = "DELETE FROM jobqueue.blob
 const GET: &str = concat!(
     "SELECT ",
     blob_columns!(),
-    ", jobqueue.now(), CASE WHEN b.length <= $3 THEN b.content END FROM jobqueue.container c
-    LEFT JOIN jobqueue.blob b ON b.container = c.id AND b.name = $2 WHERE c.name = $1"
+    ", jobqueue.now(), CASE WHEN b.length <= $3 THEN b.content END",
+    place!()
 );
 
-/// A page begins at the prefix, or behind the last name of the page before.
+/// The blobs with names from $2 to $3. The container is no join, behind which the planner would sort the names, all of them for each page.
 const LIST: &str = concat!(
     "SELECT ",
     blob_columns!(),
-    ", jobqueue.now() FROM jobqueue.container c JOIN jobqueue.blob b ON b.container = c.id
-    WHERE c.name = $1 AND b.name >= $2 AND b.name > $3 ORDER BY b.name LIMIT $4"
+    ", jobqueue.now() FROM jobqueue.blob b WHERE b.container = (SELECT id FROM jobqueue.container WHERE name = $1)
+        AND b.name >= $2 AND b.name < $3 ORDER BY b.name LIMIT $4"
 );
 
 /// The time of a listing without a row that has it.
@@ -176,23 +179,18 @@ impl BlobStore for Store {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
         let call = Call::new(Operation::ListBlobs, container);
-        // No name has this character, nor can a text of the server. The empty marker is less than all names.
-        let before_nul = |text: &str| text.split('\0').next().unwrap_or_default().to_owned();
-        let most = if prefix.contains('\0') { 0 } else { MAX_LISTED_BLOBS as i64 + 1 };
-        let (prefix, marker) = (&before_nul(prefix), before_nul(marker.unwrap_or_default()));
+        let NameRange { from, end } = NameRange::of_page(prefix, marker);
+        let most = MAX_LISTED_BLOBS as i64 + 1;
         let values = [
             (&container.as_str() as _, Type::TEXT),
-            (&prefix as _, Type::TEXT),
-            (&marker as _, Type::TEXT),
+            (&from as _, Type::TEXT),
+            (&end as _, Type::TEXT),
             (&most as _, Type::INT8),
         ];
         let rows = self.database.query(call, LIST, &values).await?;
         let mut listing = BlobListing::default();
         for row in &rows {
             let found = BlobRow::read(call, row)?;
-            if !found.name.starts_with(prefix) {
-                break;
-            }
             if listing.blobs.len() == MAX_LISTED_BLOBS {
                 listing.next = listing.blobs.last().map(|(name, _)| name.clone());
                 break;
@@ -298,8 +296,9 @@ impl Store {
         let length = new.data.len() as u64;
         let rows = self.database.query_longer(call, sql, values, further_time(length)).await?;
         let Some(row) = rows.first() else { return Ok(None) };
+        let Some(etag) = call.get(row, 0)? else { return Ok(None) };
         let modified = to_instant(call.get(row, 1)?);
-        let properties = BlobProperties::new(length, tag(call.get(row, 0)?), modified);
+        let properties = BlobProperties::new(length, tag(etag), modified);
         Ok(Some(properties.with_metadata(new.options.metadata.clone()).with_active_lease(is_leased)))
     }
 

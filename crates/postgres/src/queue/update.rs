@@ -8,8 +8,8 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{MessageRef, QueueName, StoreError, UpdateMessage, Updated};
 
 /// Builds a statement that changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6. $8
-/// accepts an expired receipt. What is refused is not locked, unless the
-/// statement waited for its lock, since a get would pass it over.
+/// accepts an expired receipt. What is refused is not locked, unless the statement waited for its lock, since a get would pass it over. The row is
+/// found by its number, not by a join: one of those could read all of the index where `ANALYZE` has seen an empty table.
 macro_rules! update {
     ($lock:literal) => {
         concat!(
@@ -21,8 +21,8 @@ macro_rules! update {
                 FOR NO KEY UPDATE", $lock,
             ") UPDATE jobqueue.message m
                 SET visible_at = jobqueue.writing() + $4, receipt = $5, lease = $6, text = coalesce($7, m.text)
-                FROM held w WHERE m.id = w.id
-                RETURNING m.visible_at, (m.visible_at < w.visible_at OR $4 = 0)::int::bigint"
+                WHERE m.id = (SELECT id FROM held)
+                RETURNING m.visible_at, (m.visible_at < (SELECT visible_at FROM held) OR $4 = 0)::int::bigint"
         )
     };
 }

@@ -39,6 +39,9 @@ CREATE TABLE jobqueue.message (
 );
 CREATE INDEX message_due ON jobqueue.message (queue, visible_at, id) WHERE NOT waiting;
 CREATE INDEX message_expiry ON jobqueue.message (expires_at) WHERE expires_at IS NOT NULL;
+-- Of messages in groups, of which few have a time to live, and of former firsts. The removal of expired ones looks for them apart from the others.
+CREATE INDEX message_group_expiry ON jobqueue.message ((waiting::integer), expires_at)
+    WHERE group_hash IS NOT NULL AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX message_head ON jobqueue.message (queue, group_hash) WHERE group_hash IS NOT NULL AND NOT waiting;
 CREATE INDEX message_waiting ON jobqueue.message (queue, group_hash, turn) WHERE waiting;
 CREATE SEQUENCE jobqueue.turn;

@@ -8,6 +8,7 @@ use crate::clock::to_instant;
 use crate::error::{Applied, Failure};
 use crate::reader::View;
 use jobqueue_storage::rules::limits::MAX_LISTED_BLOBS;
+use jobqueue_storage::rules::listing::NameRange;
 use jobqueue_storage::{
     Blob, BlobListing, BlobName, ContainerName, LeaseId, Operation, StoreError, StoreErrorKind,
 };
@@ -41,7 +42,7 @@ pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId
     Ok(BlobRow::require(&view.connection, Operation::AcquireLease, blob)?.lease.id())
 }
 
-pub(crate) const LIST: &str = select_blob!("WHERE container = ?1 AND name >= ?2 AND name > ?3 ORDER BY name");
+pub(crate) const LIST: &str = select_blob!("WHERE container = ?1 AND name >= ?2 AND name < ?3 ORDER BY name");
 
 /// Returns a page of names that begin with `prefix`, after `marker`, the last name of the previous page.
 pub(super) fn list(
@@ -56,14 +57,12 @@ pub(super) fn list(
             failure => failure,
         })?;
     let mut statement = view.connection.prepare_cached(LIST)?;
-    // No name is empty, so the empty marker is less than all names.
-    let mut rows = statement.query(params![container, prefix, marker.unwrap_or("")])?;
+    // SQLite begins a search at one of two lower bounds, and passes what is before the other one.
+    let NameRange { from, end } = NameRange::of_page(prefix, marker);
+    let mut rows = statement.query(params![container, from, end])?;
     let mut listing = BlobListing::default().with_now(to_instant(view.now));
     while let Some(row) = rows.next()? {
         let row = BlobRow::read(row)?;
-        if !row.name.starts_with(prefix) {
-            break;
-        }
         if listing.blobs.len() == MAX_LISTED_BLOBS {
             listing.next = listing.blobs.last().map(|(name, _)| name.clone());
             break;

@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    /// One thread answers all counts, pages and searches.
+    /// One thread answers all counts, pages, listings and searches.
     #[test]
     fn samples_of_a_count_are_bounded() {
         let (count, samples) = count_of(&lists(14_554, 10, 1_000_000));

@@ -5,6 +5,7 @@
 
 pub mod lease;
 pub mod limits;
+pub mod listing;
 pub mod metadata_text;
 pub mod micros;
 mod xml;
