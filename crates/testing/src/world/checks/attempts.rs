@@ -39,6 +39,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                         format!("it was dead-lettered for its attempts at {:?}, before the last", entry.at),
                     ));
                 }
+                Fact::Settled { delivery, outcome: Outcome::DeadLettered(reason), .. }
+                    if *reason == Reason::MAX_DELIVERIES && *delivery <= LEAST_DELIVERIES =>
+                {
+                    found.push(job.finding(
+                        "a job has too few deliveries",
+                        format!("it was dead-lettered for them at {:?}, in delivery {delivery}", entry.at),
+                    ));
+                }
                 // The job may be redriven, and then has all its attempts again.
                 Fact::Settled { outcome: Outcome::DeadLettered(_), .. } => failures = 0,
                 _ => {}
@@ -51,6 +59,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     }
     found
 }
+
+/// The deliveries that a job has at least: those of a queue whose threshold is 1. The storage counts those too that cost the job none.
+const LEAST_DELIVERIES: u32 = 24;
 
 /// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
 const SHUTDOWN: Duration = Duration::from_secs(60);
@@ -153,6 +164,16 @@ mod tests {
         let mut changed = facts(2);
         changed.insert(0, Fact::Noted("sets poisonthreshold to 2".to_owned()));
         assert!(check(&history(changed)).is_empty());
+    }
+
+    #[test]
+    fn dead_letter_before_the_last_delivery_is_found() {
+        let died = |delivery| {
+            let outcome = Outcome::DeadLettered(Reason::MAX_DELIVERIES);
+            history(vec![Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery, outcome }])
+        };
+        assert!(check(&died(25)).is_empty());
+        assert_eq!(check(&died(24))[0].what, "a job has too few deliveries");
     }
 
     #[test]

@@ -153,22 +153,28 @@ impl Job<'_> {
     /// Returns whether the message of a run may be delivered again before an entry: its process was killed, stopped or cut off while it had
     /// the lease, or a change of a message of this job failed there.
     pub(super) fn may_lose_lease(&self, run: &Run<'_>, before: usize) -> bool {
-        let meanwhile = &self.history[run.leased..before.clamp(run.leased, self.history.len())];
-        meanwhile.iter().any(|entry| {
-            entry.node == run.began.node
-                && match &entry.fact {
-                    Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
-                    Fact::Incident(text) => stops(text),
-                    _ => false,
-                }
+        self.may_fail_between(&run.began.node, run.leased, before)
+    }
+
+    /// Returns whether a process was killed, stopped or cut off between two entries, or a change of a message of this job failed there.
+    pub(super) fn may_fail_between(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
+        let mut own = self.meanwhile(since, before).filter(|entry| entry.node == *node);
+        own.any(|entry| match &entry.fact {
+            Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
+            Fact::Incident(text) => stops(text),
+            _ => false,
         })
     }
 
     /// Returns whether the process of an entry was killed, stopped or cut off between two entries.
     pub(super) fn was_stopped(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
-        let meanwhile = &self.history[since..before.clamp(since, self.history.len())];
         let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(text) if stops(text));
-        meanwhile.iter().any(|entry| entry.node == *node && stops(entry))
+        self.meanwhile(since, before).any(|entry| entry.node == *node && stops(entry))
+    }
+
+    /// Returns the entries of the history from one up to another.
+    fn meanwhile(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
+        self.history[since..before.clamp(since, self.history.len())].iter()
     }
 
     /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed, or so soon after it that a

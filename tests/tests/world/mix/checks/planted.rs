@@ -228,7 +228,11 @@ fn checkpoints_and_results_that_change_are_told() {
     let defects = [
         (
             [Note::Fence { id: id(), fence: 7 }, Note::Fence { id: id(), fence: 7 }],
-            "two runs of a job have one fence",
+            "a later run has no larger fence",
+        ),
+        (
+            [Note::Fence { id: id(), fence: 7 }, Note::Fence { id: id(), fence: 5 }],
+            "a later run has no larger fence",
         ),
         ([Note::Saved { id: id(), value: 2 }, Note::Resumed { id: id(), value: 1 }], "a checkpoint is lost"),
         ([Note::Step { id: id(), value: 1 }, Note::Step { id: id(), value: 2 }], "a step ran twice"),

@@ -1,6 +1,6 @@
 //! Checkpoints and fences grow; a step or an effect returns the same result again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jobqueue_testing::world::{Fact, Finding, Verdict};
 
@@ -12,13 +12,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut saved: BTreeMap<String, u32> = BTreeMap::new();
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
     let mut once: BTreeMap<String, u64> = BTreeMap::new();
-    let mut fences: BTreeSet<(String, u64)> = BTreeSet::new();
     for (number, note) in evidence.diary.notes() {
         match note {
-            Note::Fence { id, fence } if is_single(evidence, &id) && !fences.insert((id.clone(), fence)) => {
-                let detail = format!("{fence} was another run's before (entry {number})");
-                found.push(finding("two runs of a job have one fence", &id, detail));
-            }
             Note::Saved { id, value } if is_single(evidence, &id) => {
                 let newest = saved.entry(id).or_default();
                 *newest = value.max(*newest);
@@ -48,7 +43,26 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             _ => {}
         }
     }
+    found.extend(fences(evidence));
     found.extend(repeated_effects(evidence));
+    found
+}
+
+/// A later run of a job has no larger fence. A process that was stopped may say its own after a later run's.
+fn fences(evidence: &Evidence) -> Vec<Finding> {
+    let mut of_runs: BTreeMap<String, Vec<(Option<u64>, u64)>> = BTreeMap::new();
+    for (number, note) in evidence.diary.notes() {
+        if let Note::Fence { id, fence } = note {
+            let run = evidence.run_at(&id, number);
+            of_runs.entry(id).or_default().push((run, fence));
+        }
+    }
+    let mut found = Vec::new();
+    for (id, mut fences) in of_runs.into_iter().filter(|(id, _)| is_single(evidence, id)) {
+        fences.sort_by_key(|(run, _)| *run);
+        let pair = fences.windows(2).find(|pair| pair[0].1 >= pair[1].1);
+        found.extend(pair.map(|pair| finding("a later run has no larger fence", &id, format!("{pair:?}"))));
+    }
     found
 }
 
