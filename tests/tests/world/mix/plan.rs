@@ -38,8 +38,9 @@ pub(super) enum What {
         index: u64,
         continues: bool,
     },
+    /// Sends jobs of one of two releases.
     Release {
-        id: String,
+        ids: Vec<String>,
         newer: bool,
     },
     /// Sends a job that refers to the payload of another queue.
@@ -387,6 +388,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn release(&mut self) -> What {
-        What::Release { id: self.next_id('r'), newer: self.rng.random() }
+        let count = self.rng.random_range(2..=4);
+        What::Release { ids: (0..count).map(|_| self.next_id('r')).collect(), newer: self.rng.random() }
     }
 }

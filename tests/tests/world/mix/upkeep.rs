@@ -80,9 +80,13 @@ impl Actor {
         }
     }
 
+    pub(super) async fn set_threshold(&self, attempts: u32) -> Result<(), Error> {
+        self.node.sets_threshold(Work::QUEUE, attempts);
+        self.set("poisonthreshold", &attempts.to_string()).await
+    }
+
     /// Changes one setting of the queue of work.
-    pub(super) async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
-        // The judge looks for this note: a request whose answer is lost may have set it.
+    async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
         self.world.note(self.node.name(), format!("sets {name} to {value}"));
         let queue = self.queue::<Work>().await?;
         let storage = self.node.storage();

@@ -112,9 +112,7 @@ fn runs_beside_its_letter(job: &Job<'_>) -> Option<Finding> {
 fn received_for(job: &Job<'_>, letter: &Entry) -> Option<(usize, SystemTime)> {
     let mut before = job.entries.iter().rev().filter(|entry| entry.number < letter.number);
     before.find_map(|entry| match &entry.fact {
-        Fact::Received { queue, inserted, .. }
-            if entry.node == letter.node && !is_of_dead_letters(queue) =>
-        {
+        Fact::Received { queue, inserted, .. } if entry.node == letter.node && !is_of_dead_letters(queue) => {
             Some((entry.number, *inserted))
         }
         _ => None,
@@ -144,6 +142,7 @@ mod tests {
     use jobqueue::storage::Operation;
 
     use super::*;
+    use crate::world::disturbance::Disturbance;
     use crate::world::ledger::RunEnd;
 
     fn evidence(facts: Vec<(&str, Fact)>) -> Evidence {
@@ -163,7 +162,7 @@ mod tests {
     }
 
     fn killed() -> Fact {
-        Fact::Incident("killed".to_owned())
+        Fact::Incident(Disturbance::Killed)
     }
 
     /// Returns the facts of a job that is done in process `w`.

@@ -120,6 +120,16 @@ impl Job<'_> {
         Finding { what, subject: self.id.to_string(), detail }
     }
 
+    /// Returns the queues that it was sent to, put into or received from.
+    pub(super) fn queues(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter_map(|entry| match &entry.fact {
+            Fact::SendBegan { queue } | Fact::PutBegan { queue } | Fact::Received { queue, .. } => {
+                Some(&**queue)
+            }
+            _ => None,
+        })
+    }
+
     /// Returns the runs of each message, in the order in which they began.
     pub(super) fn by_message(&self) -> Vec<Vec<Run<'_>>> {
         let mut messages: BTreeMap<SystemTime, Vec<Run<'_>>> = BTreeMap::new();
@@ -161,14 +171,14 @@ impl Job<'_> {
         let mut own = self.meanwhile(since, before).filter(|entry| entry.node == *node);
         own.any(|entry| match &entry.fact {
             Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
-            Fact::Incident(text) => stops(text),
+            Fact::Incident(disturbance) => disturbance.stops(),
             _ => false,
         })
     }
 
     /// Returns whether the process of an entry was killed, stopped or cut off between two entries.
     pub(super) fn was_stopped(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
-        let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(text) if stops(text));
+        let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(disturbance) if disturbance.stops());
         self.meanwhile(since, before).any(|entry| entry.node == *node && stops(entry))
     }
 
@@ -190,10 +200,4 @@ impl Job<'_> {
             _ => None,
         })
     }
-}
-
-/// Returns whether an incident keeps a process from its leases. A wrong clock does not, nor the end of a worker, which waits for its
-/// deliveries.
-fn stops(incident: &str) -> bool {
-    !incident.starts_with("clock") && !incident.starts_with("worker ended")
 }

@@ -9,6 +9,7 @@ mod order;
 mod planted;
 mod progress;
 mod schedule;
+mod types;
 mod unique;
 
 use std::collections::BTreeSet;
@@ -141,6 +142,7 @@ pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
     findings.extend(cancelled::check(&evidence));
     findings.extend(progress::check(&evidence));
     findings.extend(operator::check(&evidence));
+    findings.extend(types::check(&evidence));
     let waiting = schedule::waiting(&world).await;
     findings.extend(schedule::check(&evidence, &waiting));
     findings.extend(journal::check(&world, &evidence).await);
