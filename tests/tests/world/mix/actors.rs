@@ -218,7 +218,7 @@ impl Actor {
     async fn cancel_unique(&self, key: &str) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
         // Before, since its process may die in the middle.
-        let specs = || self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key));
+        let specs = || self.diary.plan.unique().filter(|spec| spec.key.as_deref() == Some(key));
         specs().for_each(|spec| self.node.account_for(&spec.id, "unique work cancelled, perhaps"));
         self.note(Note::UniqueCancelled { key: key.to_owned() });
         let done = queue.cancel_unique(key).await;

@@ -156,6 +156,14 @@ impl Plan {
         })
     }
 
+    /// Returns the unique jobs. A sender that takes over from a dead one has sent under the id of one of them.
+    pub(super) fn unique(&self) -> impl Iterator<Item = &Spec> {
+        self.actions.iter().filter_map(|action| match &action.what {
+            What::Unique { spec, .. } => Some(spec),
+            _ => None,
+        })
+    }
+
     /// Returns the list in which a job is sent, by the number of its action, and its place there.
     pub(super) fn place_in_list(&self, id: &str) -> Option<(usize, usize)> {
         let place = |(list, action): (usize, &Action)| match &action.what {

@@ -113,8 +113,9 @@ impl Evidence {
     }
 
     fn is_cleared(&self, id: &str) -> bool {
-        self.first(id, |fact| matches!(fact, Fact::TakenAway { why, .. } if why.starts_with("cleared")))
-            .is_some()
+        let is_cleared =
+            |fact: &Fact| matches!(fact, Fact::TakenAway { why, .. } if why.starts_with("cleared"));
+        self.is_accounted(id) && self.first(id, is_cleared).is_some()
     }
 
     fn is_redriven(&self, id: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jobqueue_testing::world::{Fact, Finding, Verdict};
+use jobqueue_testing::world::{Disturbance, Entry, Fact, Finding, RunEnd, Verdict};
 
 use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
@@ -77,12 +77,24 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
             continue;
         };
         let run = evidence.run_at(&id, first);
-        if run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
+        let was_stopped = run.is_some_and(|run| is_stopped_in(evidence, run, first));
+        if !was_stopped && run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
             let detail = format!("at entry {first}, in run {run:?}, and again at entry {number}");
             found.push(finding("an effect that happens once happened twice", &id, detail));
         }
     }
     found
+}
+
+/// Returns whether the worker of a run was told to stop between an entry and the end of the run: its handler may be stopped before it can
+/// record an effect.
+fn is_stopped_in(evidence: &Evidence, run: u64, since: usize) -> bool {
+    let node = &evidence.history[since].node;
+    let ends = |fact: &Fact| matches!(fact, Fact::RunEnded { run: ended, end } if *ended == run && *end != RunEnd::Done);
+    let is_told =
+        |entry: &Entry| entry.node == *node && matches!(entry.fact, Fact::Incident(Disturbance::ToldToStop));
+    let meanwhile = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
+    meanwhile.is_some_and(|end| evidence.history[since..since + end].iter().any(is_told))
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own. The library sends some jobs itself, and some puts
