@@ -1,5 +1,6 @@
 //! The blobs of a wrong adapter.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,22 @@ use jobqueue::storage::{
 use crate::Wrong;
 use crate::mistakes::Mistake;
 use crate::queues::refusal;
+
+fn named(container: &ContainerName, name: &str) -> BlobName {
+    BlobName::new(container.clone(), name).expect("the name of a blob")
+}
+
+impl Wrong {
+    /// Returns the blob that is read and written in place of another.
+    async fn in_any_container<'b>(&self, blob: &'b BlobName) -> Result<Cow<'b, BlobName>, StoreError> {
+        if !self.has(Mistake::MixesContainers) {
+            return Ok(Cow::Borrowed(blob));
+        }
+        let container = ContainerName::new("mixed").expect("the name of a container");
+        self.below.blobs().create_container(&container).await?;
+        Ok(Cow::Owned(named(&container, blob.name())))
+    }
+}
 
 #[async_trait]
 impl BlobStore for Wrong {
@@ -38,6 +55,7 @@ impl BlobStore for Wrong {
         mut options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
         let blobs = self.below.blobs();
+        let blob = &*self.in_any_container(blob).await?;
         match self.mistake {
             Mistake::WritesInTwoSteps => {
                 let first = options.clone().with_metadata(Metadata::new());
@@ -74,6 +92,7 @@ impl BlobStore for Wrong {
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let max_bytes = if self.has(Mistake::ReadsBeyondTheLimit) { u64::MAX } else { max_bytes };
+        let blob = &*self.in_any_container(blob).await?;
         let read = self.below.blobs().get_blob(blob, max_bytes).await?;
         match self.mistake {
             Mistake::ReadsNoLeased if read.properties.is_leased => {
@@ -98,6 +117,13 @@ impl BlobStore for Wrong {
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         if self.has(Mistake::KeepsDeletedBlobs) {
+            return Ok(());
+        }
+        if self.has(Mistake::DeletesByPrefix) {
+            let blobs = self.below.blobs();
+            for (name, _) in blobs.list_blobs(blob.container(), blob.name(), None).await?.blobs {
+                blobs.delete_blob(&named(blob.container(), name.as_ref()), lease).await?;
+            }
             return Ok(());
         }
         let deleted = self.below.blobs().delete_blob(blob, lease).await;
@@ -140,6 +166,9 @@ impl BlobLeases for Wrong {
             Mistake::LeasesForAMinute => longest,
             _ => duration,
         };
+        if self.has(Mistake::RefusesOwnLease) && self.below.blobs().blob_properties(blob).await?.is_leased {
+            return Err(refusal(StoreErrorKind::LeaseAlreadyPresent));
+        }
         let acquired = self.below.leases()?.acquire_lease(blob, duration, proposed).await;
         if self.has(Mistake::LeasesToAll) { Ok(*proposed) } else { acquired }
     }
@@ -155,6 +184,13 @@ impl BlobLeases for Wrong {
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         match self.mistake {
             Mistake::ReleasesNothing => Ok(()),
+            Mistake::LeasesContainers => {
+                for (name, _) in self.below.blobs().list_blobs(blob.container(), "", None).await?.blobs {
+                    let other = named(blob.container(), name.as_ref());
+                    drop(self.below.leases()?.release_lease(&other, lease).await);
+                }
+                Ok(())
+            }
             _ => self.below.leases()?.release_lease(blob, lease).await,
         }
     }

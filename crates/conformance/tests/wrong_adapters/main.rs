@@ -110,6 +110,55 @@ async fn each_mistake_breaks_a_promise_about_it() {
     assert!(blind.is_empty(), "these mistakes break no promise: {blind:?}");
 }
 
+/// Promises that no mistake breaks yet: whether an adapter can break them is not shown. The list may only get shorter.
+const UNPROVEN: &[&str] = &[
+    "create::makes_a_missing_queue",
+    "create::takes_the_longest_name",
+    "create::and_deletion_concern_one_queue",
+    "missing::queue_refuses_each_of_a_batch",
+    "metadata::is_found_in_any_case",
+    "metadata::keeps_values",
+    "metadata::refuses_names_that_are_not_identifiers",
+    "metadata::refuses_more_than_8_kib",
+    "metadata::does_not_concern_messages",
+    "put::delivers",
+    "put::receipt_outlives_the_delay",
+    "put::all_of_nothing_does_nothing",
+    "text::may_not_outgrow_a_request_when_escaped",
+    "delete::all_removes_many",
+    "delete::all_of_nothing_does_nothing",
+    "clear::keeps_metadata",
+    "container::can_be_created_again",
+    "blob::is_read_as_written",
+    "blob::holds_any_bytes",
+    "blob::may_be_empty",
+    "blob::may_be_large",
+    "blob::is_replaced_by_a_write",
+    "blob::loses_metadata_with_a_write",
+    "blob::refuses_bad_metadata",
+    "blob::tells_when_it_was_written",
+    "blob::keeps_its_name",
+    "listing::of_an_empty_container_is_empty",
+    "listing::tells_properties",
+    "acquire::is_not_a_write",
+    "hold::is_renewed_by_the_holder",
+    "journal::returns_what_was_appended",
+    "journal::keeps_a_repeated_entry_once",
+    "journal::keeps_entries_of_one_moment_together",
+    "journal::pages_neither_repeat_nor_miss_an_entry",
+    "journal::selects_by_each_field",
+    "journal::ranges_include_their_ends",
+    "journal::expires_what_ended_long_ago",
+];
+
+#[test]
+fn every_other_promise_is_broken_by_a_mistake() {
+    let is_proven = |name: &&str| MISTAKES.iter().any(|(_, promise)| promise == name);
+    let names = promises().iter().map(|promise| promise.name());
+    let unproven: Vec<_> = names.filter(|name| !is_proven(name)).collect();
+    assert_eq!(unproven, UNPROVEN);
+}
+
 // audit 4, E2
 #[tokio::test(start_paused = true)]
 async fn deviation_excuses_nothing_but_what_it_says() {

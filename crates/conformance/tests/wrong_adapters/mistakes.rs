@@ -128,9 +128,33 @@ pub(crate) enum Mistake {
     NotifiesOfNoDeletion,
     /// `WHERE group_name = ?`, without the queue.
     MixesGroupsOfQueues,
+    /// `DELETE FROM message`.
+    ClearsAll,
+    /// `DELETE … WHERE queue = ?`.
+    DeletesTheQueue,
+    /// `DELETE … WHERE name LIKE ?`.
+    DeletesByPrefix,
+    /// `WHERE name = ?`, without the container.
+    MixesContainers,
+    /// An update writes the expiry anew.
+    ProlongsLife,
+    /// A lease is refused also to the one that holds it.
+    RefusesOwnLease,
+    /// A lease concerns all blobs of its container.
+    LeasesContainers,
+    /// One bad message refuses its list.
+    RefusesListsWithOneBad,
 }
 
 pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
+    (Mistake::ClearsAll, "clear::concerns_one_queue"),
+    (Mistake::DeletesTheQueue, "delete::removes_one_message"),
+    (Mistake::DeletesByPrefix, "blob::is_deleted_alone"),
+    (Mistake::MixesContainers, "container::keeps_its_blobs_apart"),
+    (Mistake::ProlongsLife, "update::does_not_prolong_life"),
+    (Mistake::RefusesOwnLease, "acquire::can_be_repeated_by_the_holder"),
+    (Mistake::LeasesContainers, "acquire::concerns_one_blob"),
+    (Mistake::RefusesListsWithOneBad, "put::all_refuses_each_alone"),
     (Mistake::ForgetsMetadataOfNewQueues, "metadata::of_creation_is_read_back"),
     (Mistake::TakesOtherMetadata, "create::refuses_other_metadata"),
     (Mistake::MakesQueuesTwice, "create::is_repeatable_with_the_same_metadata"),

@@ -133,6 +133,10 @@ impl Batches for Wrong {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
+        let has_bad = || messages.iter().any(|message| message.text.len() > 65_536);
+        if self.has(Mistake::RefusesListsWithOneBad) && has_bad() {
+            return messages.iter().map(|_| Err(refusal(StoreErrorKind::TooLarge))).collect();
+        }
         let mut answers = Vec::new();
         for mut message in messages.iter().cloned() {
             match self.mistake {

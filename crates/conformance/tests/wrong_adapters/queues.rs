@@ -158,9 +158,10 @@ impl QueueStore for Wrong {
         }
         for leased in &mut received.messages {
             self.note(queue, &leased.message);
-            locked(&self.leased).insert(leased.message.id.clone());
+            let is_first = locked(&self.leased).insert(leased.message.id.clone());
             match self.mistake {
                 Mistake::CountsReleasesOnly => leased.dequeue_count = self.count(&leased.message.id),
+                Mistake::ProlongsLife if !is_first => leased.expires = leased.expires.map(|time| time + LONG),
                 Mistake::NeverCounts => leased.dequeue_count = 1,
                 Mistake::GivesOneReceipt => leased.message.receipt = PopReceipt::new("receipt"),
                 Mistake::HidesNothing => {
@@ -243,6 +244,7 @@ impl QueueStore for Wrong {
         let queue = &*queue;
         let deleted = match self.mistake {
             Mistake::IgnoresDeletions => return Ok(()),
+            Mistake::DeletesTheQueue => self.queues().clear(queue).await,
             Mistake::DeletesById => {
                 self.queues().delete(queue, &self.by_id(message), ExpiredReceipt::Allow).await
             }
@@ -255,6 +257,12 @@ impl QueueStore for Wrong {
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
         match self.mistake {
             Mistake::ClearsNothing => Ok(()),
+            Mistake::ClearsAll => {
+                for queue in self.queues().list_queues("").await? {
+                    self.queues().clear(&queue).await?;
+                }
+                Ok(())
+            }
             _ => self.queues().clear(queue).await,
         }
     }

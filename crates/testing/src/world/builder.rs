@@ -13,6 +13,7 @@ use jobqueue::{Error, Storage};
 use tokio::time::{sleep, timeout};
 
 use super::checks;
+use super::disturbance::Disturbance;
 use super::host::Host;
 use super::incident::Incident;
 use super::ledger::{Entry, Fact};
@@ -247,7 +248,7 @@ impl Builder {
             }
         });
         shared.end_faults();
-        shared.ledger.note(&"storage".into(), Fact::Incident("all faults end".to_owned()));
+        shared.ledger.note(&"storage".into(), Fact::Incident(Disturbance::FaultsEnd));
         for slot in &slots {
             // The processes that died last have been restarted by now, or will be.
             slot.start_after(Duration::from_secs(30));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jobqueue::Runtime;
 
+use super::disturbance::Disturbance;
 use super::ledger::{Fact, Ledger};
 use crate::simulation::Process;
 
@@ -34,7 +35,7 @@ impl Host {
 
     /// Records that a connection of the process was disturbed, which explains later findings.
     pub fn disturbed(&self, text: impl Into<String>) {
-        self.ledger.note(&self.name, Fact::Incident(text.into()));
+        self.ledger.note(&self.name, Fact::Incident(Disturbance::Connection(text.into())));
     }
 
     /// Returns the time since the world began.

@@ -8,6 +8,8 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 
+use super::disturbance::Disturbance;
+use super::ledger::Fact;
 use super::shared::Shared;
 use super::worker::Slot;
 
@@ -131,7 +133,7 @@ impl Incident {
         let slot = |worker: usize| slots.get(worker.checked_rem(slots.len()).unwrap_or_default());
         let node = |worker: usize| slot(worker).and_then(|slot| slot.node());
         let weather = |account: usize| shared.weather.get(account % shared.weather.len());
-        let note = |text: String| shared.ledger.note(&"storage".into(), super::Fact::Incident(text));
+        let note = |node: &Arc<str>, disturbance| shared.ledger.note(node, Fact::Incident(disturbance));
         match self {
             Self::Kill { worker, down } => {
                 let Some(slot) = slot(worker) else { return };
@@ -154,9 +156,7 @@ impl Incident {
             Self::Skew { worker, millis } => {
                 if let Some(node) = node(worker) {
                     node.skew(millis);
-                    shared
-                        .ledger
-                        .note(node.name(), super::Fact::Incident(format!("clock {millis} ms ahead")));
+                    note(node.name(), Disturbance::Clock { ahead: millis });
                 }
             }
             Self::Restart { worker } => {
@@ -165,11 +165,11 @@ impl Incident {
                 }
             }
             Self::QueuesOut { account, time } => {
-                note(format!("the queues of account {account} are out for {time:?}"));
+                note(&"storage".into(), Disturbance::QueuesOut { account, time });
                 weather(account).into_iter().for_each(|weather| weather.queues_out(time));
             }
             Self::BlobsOut { account, time } => {
-                note(format!("the blobs of account {account} are out for {time:?}"));
+                note(&"storage".into(), Disturbance::BlobsOut { account, time });
                 weather(account).into_iter().for_each(|weather| weather.blobs_out(time));
             }
         }
@@ -190,7 +190,7 @@ fn revive(slot: &Arc<Slot>, down: Duration) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Fact, Profile, World};
+    use super::super::{Profile, World};
     use super::*;
 
     // audit 4, E4
@@ -204,7 +204,7 @@ mod tests {
         };
         let run = World::builder().profile(Profile::quiet()).scenario(scenario).run(1);
         let said = |text: &str| {
-            let is = |fact: &Fact| matches!(fact, Fact::Incident(said) if said.contains("sender never struck") && said.contains(text));
+            let is = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::NeverStruck(said)) if said.contains("sender never struck") && said.contains(text));
             run.history.iter().filter(|entry| is(&entry.fact)).count()
         };
         assert_eq!((said("Put"), said("Update")), (1, 1), "{:?}", run.history);

@@ -11,6 +11,7 @@ use jobqueue::storage::Operation;
 use jobqueue_storage::sync::lock;
 use tokio::time::Instant;
 
+use super::disturbance::Disturbance;
 use crate::faults::Fault;
 
 /// Returns the name of a job in the history: its id, with its source before it if that is not one of this framework's own.
@@ -153,8 +154,15 @@ pub enum Fact {
         /// The fault of the call.
         fault: Fault,
     },
-    /// A process was killed, frozen, resumed or cut off, its clock was set or its worker ended, or an account failed.
-    Incident(String),
+    /// Something happened to a process, to its worker or to the storage.
+    Incident(Disturbance),
+    /// A process sets the number of attempts of a queue, perhaps: the answer is not recorded.
+    Threshold {
+        /// The queue.
+        queue: Arc<str>,
+        /// The number of attempts.
+        attempts: u32,
+    },
     /// A note of the scenario.
     Noted(String),
 }

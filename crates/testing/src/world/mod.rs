@@ -49,6 +49,7 @@
 
 mod builder;
 mod checks;
+mod disturbance;
 mod effects;
 mod host;
 mod incident;
@@ -64,6 +65,7 @@ mod witness;
 mod worker;
 
 pub use builder::{Builder, Finding, Run};
+pub use disturbance::Disturbance;
 pub use effects::Effects;
 pub use host::Host;
 pub use incident::Incident;

@@ -12,6 +12,7 @@ use jobqueue::{Error, Queue, QueueMessage, SendOptions, Sent};
 use jobqueue_storage::sync::lock;
 use tokio::task::JoinHandle;
 
+use super::disturbance::Disturbance;
 use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
 use super::weather::{BreakPoint, PlannedBreak, Then, View};
@@ -103,18 +104,18 @@ impl Node {
     /// Kills the process.
     pub fn kill(&self) {
         self.process.kill();
-        self.shared.ledger.note(&self.name, Fact::Incident("killed".to_owned()));
+        self.shared.ledger.note(&self.name, Fact::Incident(Disturbance::Killed));
     }
 
     /// Freezes the process for `time`.
     pub fn freeze(&self, time: Duration) {
         self.process.stop();
-        self.shared.ledger.note(&self.name, Fact::Incident(format!("frozen for {time:?}")));
+        self.shared.ledger.note(&self.name, Fact::Incident(Disturbance::Frozen { time }));
         let node = self.clone();
         drop(tokio::spawn(async move {
             tokio::time::sleep(time).await;
             node.process.resume();
-            node.shared.ledger.note(&node.name, Fact::Incident("continues".to_owned()));
+            node.shared.ledger.note(&node.name, Fact::Incident(Disturbance::Continues));
         }));
     }
 
@@ -197,6 +198,12 @@ impl Node {
     /// Records that a removal that was [accounted for](Self::account_for) did certainly not take place.
     pub fn kept(&self, id: &str) {
         self.note(id, Fact::Kept);
+    }
+
+    /// Records that the number of attempts of a queue is set, so that a job may end before the last attempt of its type. Is recorded before
+    /// the request, whose answer may be lost.
+    pub fn sets_threshold(&self, queue: &str, attempts: u32) {
+        self.shared.ledger.note(&self.name, Fact::Threshold { queue: queue.into(), attempts });
     }
 
     /// Records the answer that the sender of a message received.

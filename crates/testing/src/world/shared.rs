@@ -13,6 +13,7 @@ use jobqueue_storage::sync::lock;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use super::disturbance::Disturbance;
 use super::host::Host;
 use super::known_messages::KnownMessages;
 use super::ledger::{Entry, Fact, Ledger};
@@ -161,7 +162,7 @@ impl Shared {
     /// Notes that a planned break of a process has not struck: the world has not tried what it was to try.
     pub(super) fn note_in_vain(&self, node: &str, planned: BreakPoint) {
         let text = format!("a planned break of {node} never struck: {planned:?}");
-        self.ledger.note(&"storage".into(), Fact::Incident(text));
+        self.ledger.note(&"storage".into(), Fact::Incident(Disturbance::NeverStruck(text)));
     }
 
     /// Ends all processes, so that nothing happens any more.
@@ -222,8 +223,7 @@ impl World {
         self.shared.ledger.now()
     }
 
-    /// Records a fact of your own and returns its number. A text that begins with `sets poisonthreshold` says that the number of attempts
-    /// of a queue changes, so that a job may end before the last attempt of its type.
+    /// Records a fact of your own and returns its number.
     pub fn note(&self, node: &Arc<str>, text: impl Into<String>) -> usize {
         self.shared.ledger.note(node, Fact::Noted(text.into()))
     }

@@ -32,7 +32,7 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
             Fact::Fault { operation, .. } => {
                 entry.number >= first && nodes.contains(&entry.node) && is_telling(*operation)
             }
-            Fact::Incident(_) => entry.number >= first || entry.at.is_zero(),
+            Fact::Incident(_) | Fact::Threshold { .. } => entry.number >= first || entry.at.is_zero(),
             fact => matches!(fact, Fact::Noted(_)),
         },
     };
@@ -74,7 +74,8 @@ fn line(entry: &Entry) -> String {
         Fact::TakenAway { why } => format!("{id} {why}"),
         Fact::Kept => format!("{id} is kept"),
         Fact::Fault { operation, subject, fault } => format!("  ! {operation} {subject}: {fault:?}"),
-        Fact::Incident(text) => format!("  ! {text}"),
+        Fact::Incident(disturbance) => format!("  ! {disturbance}"),
+        Fact::Threshold { queue, attempts } => format!("sets the attempts of {queue} to {attempts}"),
         Fact::Noted(text) => format!("  {text}"),
     }
 }

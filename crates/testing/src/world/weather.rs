@@ -7,6 +7,7 @@ use jobqueue::storage::{Operation, Storage, StoreErrorKind};
 use jobqueue_storage::sync::lock;
 use tokio::time::Instant;
 
+use super::disturbance::Disturbance;
 use super::ledger::Fact;
 use super::shared::{Backing, Shared};
 use crate::faults::{AzureLike, Call, Fault, Faulty, lost};
@@ -191,22 +192,22 @@ impl View {
     fn end_process(&self, delay: Duration, then: Then) {
         let (process, shared, node) =
             (self.process.clone(), Arc::clone(&self.shared), Arc::clone(&self.node));
-        let note = move |text: &str| shared.ledger.note(&node, Fact::Incident(text.to_owned()));
+        let note = move |disturbance| shared.ledger.note(&node, Fact::Incident(disturbance));
         // The task must not belong to the process.
         match then {
             Then::Waits(_) => {}
             Then::Dies => drop(tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
                 process.kill();
-                note("died in a storage call");
+                note(Disturbance::DiedInCall);
             })),
             Then::Freezes(time) => drop(tokio::spawn(async move {
                 tokio::time::sleep(delay + FROZEN).await;
                 process.stop();
-                note("frozen in a storage call");
+                note(Disturbance::Frozen { time });
                 tokio::time::sleep(time).await;
                 process.resume();
-                note("continues");
+                note(Disturbance::Continues);
             })),
         }
     }

@@ -8,6 +8,7 @@ use jobqueue_storage::sync::lock;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::disturbance::Disturbance;
 use super::effects::Effects;
 use super::ledger::Fact;
 use super::node::Node;
@@ -90,11 +91,8 @@ impl Slot {
         node.clone().spawn(async move {
             let ended = worker.run_until(stop.cancelled_owned()).await;
             let Some(slot) = slot.upgrade() else { return };
-            let text = match ended {
-                Ok(_) => "worker ended".to_owned(),
-                Err(error) => format!("worker ended: {error:?}"),
-            };
-            slot.shared.ledger.note(node.name(), Fact::Incident(text));
+            let error = ended.err().map(|error| format!("{error:?}"));
+            slot.shared.ledger.note(node.name(), Fact::Incident(Disturbance::WorkerEnded { error }));
             lock(&slot.state).node = None;
             slot.start_after(RESTART);
         });
@@ -120,7 +118,7 @@ impl Slot {
             (state.node.clone(), state.stop.clone())
         };
         if let Some(node) = node {
-            self.shared.ledger.note(node.name(), Fact::Noted("told to stop".to_owned()));
+            self.shared.ledger.note(node.name(), Fact::Incident(Disturbance::ToldToStop));
         }
         stop.cancel();
     }

@@ -76,7 +76,7 @@ impl Actor {
             What::CancelUnique { key } => self.cancel_unique(&key).await,
             What::Batch(fan) => self.batch(&fan).await,
             What::Forge { id, batch, index, continues } => self.forge(&id, &batch, index, continues).await,
-            What::Release { id, newer } => self.release(&id, newer).await,
+            What::Release { ids, newer } => self.release(&ids, newer).await,
             What::Steal { id, choice } => self.steal(&id, choice).await,
             What::Redrive { dies_at, per_second } => {
                 dies_at.into_iter().for_each(|call| self.node.kill_at_call(call, true));
@@ -90,7 +90,7 @@ impl Actor {
             What::PauseFor { time } => self.pause_for(time).await,
             What::CancelAll { key } => self.cancel_all(&key).await,
             What::RedriveAfterCanary => self.redrive_after_canary().await,
-            What::Threshold { attempts } => self.set("poisonthreshold", &attempts.to_string()).await,
+            What::Threshold { attempts } => self.set_threshold(attempts).await,
             What::KillSender { call, applied } => {
                 self.node.kill_at_call(call, applied);
                 Ok(())
@@ -218,7 +218,7 @@ impl Actor {
     async fn cancel_unique(&self, key: &str) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
         // Before, since its process may die in the middle.
-        let specs = || self.diary.plan.specs().filter(|spec| spec.key.as_deref() == Some(key));
+        let specs = || self.diary.plan.unique().filter(|spec| spec.key.as_deref() == Some(key));
         specs().for_each(|spec| self.node.account_for(&spec.id, "unique work cancelled, perhaps"));
         self.note(Note::UniqueCancelled { key: key.to_owned() });
         let done = queue.cancel_unique(key).await;
@@ -284,13 +284,14 @@ impl Actor {
         Ok(())
     }
 
-    async fn release(&self, id: &str, newer: bool) -> Result<(), Error> {
-        if newer {
-            let queue = self.queue::<Newer>().await?;
-            self.node.send_with(&queue, &Newer { id: id.to_owned(), new: 1 }, id, SendOptions::new()).await?;
-        } else {
-            let queue = self.queue::<Former>().await?;
-            self.node.send_with(&queue, &Former { id: id.to_owned() }, id, SendOptions::new()).await?;
+    async fn release(&self, ids: &[String], newer: bool) -> Result<(), Error> {
+        let (former, queue) = (self.queue::<Former>().await?, self.queue::<Newer>().await?);
+        for id in ids {
+            let (options, own) = (SendOptions::new(), id.clone());
+            match newer {
+                true => self.node.send_with(&queue, &Newer { id: own, new: 1 }, id, options).await?,
+                false => self.node.send_with(&former, &Former { id: own }, id, options).await?,
+            };
         }
         Ok(())
     }

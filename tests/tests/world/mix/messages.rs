@@ -26,7 +26,7 @@ pub(super) struct Part {
 
 /// The continuation of a batch.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
-#[message(queue = "parts", kind = "join", lease = "20s", poison_threshold = 3)]
+#[message(queue = "parts", kind = "join", lease = "20s", poison_threshold = 5)]
 #[message(backoff(base = "2s", max = "20s"))]
 pub(super) struct Join {
     pub(super) id: String,
@@ -53,9 +53,10 @@ pub(super) struct Former {
 /// The same message in the newer release.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "releases", kind = "release", version = 2, upgrade_from = Former)]
-#[message(lease = "20s", poison_threshold = 3)]
+#[message(lease = "20s", poison_threshold = 7, backoff(base = "2s", max = "20s"))]
 pub(super) struct Newer {
     pub(super) id: String,
+    /// 1 if it was sent as such.
     pub(super) new: u32,
 }
 

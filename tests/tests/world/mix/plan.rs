@@ -38,8 +38,9 @@ pub(super) enum What {
         index: u64,
         continues: bool,
     },
+    /// Sends jobs of one of two releases.
     Release {
-        id: String,
+        ids: Vec<String>,
         newer: bool,
     },
     /// Sends a job that refers to the payload of another queue.
@@ -152,6 +153,14 @@ impl Plan {
             What::Send(spec) | What::Unique { spec, .. } => std::slice::from_ref(spec),
             What::SendAll(specs) => specs,
             _ => &[],
+        })
+    }
+
+    /// Returns the unique jobs. A sender that takes over from a dead one has sent under the id of one of them.
+    pub(super) fn unique(&self) -> impl Iterator<Item = &Spec> {
+        self.actions.iter().filter_map(|action| match &action.what {
+            What::Unique { spec, .. } => Some(spec),
+            _ => None,
         })
     }
 
@@ -387,6 +396,7 @@ impl<'a> Drawing<'a> {
     }
 
     fn release(&mut self) -> What {
-        What::Release { id: self.next_id('r'), newer: self.rng.random() }
+        let count = self.rng.random_range(2..=4);
+        What::Release { ids: (0..count).map(|_| self.next_id('r')).collect(), newer: self.rng.random() }
     }
 }

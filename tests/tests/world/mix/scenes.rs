@@ -14,7 +14,7 @@ use super::spec::{Script, Spec};
 type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, What)>;
 
 /// The features without which a scene is not drawn.
-const NEEDED: [&[Feature]; 9] = [
+const NEEDED: [&[Feature]; 10] = [
     &[Feature::Redrive],
     &[Feature::Cancel, Feature::Faults],
     &[Feature::Unique, Feature::Cancel, Feature::SenderCrashes],
@@ -24,12 +24,13 @@ const NEEDED: [&[Feature]; 9] = [
     &[Feature::Freezes],
     &[Feature::Restarts, Feature::Outages],
     &[Feature::Journal, Feature::Restarts, Feature::Skew],
+    &[Feature::Redrive, Feature::Freezes],
 ];
 
 impl Drawing<'_> {
     /// Returns the actions of the scenes of this world, if it has any.
     pub(super) fn scenes(&mut self) -> Vec<Action> {
-        let scenes: [Scene<'_>; 9] = [
+        let scenes: [Scene<'_>; 10] = [
             Self::dies_again,
             Self::cancelled_late,
             Self::taken_over,
@@ -39,6 +40,7 @@ impl Drawing<'_> {
             Self::begins_late,
             Self::stopped_in_an_outage,
             Self::set_back,
+            Self::redriven_beside,
         ];
         let mut actions = Vec::new();
         for (needed, scene) in NEEDED.into_iter().zip(scenes) {
@@ -167,6 +169,20 @@ impl Drawing<'_> {
             (19_500, 0, skew(-5_000)),
             (20_000, 1, What::SendAll(after)),
         ]
+    }
+
+    /// Jobs are redriven while their messages are left, because each worker was frozen before it deleted one.
+    fn redriven_beside(&mut self) -> Vec<(u64, usize, What)> {
+        let mut actions = vec![(0, 0, What::SendAll((0..3).map(|_| self.rejected()).collect()))];
+        for worker in 0..3 {
+            let time = Duration::from_millis(self.rng.random_range(30_000..60_000));
+            let operation = Operation::Delete;
+            let freeze = Incident::FreezeAtCall { worker, operation, applied: false, time };
+            actions.push((1, 0, What::Incident(freeze)));
+        }
+        let redrive = What::Redrive { dies_at: None, per_second: None };
+        actions.push((self.rng.random_range(8_000..15_000), 1, redrive));
+        actions
     }
 
     fn short_jobs(&mut self) -> Vec<Spec> {

@@ -1,21 +1,21 @@
 //! Attempts are bounded and counted.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jobqueue::{Outcome, Reason};
 
 use super::evidence::{Job, Run};
 use super::{Evidence, Finding};
+use crate::world::disturbance::Disturbance;
 use crate::world::ledger::{Entry, Fact, RunEnd};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
-    // A lower threshold may end a job before its last attempt.
-    let threshold_changes = evidence
-        .history
-        .iter()
-        .any(|entry| matches!(&entry.fact, Fact::Noted(text) if text.starts_with("sets poisonthreshold")));
+    let changed = changed_queues(evidence);
     for job in evidence.jobs() {
+        // A lower threshold may end a job before its last attempt.
+        let threshold_changes = job.queues().any(|queue| changed.contains(queue));
         // Not for each message: the job may be redriven, and have copies.
         let mut had_last_attempt = false;
         let mut failures = 0;
@@ -39,6 +39,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                         format!("it was dead-lettered for its attempts at {:?}, before the last", entry.at),
                     ));
                 }
+                Fact::Settled { delivery, outcome: Outcome::DeadLettered(reason), .. }
+                    if *reason == Reason::MAX_DELIVERIES && *delivery <= LEAST_DELIVERIES =>
+                {
+                    found.push(job.finding(
+                        "a job has too few deliveries",
+                        format!("it was dead-lettered for them at {:?}, in delivery {delivery}", entry.at),
+                    ));
+                }
                 // The job may be redriven, and then has all its attempts again.
                 Fact::Settled { outcome: Outcome::DeadLettered(_), .. } => failures = 0,
                 _ => {}
@@ -51,6 +59,18 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     }
     found
 }
+
+/// Returns the queues whose number of attempts is set.
+fn changed_queues(evidence: &Evidence) -> BTreeSet<&str> {
+    let changed = evidence.history.iter().filter_map(|entry| match &entry.fact {
+        Fact::Threshold { queue, .. } => Some(&**queue),
+        _ => None,
+    });
+    changed.collect()
+}
+
+/// The deliveries that a job has at least: those of a queue whose threshold is 1. The storage counts those too that cost the job none.
+const LEAST_DELIVERIES: u32 = 24;
 
 /// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
 const SHUTDOWN: Duration = Duration::from_secs(60);
@@ -83,7 +103,7 @@ fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Fin
 
 /// Returns whether a worker was stopped before one of its entries, or ends soon after it.
 fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
-    let is_told = |fact: &Fact| matches!(fact, Fact::Noted(text) if text == "told to stop");
+    let is_told = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::ToldToStop));
     let mut before = evidence.history[..put_back.number].iter();
     // It may die before it has ended.
     if before.any(|entry| entry.node == put_back.node && is_told(&entry.fact)) {
@@ -96,9 +116,9 @@ fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
         }
         match &entry.fact {
             Fact::Incident(_) if entry.node != put_back.node => {}
-            Fact::Incident(text) if text.starts_with("worker ended") => return true,
-            Fact::Incident(text) if text.starts_with("frozen") => since = None,
-            Fact::Incident(text) if text.starts_with("continues") => since = Some(entry.at),
+            Fact::Incident(Disturbance::WorkerEnded { .. }) => return true,
+            Fact::Incident(Disturbance::Frozen { .. }) => since = None,
+            Fact::Incident(Disturbance::Continues) => since = Some(entry.at),
             _ => {}
         }
     }
@@ -150,9 +170,24 @@ mod tests {
         };
         assert!(check(&history(facts(3))).is_empty());
         assert_eq!(check(&history(facts(2)))[0].what, "a job has too few attempts");
-        let mut changed = facts(2);
-        changed.insert(0, Fact::Noted("sets poisonthreshold to 2".to_owned()));
-        assert!(check(&history(changed)).is_empty());
+        let changed = |queue: &str| {
+            let mut changed = facts(2);
+            changed.insert(0, Fact::SendBegan { queue: "orders".into() });
+            changed.insert(1, Fact::Threshold { queue: queue.into(), attempts: 2 });
+            check(&history(changed))
+        };
+        assert!(changed("orders").is_empty());
+        assert_eq!(changed("others")[0].what, "a job has too few attempts");
+    }
+
+    #[test]
+    fn dead_letter_before_the_last_delivery_is_found() {
+        let died = |delivery| {
+            let outcome = Outcome::DeadLettered(Reason::MAX_DELIVERIES);
+            history(vec![Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery, outcome }])
+        };
+        assert!(check(&died(25)).is_empty());
+        assert_eq!(check(&died(24))[0].what, "a job has too few deliveries");
     }
 
     #[test]
@@ -166,7 +201,7 @@ mod tests {
         assert_eq!(found[0].what, "a failed attempt is not counted");
         // The failure of a handler that a shutdown has cancelled costs no attempt.
         let mut told = facts(1);
-        told.insert(0, Fact::Noted("told to stop".to_owned()));
+        told.insert(0, Fact::Incident(Disturbance::ToldToStop));
         assert!(check(&history(told)).is_empty());
     }
 }

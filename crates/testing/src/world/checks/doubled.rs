@@ -1,10 +1,12 @@
-//! A job that is done neither runs again nor dies without a cause.
+//! A job that is done neither runs again nor dies without a cause, and a job that is dead does not run.
+
+use std::time::SystemTime;
 
 use jobqueue::Outcome;
 
 use super::evidence::{Job, Run, is_of_dead_letters};
 use super::{Evidence, Finding};
-use crate::world::ledger::{Entry, Fact};
+use crate::world::ledger::{Entry, Fact, Verdict};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -23,6 +25,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             )
         }));
         found.extend(died(&job));
+        found.extend(runs_beside_its_letter(&job));
         if evidence.dead.contains(&**job.id) {
             found.extend(left_behind(&job));
         }
@@ -39,7 +42,9 @@ pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> boo
         .iter()
         .rev()
         .find(|run| run.began.number < second.began.number && run.message == second.message);
-    let lost = same.is_some_and(|run| job.may_lose_lease(run, second.began.number));
+    let lost = same.is_some_and(|run| {
+        job.may_lose_lease(run, second.began.number) && !is_remembered(job, run, second.began)
+    });
     copies || lost || job.is_about_to_expire(second.began)
 }
 
@@ -81,19 +86,47 @@ fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
     })
 }
 
+/// A message runs again after its dead letter was stored. Its end is recorded in the message before, so that a crash or a lost answer
+/// excuses that only if it came before the letter.
+fn runs_beside_its_letter(job: &Job<'_>) -> Option<Finding> {
+    let is_stored = |fact: &Fact| matches!(fact, Fact::Put { queue, verdict: Verdict::Acknowledged, .. } if is_of_dead_letters(queue));
+    // Which of two messages a process has is not known.
+    let letters = job.entries.iter().filter(|entry| is_stored(&entry.fact) && !job.has_copies(entry.number));
+    letters.into_iter().find_map(|letter| {
+        let (received, message) = received_for(job, letter)?;
+        let again = job.runs.iter().find(|run| run.message == message && run.began.number > letter.number)?;
+        let is_in_doubt = job.may_fail_between(&letter.node, received, letter.number);
+        (!is_in_doubt).then(|| {
+            job.finding(
+                "a job runs beside its dead letter",
+                format!(
+                    "{} stored the letter at {:?}, and run {} of the same message began at {:?}",
+                    letter.node, letter.at, again.number, again.began.at
+                ),
+            )
+        })
+    })
+}
+
+/// Returns the message for which a process stored a dead letter: the last that it received, and the number of that entry.
+fn received_for(job: &Job<'_>, letter: &Entry) -> Option<(usize, SystemTime)> {
+    let mut before = job.entries.iter().rev().filter(|entry| entry.number < letter.number);
+    before.find_map(|entry| match &entry.fact {
+        Fact::Received { queue, inserted, .. } if entry.node == letter.node && !is_of_dead_letters(queue) => {
+            Some((entry.number, *inserted))
+        }
+        _ => None,
+    })
+}
+
 /// A job was done after it was dead-lettered, and its letter is left.
 fn left_behind(job: &Job<'_>) -> Option<Finding> {
     let is_letter =
         |entry: &&&Entry| matches!(&entry.fact, Fact::PutBegan { queue, .. } if is_of_dead_letters(queue));
     let letter = job.entries.iter().rev().find(is_letter)?;
     let last = job.runs.last().filter(|run| run.is_done() && run.began.number > letter.number)?;
-    let unsettled = job.entries.iter().any(|entry| {
-        entry.node == letter.node
-            && (letter.number..last.began.number).contains(&entry.number)
-            && matches!(entry.fact, Fact::CallFailed { .. })
-    });
-    let stopped = job.was_stopped(&letter.node, letter.number, last.began.number);
-    (!unsettled && !stopped && !job.has_copies(last.began.number)).then(|| {
+    let may_be_left = job.may_fail_between(&letter.node, letter.number, last.began.number);
+    (!may_be_left && !job.has_copies(last.began.number)).then(|| {
         job.finding(
             "a job is done, and its dead letter is left",
             format!("{} wrote the letter at {:?}, and run {} was done", letter.node, letter.at, last.number),
@@ -103,12 +136,13 @@ fn left_behind(job: &Job<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::time::Duration;
 
     use jobqueue::Reason;
     use jobqueue::storage::Operation;
 
     use super::*;
+    use crate::world::disturbance::Disturbance;
     use crate::world::ledger::RunEnd;
 
     fn evidence(facts: Vec<(&str, Fact)>) -> Evidence {
@@ -123,16 +157,17 @@ mod tests {
         Evidence { history, ..Evidence::default() }
     }
 
+    fn began(run: u64) -> Fact {
+        Fact::RunBegan { run, inserted: SystemTime::UNIX_EPOCH, delivery: 2, attempt: 2, max_attempts: 3 }
+    }
+
+    fn killed() -> Fact {
+        Fact::Incident(Disturbance::Killed)
+    }
+
     /// Returns the facts of a job that is done in process `w`.
     fn done() -> [(&'static str, Fact); 2] {
-        let began = Fact::RunBegan {
-            run: 1,
-            inserted: SystemTime::UNIX_EPOCH,
-            delivery: 2,
-            attempt: 2,
-            max_attempts: 3,
-        };
-        [("w", began), ("w", Fact::RunEnded { run: 1, end: RunEnd::Done })]
+        [("w", began(1)), ("w", Fact::RunEnded { run: 1, end: RunEnd::Done })]
     }
 
     #[test]
@@ -144,19 +179,51 @@ mod tests {
         assert_eq!(check(&evidence)[0].what, "a job is done, and its dead letter is left");
     }
 
+    fn settled(outcome: Outcome) -> Fact {
+        Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery: 2, outcome }
+    }
+
+    /// Returns the findings about a job that is done in process `w`, whose deletion got no answer, and that has this fact in a process then.
+    fn after_a_lost_deletion(node: &'static str, fact: Fact) -> Vec<Finding> {
+        let mut facts: Vec<_> = done().into();
+        facts.push(("w", Fact::CallFailed { operation: Operation::Delete, how: "failed" }));
+        facts.push(("w", settled(Outcome::CompletedUncertain)));
+        facts.push((node, fact));
+        check(&evidence(facts))
+    }
+
     #[test]
     fn death_of_a_job_that_its_process_remembers_as_done_is_found() {
-        let settled =
-            |outcome| Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery: 2, outcome };
-        let no_answer = Fact::CallFailed { operation: Operation::Delete, how: "failed" };
-        let died_in = |node| {
-            let mut facts: Vec<_> = done().into();
-            facts.push(("w", no_answer.clone()));
-            facts.push(("w", settled(Outcome::CompletedUncertain)));
-            facts.push((node, settled(Outcome::DeadLettered(Reason::MAX_DELIVERIES))));
-            check(&evidence(facts))
+        let died = || settled(Outcome::DeadLettered(Reason::MAX_DELIVERIES));
+        assert!(after_a_lost_deletion("another", died()).is_empty());
+        assert_eq!(after_a_lost_deletion("w", died())[0].what, "a job that was done is dead-lettered");
+    }
+
+    #[test]
+    fn run_of_a_job_that_its_process_remembers_as_done_is_found() {
+        assert!(after_a_lost_deletion("another", began(2)).is_empty());
+        assert_eq!(after_a_lost_deletion("w", began(2))[0].what, "a job ran twice without a cause");
+    }
+
+    #[test]
+    fn run_of_a_message_whose_letter_was_stored_is_found() {
+        let received = Fact::Received {
+            queue: "orders".into(),
+            inserted: SystemTime::UNIX_EPOCH,
+            delivery: 1,
+            asked: 0,
         };
-        assert!(died_in("another").is_empty());
-        assert_eq!(died_in("w")[0].what, "a job that was done is dead-lettered");
+        let refused = Fact::CallFailed { operation: Operation::Update, how: "failed" };
+        let (queue, verdict) = ("orders-poison".into(), Verdict::Acknowledged);
+        let stored = Fact::Put { queue, verdict, expires: None };
+        let letter = [("w", Fact::PutBegan { queue: "orders-poison".into() }), ("w", stored)];
+        // The process dies before it deletes the message.
+        let history = |before: Option<Fact>| {
+            let before = [received.clone()].into_iter().chain(before).map(|fact| ("w", fact));
+            let facts = before.chain(letter.clone()).chain([("w", killed()), ("another", began(1))]);
+            check(&evidence(facts.collect()))
+        };
+        assert!(history(Some(refused)).is_empty(), "its end may not be recorded");
+        assert_eq!(history(None)[0].what, "a job runs beside its dead letter");
     }
 }

@@ -120,6 +120,16 @@ impl Job<'_> {
         Finding { what, subject: self.id.to_string(), detail }
     }
 
+    /// Returns the queues that it was sent to, put into or received from.
+    pub(super) fn queues(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().filter_map(|entry| match &entry.fact {
+            Fact::SendBegan { queue } | Fact::PutBegan { queue } | Fact::Received { queue, .. } => {
+                Some(&**queue)
+            }
+            _ => None,
+        })
+    }
+
     /// Returns the runs of each message, in the order in which they began.
     pub(super) fn by_message(&self) -> Vec<Vec<Run<'_>>> {
         let mut messages: BTreeMap<SystemTime, Vec<Run<'_>>> = BTreeMap::new();
@@ -153,22 +163,28 @@ impl Job<'_> {
     /// Returns whether the message of a run may be delivered again before an entry: its process was killed, stopped or cut off while it had
     /// the lease, or a change of a message of this job failed there.
     pub(super) fn may_lose_lease(&self, run: &Run<'_>, before: usize) -> bool {
-        let meanwhile = &self.history[run.leased..before.clamp(run.leased, self.history.len())];
-        meanwhile.iter().any(|entry| {
-            entry.node == run.began.node
-                && match &entry.fact {
-                    Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
-                    Fact::Incident(text) => stops(text),
-                    _ => false,
-                }
+        self.may_fail_between(&run.began.node, run.leased, before)
+    }
+
+    /// Returns whether a process was killed, stopped or cut off between two entries, or a change of a message of this job failed there.
+    pub(super) fn may_fail_between(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
+        let mut own = self.meanwhile(since, before).filter(|entry| entry.node == *node);
+        own.any(|entry| match &entry.fact {
+            Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
+            Fact::Incident(disturbance) => disturbance.stops(),
+            _ => false,
         })
     }
 
     /// Returns whether the process of an entry was killed, stopped or cut off between two entries.
     pub(super) fn was_stopped(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
-        let meanwhile = &self.history[since..before.clamp(since, self.history.len())];
-        let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(text) if stops(text));
-        meanwhile.iter().any(|entry| entry.node == *node && stops(entry))
+        let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(disturbance) if disturbance.stops());
+        self.meanwhile(since, before).any(|entry| entry.node == *node && stops(entry))
+    }
+
+    /// Returns the entries of the history from one up to another.
+    fn meanwhile(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
+        self.history[since..before.clamp(since, self.history.len())].iter()
     }
 
     /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed, or so soon after it that a
@@ -184,10 +200,4 @@ impl Job<'_> {
             _ => None,
         })
     }
-}
-
-/// Returns whether an incident keeps a process from its leases. A wrong clock does not, nor the end of a worker, which waits for its
-/// deliveries.
-fn stops(incident: &str) -> bool {
-    !incident.starts_with("clock") && !incident.starts_with("worker ended")
 }

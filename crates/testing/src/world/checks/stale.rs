@@ -1,5 +1,7 @@
 //! A process that has lost its lease settles nothing, and runs no handler beside its successor.
 
+use std::time::Duration;
+
 use jobqueue::Outcome;
 
 use super::evidence::{Job, Run};
@@ -47,6 +49,9 @@ fn beside(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     ))
 }
 
+/// The time that an answer takes at most if nothing fails.
+const ANSWER: Duration = Duration::from_secs(2);
+
 /// An outcome that only the owner of a message may report, after a later delivery of it has begun.
 fn settled(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
     let Fact::Settled { inserted: Some(inserted), delivery, outcome, .. } = &entry.fact else { return None };
@@ -57,9 +62,11 @@ fn settled(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
     // A process that was stopped may report after it continues what it did before. But if it deleted the message, no later
     // delivery can have begun.
     let stopped = || job.was_stopped(&entry.node, own.began.number, entry.number);
+    // The answer to a release takes a moment, in which a message without a delay is delivered again.
+    let just_began = || newer.began.at + ANSWER > entry.at;
     let is_of_owner = match outcome {
         Outcome::Completed => true,
-        Outcome::Retried(_) => !stopped(),
+        Outcome::Retried(_) => !stopped() && !just_began(),
         _ => false,
     };
     is_of_owner.then(|| {

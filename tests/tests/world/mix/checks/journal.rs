@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::storage::ContainerName;
 use jobqueue::{Error, JobError, Outcome, Runtime, Worker};
 use jobqueue_admin::{Admin, HistoryFilter, HistoryPage, HistoryRecord};
-use jobqueue_testing::world::{Entry, Fact, Finding, Node, World};
+use jobqueue_testing::world::{Disturbance, Entry, Fact, Finding, Node, World};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{Evidence, finding};
@@ -104,7 +104,7 @@ fn untrue(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Fi
 fn ahead(history: &[Entry], entry: &Entry) -> i64 {
     let own = history[..entry.number].iter().rev().filter(|other| other.node == entry.node);
     let millis = |fact: &Fact| match fact {
-        Fact::Incident(text) => text.strip_prefix("clock ")?.split_once(' ')?.0.parse().ok(),
+        Fact::Incident(Disturbance::Clock { ahead }) => Some(*ahead),
         _ => None,
     };
     own.filter_map(|other| millis(&other.fact)).next().unwrap_or_default()
@@ -135,11 +135,11 @@ fn missing(world: &World, history: &[Entry], records: &[HistoryRecord], kept: Du
 fn is_written(history: &[Entry], entry: &Entry) -> bool {
     let own = || history.iter().filter(|other| other.node == entry.node);
     let ended = own().find_map(|other| match &other.fact {
-        Fact::Incident(text) if text.starts_with("worker ended") => Some(other.at),
+        Fact::Incident(Disturbance::WorkerEnded { .. }) => Some(other.at),
         _ => None,
     });
     let is_death =
-        |fact: &Fact| matches!(fact, Fact::Incident(text) if text == "killed" || text.starts_with("died"));
+        |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::Killed | Disturbance::DiedInCall));
     let died = own().find(|other| is_death(&other.fact)).map(|other| other.at);
     let until = match (ended, died) {
         (Some(ended), _) => ended,
@@ -153,10 +153,10 @@ fn is_written(history: &[Entry], entry: &Entry) -> bool {
     let mut is_frozen = false;
     for other in own().filter(|other| other.at <= until) {
         match &other.fact {
-            Fact::Incident(text) if text.starts_with("frozen") && other.at >= since => return false,
-            Fact::Incident(text) if text.starts_with("frozen") => is_frozen = true,
-            Fact::Incident(text) if text == "continues" && other.at >= since && is_frozen => return false,
-            Fact::Incident(text) if text == "continues" => is_frozen = false,
+            Fact::Incident(Disturbance::Frozen { .. }) if other.at >= since => return false,
+            Fact::Incident(Disturbance::Frozen { .. }) => is_frozen = true,
+            Fact::Incident(Disturbance::Continues) if other.at >= since && is_frozen => return false,
+            Fact::Incident(Disturbance::Continues) => is_frozen = false,
             Fact::Fault { subject, .. } if within(&other) && is_of_journal(subject) => return false,
             _ => {}
         }

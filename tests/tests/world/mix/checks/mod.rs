@@ -9,6 +9,7 @@ mod order;
 mod planted;
 mod progress;
 mod schedule;
+mod types;
 mod unique;
 
 use std::collections::BTreeSet;
@@ -112,8 +113,9 @@ impl Evidence {
     }
 
     fn is_cleared(&self, id: &str) -> bool {
-        self.first(id, |fact| matches!(fact, Fact::TakenAway { why, .. } if why.starts_with("cleared")))
-            .is_some()
+        let is_cleared =
+            |fact: &Fact| matches!(fact, Fact::TakenAway { why, .. } if why.starts_with("cleared"));
+        self.is_accounted(id) && self.first(id, is_cleared).is_some()
     }
 
     fn is_redriven(&self, id: &str) -> bool {
@@ -141,6 +143,7 @@ pub(super) async fn all(world: World, diary: Diary) -> Vec<Finding> {
     findings.extend(cancelled::check(&evidence));
     findings.extend(progress::check(&evidence));
     findings.extend(operator::check(&evidence));
+    findings.extend(types::check(&evidence));
     let waiting = schedule::waiting(&world).await;
     findings.extend(schedule::check(&evidence, &waiting));
     findings.extend(journal::check(&world, &evidence).await);

@@ -13,7 +13,7 @@ use jobqueue_testing::faults::Fault;
 use jobqueue_testing::world::{Entry, Fact, Finding, World};
 
 use super::{
-    Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, unique,
+    Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, types, unique,
 };
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
@@ -87,8 +87,15 @@ async fn judged(world: World, diary: Diary, defect: Defect) -> Vec<Finding> {
     let mut history = world.history();
     (defect.facts)(&mut history);
     let evidence = Evidence { world: world.clone(), history, diary, dead };
-    let checks =
-        [order::check, batches::check, unique::check, cancelled::check, progress::check, operator::check];
+    let checks = [
+        order::check,
+        batches::check,
+        unique::check,
+        cancelled::check,
+        progress::check,
+        operator::check,
+        types::check,
+    ];
     for check in checks {
         findings.extend(check(&evidence));
     }
@@ -228,7 +235,11 @@ fn checkpoints_and_results_that_change_are_told() {
     let defects = [
         (
             [Note::Fence { id: id(), fence: 7 }, Note::Fence { id: id(), fence: 7 }],
-            "two runs of a job have one fence",
+            "a later run has no larger fence",
+        ),
+        (
+            [Note::Fence { id: id(), fence: 7 }, Note::Fence { id: id(), fence: 5 }],
+            "a later run has no larger fence",
         ),
         ([Note::Saved { id: id(), value: 2 }, Note::Resumed { id: id(), value: 1 }], "a checkpoint is lost"),
         ([Note::Step { id: id(), value: 1 }, Note::Step { id: id(), value: 2 }], "a step ran twice"),
@@ -247,6 +258,18 @@ fn checkpoints_and_results_that_change_are_told() {
         let defect = Defect { facts, ..Defect::of_notes(notes) };
         assert_told(&one(Script::default()), defect, what);
     }
+}
+
+#[test]
+fn attempts_of_another_type_are_told() {
+    let defect = Defect::of_facts(|history| {
+        for entry in history.iter_mut().filter(|entry| is_of(entry, "b1-")) {
+            if let Fact::RunBegan { max_attempts, .. } = &mut entry.fact {
+                *max_attempts = 3;
+            }
+        }
+    });
+    assert_told(&batch(), defect, "a job has the attempts of another type");
 }
 
 #[test]

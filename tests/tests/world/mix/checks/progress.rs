@@ -1,8 +1,8 @@
 //! Checkpoints and fences grow; a step or an effect returns the same result again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use jobqueue_testing::world::{Fact, Finding, Verdict};
+use jobqueue_testing::world::{Disturbance, Entry, Fact, Finding, RunEnd, Verdict};
 
 use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
@@ -12,13 +12,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut saved: BTreeMap<String, u32> = BTreeMap::new();
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
     let mut once: BTreeMap<String, u64> = BTreeMap::new();
-    let mut fences: BTreeSet<(String, u64)> = BTreeSet::new();
     for (number, note) in evidence.diary.notes() {
         match note {
-            Note::Fence { id, fence } if is_single(evidence, &id) && !fences.insert((id.clone(), fence)) => {
-                let detail = format!("{fence} was another run's before (entry {number})");
-                found.push(finding("two runs of a job have one fence", &id, detail));
-            }
             Note::Saved { id, value } if is_single(evidence, &id) => {
                 let newest = saved.entry(id).or_default();
                 *newest = value.max(*newest);
@@ -48,7 +43,26 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             _ => {}
         }
     }
+    found.extend(fences(evidence));
     found.extend(repeated_effects(evidence));
+    found
+}
+
+/// A later run of a job has no larger fence. A process that was stopped may say its own after a later run's.
+fn fences(evidence: &Evidence) -> Vec<Finding> {
+    let mut of_runs: BTreeMap<String, Vec<(Option<u64>, u64)>> = BTreeMap::new();
+    for (number, note) in evidence.diary.notes() {
+        if let Note::Fence { id, fence } = note {
+            let run = evidence.run_at(&id, number);
+            of_runs.entry(id).or_default().push((run, fence));
+        }
+    }
+    let mut found = Vec::new();
+    for (id, mut fences) in of_runs.into_iter().filter(|(id, _)| is_single(evidence, id)) {
+        fences.sort_by_key(|(run, _)| *run);
+        let pair = fences.windows(2).find(|pair| pair[0].1 >= pair[1].1);
+        found.extend(pair.map(|pair| finding("a later run has no larger fence", &id, format!("{pair:?}"))));
+    }
     found
 }
 
@@ -63,12 +77,24 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
             continue;
         };
         let run = evidence.run_at(&id, first);
-        if run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
+        let was_stopped = run.is_some_and(|run| is_stopped_in(evidence, run, first));
+        if !was_stopped && run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
             let detail = format!("at entry {first}, in run {run:?}, and again at entry {number}");
             found.push(finding("an effect that happens once happened twice", &id, detail));
         }
     }
     found
+}
+
+/// Returns whether the worker of a run was told to stop between an entry and the end of the run: its handler may be stopped before it can
+/// record an effect.
+fn is_stopped_in(evidence: &Evidence, run: u64, since: usize) -> bool {
+    let node = &evidence.history[since].node;
+    let ends = |fact: &Fact| matches!(fact, Fact::RunEnded { run: ended, end } if *ended == run && *end != RunEnd::Done);
+    let is_told =
+        |entry: &Entry| entry.node == *node && matches!(entry.fact, Fact::Incident(Disturbance::ToldToStop));
+    let meanwhile = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
+    meanwhile.is_some_and(|end| evidence.history[since..since + end].iter().any(is_told))
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own. The library sends some jobs itself, and some puts

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use jobqueue_testing::world::{Entry, Fact, Finding, Verdict, World};
+use jobqueue_testing::world::{Disturbance, Entry, Fact, Finding, Verdict, World};
 use tokio::time::sleep;
 
 use super::{Evidence, finding};
@@ -60,9 +60,11 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
 fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     let at =
         |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
-    let faultless = at(|entry| matches!(&entry.fact, Fact::Incident(text) if text == "all faults end"))?;
+    // A process that is frozen then is so for some time, and may be the only one.
+    let faultless =
+        at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::FaultsEnd | Disturbance::Continues)))?;
     let faultless = if evidence.diary.plan.is_quiet() { Duration::ZERO } else { faultless };
-    let end = at(|entry| matches!(&entry.fact, Fact::Noted(text) if text == "told to stop"))?;
+    let end = at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop)))?;
     let began = evidence.world.clock().now() - evidence.world.now();
     let since = |slot: &i64| {
         let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(*slot).unwrap_or_default());

@@ -14,12 +14,13 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     for (told, first) in &notes {
         // The window is that of the call: one that takes over a dead sender's id has its own.
         let Note::Unique { key, id, at, window, is_sent: true, .. } = first else { continue };
-        for (_, second) in &notes {
+        for (other_told, second) in &notes {
             let Note::Unique { key: other_key, began, at: later, id: other, .. } = second else { continue };
             let within = *began > *told && *later + TOLERANCE_MILLIS < *at + window;
-            let given_up = notes
-                .iter()
-                .any(|(_, note)| matches!(note, Note::UniqueCancelled { key: given } if given == key));
+            // Its request may be applied long after the note.
+            let given_up = notes.iter().any(|(given_up, note)| {
+                matches!(note, Note::UniqueCancelled { key: given } if given == key) && given_up < other_told
+            });
             let cancelled = evidence.is_accounted(id);
             if key == other_key && within && !given_up && !cancelled && id != other {
                 found.push(finding(

@@ -1,0 +1,97 @@
+//! Disturbances of processes, connections and accounts, as the ledger has them.
+
+use std::fmt;
+use std::time::Duration;
+
+/// What happened to a process, to its worker or to the storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Disturbance {
+    /// The process was killed.
+    Killed,
+    /// The process died in a storage call.
+    DiedInCall,
+    /// The process is frozen.
+    Frozen {
+        /// The duration of the freeze.
+        time: Duration,
+    },
+    /// A frozen process continues.
+    Continues,
+    /// The process's wall clock was set.
+    Clock {
+        /// The time by which it is ahead, in milliseconds.
+        ahead: i64,
+    },
+    /// The worker of the process is asked to shut down.
+    ToldToStop,
+    /// The worker of the process has ended.
+    WorkerEnded {
+        /// The error with which it ended.
+        error: Option<String>,
+    },
+    /// A connection of the process was disturbed.
+    Connection(String),
+    /// The queues of an account do not answer.
+    QueuesOut {
+        /// The account.
+        account: usize,
+        /// The duration of the outage.
+        time: Duration,
+    },
+    /// The blobs of an account do not answer.
+    BlobsOut {
+        /// The account.
+        account: usize,
+        /// The duration of the outage.
+        time: Duration,
+    },
+    /// A planned break of a process has not struck.
+    NeverStruck(String),
+    /// Nothing fails from now on.
+    FaultsEnd,
+}
+
+impl Disturbance {
+    /// Returns whether it keeps a process from its leases. A wrong clock does not, nor the end of a worker, which waits for its deliveries.
+    pub(super) fn stops(&self) -> bool {
+        match self {
+            Self::Killed
+            | Self::DiedInCall
+            | Self::Frozen { .. }
+            | Self::Continues
+            | Self::Connection(_)
+            | Self::QueuesOut { .. }
+            | Self::BlobsOut { .. } => true,
+            Self::Clock { .. }
+            | Self::ToldToStop
+            | Self::WorkerEnded { .. }
+            | Self::NeverStruck(_)
+            | Self::FaultsEnd => false,
+        }
+    }
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Killed => f.write_str("killed"),
+            Self::DiedInCall => f.write_str("died in a storage call"),
+            Self::Frozen { time } => write!(f, "frozen for {time:?}"),
+            Self::Continues => f.write_str("continues"),
+            Self::Clock { ahead } => write!(f, "clock {ahead} ms ahead"),
+            Self::ToldToStop => f.write_str("told to stop"),
+            Self::WorkerEnded { error: None } => f.write_str("worker ended"),
+            Self::WorkerEnded { error: Some(error) } => write!(f, "worker ended: {error}"),
+            Self::Connection(text) => f.write_str(text),
+            Self::QueuesOut { account, time } => {
+                write!(f, "the queues of account {account} are out for {time:?}")
+            }
+            Self::BlobsOut { account, time } => {
+                write!(f, "the blobs of account {account} are out for {time:?}")
+            }
+            Self::NeverStruck(text) => f.write_str(text),
+            Self::FaultsEnd => f.write_str("all faults end"),
+        }
+    }
+}
