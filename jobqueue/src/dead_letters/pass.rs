@@ -236,7 +236,7 @@ impl DeadLetterQueue {
             _ => false,
         };
         if task.is_copy || is_claimed {
-            let payload_left = self.discard(held).await.map_err(|(_, error)| not_put(error))?;
+            let payload_left = self.discard_copy(held).await.map_err(|(_, error)| not_put(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }
         if action == PassAction::PutBack
