@@ -168,8 +168,8 @@ impl<T: Serialize> JsonBlob<T> {
         }
     }
 
-    /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same. Returns the time of the
-    /// write, by the storage's clock.
+    /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same, or whose
+    /// last version counts. Returns the time of the write, by the storage's clock.
     ///
     /// # Errors
     /// Those of the storage; `TooLarge` if the document is larger than the maximum.

@@ -86,8 +86,8 @@ impl DeadLetterQueue {
         self.delete_with(held, held.references()).await
     }
 
-    /// Deletes a copy of a dead letter. A blob that was too large to be copied stays: it is that of their message, to which the other
-    /// letter refers as well, and which goes with that.
+    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it is the blob of their message, and the other letter
+    /// refers to it too. If a worker with a higher limit has copied it, a sweep removes it.
     ///
     /// # Errors
     /// Those of [`discard`](Self::discard).

@@ -196,4 +196,19 @@ mod tests {
         outer.has_returned(0, 0, &outer.handovers(0).await.unwrap()).await.unwrap();
         assert!(outer.is_done(0).await.unwrap());
     }
+
+    /// The process died between the record and the look at the plan, and the next attempt of its job does not send the batch.
+    #[tokio::test]
+    async fn batch_that_another_job_has_sealed_is_left_out() {
+        let storage = Storage::memory();
+        let outer = Ledger::new(&storage, BatchId::new("outer").unwrap());
+        let inner = BatchId::new("inner").unwrap();
+        let plan = Plan { children: 1, queue: "joins".to_owned(), text: String::new(), job: None };
+        Ledger::new(&storage, inner.clone()).seal(&plan).await.unwrap();
+        outer.hand_over(0, &inner, None).await.unwrap();
+        let mut chain = outer.handovers(0).await.unwrap();
+        assert_eq!(chain, ["inner"]);
+        outer.leave_out_unsealed(0, &mut chain).await.unwrap();
+        assert!(chain.is_empty());
+    }
 }
