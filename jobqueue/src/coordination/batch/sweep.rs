@@ -174,8 +174,9 @@ impl Ledger<'_> {
         Ok(plan.and_then(|plan| Some(Swept { children: plan.children, job: plan.job? })))
     }
 
-    /// Deletes a blob with this tag. Returns false if it has another: once the plan is gone, a batch may begin under the id.
-    async fn remove_listed(&self, blob: &BlobName, tag: &ETag) -> Result<bool, Error> {
+    /// Deletes a blob that was listed with this tag. Returns false if it has another: once the plan is gone, a batch may begin under the id.
+    async fn remove_listed(&self, blob: &BlobName, tag: Option<&ETag>) -> Result<bool, Error> {
+        let Some(tag) = tag else { return Ok(true) };
         let Ok(leases) = self.storage.leases() else { return self.remove(blob).await.map(|()| true) };
         let lease = LeaseId::random(self.storage.runtime());
         let leases = &**leases;
@@ -234,9 +235,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         next = following;
         if next.is_none() {
             for blob in last {
-                if let Some(tag) = listed.get(blob.name())
-                    && !ledger.remove_listed(blob, tag).await?
-                {
+                if !ledger.remove_listed(blob, listed.get(blob.name())).await? {
                     break;
                 }
             }
