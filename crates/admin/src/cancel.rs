@@ -317,7 +317,7 @@ impl Admin {
     }
 
     fn requests(&self) -> Requests {
-        Requests::new(Arc::clone(self.storage.blobs()))
+        Requests::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone())
     }
 }
 

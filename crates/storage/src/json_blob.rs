@@ -18,7 +18,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -27,8 +27,8 @@ use serde::de::DeserializeOwned;
 use crate::name::BlobName;
 use crate::runtime::Runtime;
 use crate::{
-    Blob, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, Tries,
-    get_if_present, put_creating,
+    Blob, BlobProperties, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind,
+    Tries, get_if_present, put_creating,
 };
 
 #[cfg(test)]
@@ -60,6 +60,8 @@ pub struct JsonBlob<T> {
 pub struct Version<T> {
     /// The document.
     pub value: T,
+    /// The time of its last write, by the storage's clock.
+    pub modified: SystemTime,
     tag: ETag,
     marks: Vec<String>,
 }
@@ -147,7 +149,8 @@ impl<T: DeserializeOwned> JsonBlob<T> {
         })?;
         let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
-        Ok(Version { value, tag: blob.properties.etag.clone(), marks })
+        let BlobProperties { modified, etag: tag, .. } = blob.properties.clone();
+        Ok(Version { value, modified, tag, marks })
     }
 }
 
@@ -159,23 +162,24 @@ impl<T: Serialize> JsonBlob<T> {
     /// Those of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn create(&self, value: &T, tries: Tries) -> Result<bool, StoreError> {
         match self.put(value, Condition::IfAbsent, tries).await {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(e) if matches!(e.kind(), Kind::BlobAlreadyExists | Kind::ConditionNotMet) => Ok(false),
             Err(e) => Err(e),
         }
     }
 
-    /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same.
+    /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same, or whose
+    /// last version counts. Returns the time of the write, by the storage's clock.
     ///
     /// # Errors
     /// Those of the storage; `TooLarge` if the document is larger than the maximum.
-    pub async fn replace(&self, value: &T, tries: Tries) -> Result<(), StoreError> {
-        self.put(value, Condition::Always, tries).await
+    pub async fn replace(&self, value: &T, tries: Tries) -> Result<SystemTime, StoreError> {
+        Ok(self.put(value, Condition::Always, tries).await?.modified)
     }
 
-    async fn put(&self, value: &T, condition: Condition, tries: Tries) -> Result<(), StoreError> {
+    async fn put(&self, value: &T, condition: Condition, tries: Tries) -> Result<BlobProperties, StoreError> {
         let (data, options) = self.encode(value, condition, &[])?;
-        tries.run(|| put_creating(&*self.blobs, &self.name, data.clone(), options.clone())).await.map(drop)
+        tries.run(|| put_creating(&*self.blobs, &self.name, data.clone(), options.clone())).await
     }
 
     fn encode(
@@ -197,9 +201,14 @@ impl<T: Serialize> JsonBlob<T> {
         Ok((Bytes::from(data), options))
     }
 
-    async fn write(&self, value: &T, before: Option<ETag>, marks: &[String]) -> Result<ETag, StoreError> {
+    async fn write(
+        &self,
+        value: &T,
+        before: Option<ETag>,
+        marks: &[String],
+    ) -> Result<BlobProperties, StoreError> {
         let (data, options) = self.encode(value, condition(before), marks)?;
-        Ok(put_creating(&*self.blobs, &self.name, data, options).await?.etag)
+        put_creating(&*self.blobs, &self.name, data, options).await
     }
 }
 
@@ -250,7 +259,10 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
             };
             let (mark, marks) = next_marks(before.as_ref(), &self.runtime);
             match self.write(&value, before.map(|version| version.tag), &marks).await {
-                Ok(tag) => return Ok(Changed { result, version: Some(Version { value, tag, marks }) }),
+                Ok(BlobProperties { modified, etag: tag, .. }) => {
+                    let version = Some(Version { value, modified, tag, marks });
+                    return Ok(Changed { result, version });
+                }
                 Err(e) if guessed && is_raced(e.kind()) => {}
                 Err(e) => {
                     if e.is_ambiguous() {

@@ -1,11 +1,14 @@
 //! Reads and writes records in blobs, on any blob store.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::{Blob, BlobProperties, BlobStore, PutBlob, StoreError, StoreErrorKind};
+use super::{Blob, BlobLeases, BlobProperties, BlobStore, LeaseId, PutBlob, StoreError, StoreErrorKind};
 use crate::name::{BlobName, ContainerName};
+
+/// The lease under which a blob is looked at and deleted.
+const DELETION_LEASE: Duration = Duration::from_secs(15);
 
 /// Writes a blob, and creates its container if it is missing.
 pub async fn put_creating(
@@ -41,6 +44,30 @@ pub async fn delete_if_present(blobs: &dyn BlobStore, blob: &BlobName) -> Result
         Err(e) if e.is_missing_blob() => Ok(()),
         deleted => deleted,
     }
+}
+
+/// Deletes a blob, which exists, if its properties are still those that the caller means: nothing writes it between the look and the deletion.
+/// Returns whether they are. `lease` is the same for all attempts.
+///
+/// # Errors
+/// Those of the storage; `LeaseAlreadyPresent` while another client has the blob's lease.
+pub async fn delete_if_same(
+    blobs: &dyn BlobStore,
+    leases: &dyn BlobLeases,
+    blob: &BlobName,
+    lease: LeaseId,
+    is_same: impl Fn(&BlobProperties) -> bool,
+) -> Result<bool, StoreError> {
+    let lease = leases.acquire_lease(blob, DELETION_LEASE, &lease).await?;
+    let deleted = match blobs.blob_properties(blob).await {
+        Ok(found) if is_same(&found) => blobs.delete_blob(blob, Some(&lease)).await.map(|()| true),
+        found => found.map(|_| false),
+    };
+    if !matches!(deleted, Ok(true)) {
+        // If this fails, the lease expires.
+        drop(leases.release_lease(blob, &lease).await);
+    }
+    deleted
 }
 
 /// All blobs of a container, or those below a prefix.

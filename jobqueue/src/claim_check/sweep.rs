@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::sharded::MAPS;
 use crate::storage::{BlobName, ContainerName, QueueName};
 use crate::storage::{BlobProperties, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries};
-use crate::storage::{EXPIRES, NEVER, needed_at_most_until};
+use crate::storage::{EXPIRES, NEVER, delete_if_same, needed_at_most_until};
 
 /// The minimum age of a blob without expiry. A message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);
@@ -260,18 +260,10 @@ async fn delete(storage: &Storage, blob: &BlobName) -> bool {
     }
 }
 
-/// Deletes a blob under a lease, provided that its expiry has not changed since it was listed. Returns `None` if that
-/// is not possible now.
+/// Deletes a blob, provided that its expiry has not changed since it was listed. Returns `None` if that is not possible now.
 async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Option<bool> {
-    let duration = Duration::from_secs(15);
-    let (blobs, leases) = (storage.blobs(), storage.leases().ok()?);
-    let lease = leases.acquire_lease(blob, duration, &LeaseId::random(storage.runtime())).await.ok()?;
-    let found = blobs.blob_properties(blob).await.ok()?;
-    let same = found.metadata == listed.metadata;
-    if same && blobs.delete_blob(blob, Some(&lease)).await.is_ok() {
-        return Some(true);
-    }
-    // If this fails, the lease expires.
-    drop(leases.release_lease(blob, &lease).await);
-    (!same).then_some(false)
+    let (blobs, leases) = (&**storage.blobs(), &**storage.leases().ok()?);
+    let lease = LeaseId::random(storage.runtime());
+    let is_same = |found: &BlobProperties| found.metadata == listed.metadata;
+    delete_if_same(blobs, leases, blob, lease, is_same).await.ok()
 }

@@ -243,7 +243,7 @@ impl DeadLetterQueue {
             Claim::Copy => true,
         };
         if is_handled {
-            let payload_left = self.discard(held).await.map_err(|(_, error)| not_put(error))?;
+            let payload_left = self.discard_copy(held).await.map_err(|(_, error)| not_put(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }
         if action == PassAction::PutBack

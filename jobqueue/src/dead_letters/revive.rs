@@ -15,7 +15,7 @@ use crate::envelope::{DeadLetterNote, Envelope, StoredReference, UNREADABLE_KIND
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, restamp};
 use crate::job::outcome::chain;
-use crate::queue_core::{copy_blobs, fit, payload_error, remove_blobs};
+use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries};
 
@@ -87,13 +87,31 @@ impl DeadLetterQueue {
     /// # Errors
     /// The dead letter is not deleted, or only perhaps.
     pub(crate) async fn discard(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
-        let references = self.references(held).await;
+        self.delete_with(held, self.references(held).await).await
+    }
+
+    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it is the blob of their message, and the other letter
+    /// refers to it too. If a worker with a higher limit has copied it, a sweep removes it.
+    ///
+    /// # Errors
+    /// Those of [`discard`](Self::discard).
+    pub(super) async fn discard_copy(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+        let mut own = self.references(held).await;
+        own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
+        self.delete_with(held, own).await
+    }
+
+    async fn delete_with(
+        &self,
+        held: &Held,
+        blobs: Vec<StoredReference>,
+    ) -> Result<Option<Error>, (Put, Error)> {
         let deleted = self.delete(&held.message).await.map_err(|error| match error.certainty() {
             Certainty::NotApplied => (Put::No, error.into()),
             _ => (Put::Perhaps, error.into()),
         })?;
         let mut payload_left = None;
-        for reference in references.into_iter().filter(|_| deleted) {
+        for reference in blobs.into_iter().filter(|_| deleted) {
             if let Err(error) = self.core.claim_checks.remove(&self.name, &reference).await {
                 let text = "the dead letter is deleted, but its payload is not";
                 payload_left = Some(Error::new(ErrorKind::Storage, text).with_source(error));

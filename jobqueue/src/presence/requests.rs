@@ -6,18 +6,18 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::store::rounding;
+use super::store::{readable, rounding};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Outcome, printable};
+use crate::json_blob::{Edit, JsonBlob, Known, Version};
+use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, Listed, Metadata, PutBlob, StoreErrorKind as Kind, delete_if_present,
-    list_all, put_creating,
+    BlobProperties, BlobStore, Listed, Metadata, StoreErrorKind as Kind, Tries, delete_if_present, list_all,
 };
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 
@@ -99,12 +99,17 @@ impl Answer {
 #[derive(Debug, Clone)]
 pub struct Requests {
     blobs: Arc<dyn BlobStore>,
+    runtime: Runtime,
 }
 
 impl Requests {
     /// Returns the requests in these blobs.
-    pub fn new(blobs: Arc<dyn BlobStore>) -> Self {
-        Self { blobs }
+    pub fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
+        Self { blobs, runtime }
+    }
+
+    fn document<T>(&self, blob: BlobName) -> JsonBlob<T> {
+        JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
     /// Stores a request. It replaces an earlier one for the same job of the same sender. Returns the time after which a job that is sent
@@ -113,19 +118,29 @@ impl Requests {
         let answer = request.name("answers")?;
         // That of an earlier life of the job.
         delete_if_present(&*self.blobs, &answer).await?;
-        let by = to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes());
-        let made = self.put(&request.name("requests")?, request, Metadata::new().with(BY, by)).await?;
-        Ok(rounding(made.modified) * 2)
+        let by = |request: &CancelRequest| {
+            Metadata::new().with(BY, to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes()))
+        };
+        let document = self.document(request.name("requests")?).with_metadata(by);
+        let made = document.replace(request, self.tries()).await.map_err(|error| match error.kind() {
+            Kind::TooLarge => Error::new(ErrorKind::Invalid, "the id of the job, or its sender, is too long"),
+            _ => error.into(),
+        })?;
+        Ok(rounding(made) * 2)
     }
 
     /// Stores the answer to a request, which stays: a repeated send may have left another message of the job. A completion is not
     /// replaced by the end of that message.
     pub(super) async fn answer(&self, queue: &str, key: &str, answer: Answer) -> Result<(), Error> {
-        let name = blob("answers", queue, key)?;
-        match self.get(&name).await? {
-            Some((Answer::Completed, _)) => Ok(()),
-            _ => self.put(&name, &answer, Metadata::new()).await.map(drop),
+        let document = self.document(blob("answers", queue, key)?);
+        let change = |found: Option<Answer>| match found {
+            Some(Answer::Completed) => Edit::Keep(()),
+            _ => Edit::Write(answer, ()),
+        };
+        if readable(document.change(Known::Absent, change).await)?.is_none() {
+            document.replace(&answer, self.tries()).await?;
         }
+        Ok(())
     }
 
     /// Returns the request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
@@ -160,10 +175,11 @@ impl Requests {
         };
         let mut newest = None::<(T, SystemTime)>;
         for blob in blobs {
-            if let Some((value, properties)) = self.get(&blob).await?
-                && newest.as_ref().is_none_or(|(_, other)| *other <= properties.modified)
+            if let Some(Version { value, modified, .. }) =
+                readable(self.document(blob).read().await)?.flatten()
+                && newest.as_ref().is_none_or(|(_, other)| *other <= modified)
             {
-                newest = Some((value, properties.modified));
+                newest = Some((value, modified));
             }
         }
         Ok(newest)
@@ -203,32 +219,9 @@ impl Requests {
         Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
     }
 
-    async fn put<T: Serialize>(
-        &self,
-        blob: &BlobName,
-        value: &T,
-        metadata: Metadata,
-    ) -> Result<BlobProperties, Error> {
-        let json = serde_json::to_vec(value);
-        let json =
-            json.map_err(|e| Error::new(ErrorKind::Invalid, "the request has no JSON form").with_source(e))?;
-        if json.len() as u64 > MAX_BYTES {
-            return Err(Error::new(ErrorKind::Invalid, "the id of the job, or its sender, is too long"));
-        }
-        let options = PutBlob::new().with_metadata(metadata);
-        Ok(put_creating(&*self.blobs, blob, Bytes::from(json), options).await?)
-    }
-
-    /// Reads a blob; `None` if there is none, or if another program has written it.
-    async fn get<T: serde::de::DeserializeOwned>(
-        &self,
-        blob: &BlobName,
-    ) -> Result<Option<(T, BlobProperties)>, Error> {
-        match self.blobs.get_blob(blob, MAX_BYTES).await {
-            Ok(found) => Ok(serde_json::from_slice(&found.data).ok().map(|value| (value, found.properties))),
-            Err(e) if e.is_missing_blob() || e.kind() == Kind::TooLarge => Ok(None),
-            Err(e) => Err(e.into()),
-        }
+    /// Returns the one attempt of a write: its caller repeats it.
+    fn tries(&self) -> Tries {
+        Tries::brief(&self.runtime, 0, 0)
     }
 }
 
@@ -258,4 +251,43 @@ fn operator(request: &BlobProperties) -> Option<String> {
     let digits = request.metadata.get(BY)?.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> = digits.map(|pair| read_hex::<1>(pair).map(|[byte]| byte)).collect();
     String::from_utf8(bytes?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::storage::{Call, Operation, Storage, StoreError};
+    use jobqueue_storage::{Intercepted, Interceptor};
+
+    /// Delays the first write.
+    #[derive(Debug, Default)]
+    struct Slow(AtomicBool);
+
+    impl Interceptor for Slow {
+        async fn call<T: Send>(
+            &self,
+            call: Call<'_>,
+            perform: impl Future<Output = Result<T, StoreError>> + Send,
+        ) -> Result<T, StoreError> {
+            if call.operation == Operation::PutBlob && !self.0.swap(true, Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            perform.await
+        }
+    }
+
+    /// Two messages of one job end on two workers at the same time.
+    #[tokio::test(start_paused = true)]
+    async fn slower_answer_does_not_hide_a_completion() {
+        let (storage, runtime) = (Storage::memory(), Runtime::new());
+        let blobs = Intercepted::blobs(Arc::clone(storage.blobs()), &Arc::new(Slow::default()));
+        let (requests, key) = (Requests::new(blobs, runtime), job_key("7", None));
+        let slower = requests.answer("tasks", &key, Answer::Cancelled);
+        let (slower, faster) = tokio::join!(slower, requests.answer("tasks", &key, Answer::Completed));
+        slower.and(faster).unwrap();
+        let (_, answer) = requests.of("tasks", "7", None).await.unwrap();
+        assert_eq!(answer.map(|(answer, _)| answer), Some(Answer::Completed));
+    }
 }

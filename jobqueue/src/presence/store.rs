@@ -162,7 +162,7 @@ impl Records {
 }
 
 /// Leaves out a record of a version whose records have another form, or of another program.
-fn readable<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+pub(super) fn readable<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match found {
         Ok(found) => Ok(Some(found)),
         Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::TooLarge) => Ok(None),

@@ -50,7 +50,8 @@ pub(crate) async fn keep(
         Err(error) => return crate::log::error!(error = %chain(&error), "the worker has no record"),
     };
     let started = store::time(runtime.now());
-    let (records, requests) = (Records::new(Arc::clone(&blobs), runtime.clone()), Requests::new(blobs));
+    let records = Records::new(Arc::clone(&blobs), runtime.clone());
+    let requests = Requests::new(blobs, runtime.clone());
     let mut writer = Writer {
         document: records.document(blob),
         requests: requests.clone(),
@@ -84,11 +85,12 @@ pub(crate) async fn keep(
 /// not wait for what the storage refuses for good.
 pub(crate) async fn read_once(
     blobs: Arc<dyn BlobStore>,
+    runtime: Runtime,
     queues: Vec<String>,
     tracker: Arc<Tracker>,
     ended: CancellationToken,
 ) {
-    let requests = Requests::new(blobs);
+    let requests = Requests::new(blobs, runtime);
     let run = async {
         loop {
             match requests.standing(queues.clone()).await {

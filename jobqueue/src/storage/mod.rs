@@ -26,5 +26,6 @@ pub use jobqueue_storage::{
     SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };
 pub(crate) use jobqueue_storage::{
-    Certainty, Listed, Throttle, Tries, delete_if_present, get_if_present, list_all, put_creating,
+    Certainty, Listed, Throttle, Tries, delete_if_present, delete_if_same, get_if_present, list_all,
+    put_creating,
 };

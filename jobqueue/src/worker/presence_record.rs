@@ -45,7 +45,7 @@ impl Record {
             }
             None => {
                 let queues = state.registry.0.keys().map(ToString::to_string).collect();
-                LeaseRenewer::spawn_apart(runtime, read_once(blobs, queues, tracked, end))
+                LeaseRenewer::spawn_apart(runtime, read_once(blobs, runtime.clone(), queues, tracked, end))
             }
         };
         let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;

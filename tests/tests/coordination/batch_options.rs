@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::clock::Clock;
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -331,4 +332,34 @@ async fn child_has_as_many_headers_of_its_own_as_any_job() {
     let error = batch.send(&Page(0)).with(all(201)).await.unwrap_err();
     assert!(error.to_string().contains("201 headers"), "{error}");
     batch.send(&Page(0)).with(all(200)).await.unwrap();
+}
+
+// The pages of one book make their batch under one id: its continuation ends the first of them only. A release that gives each an id mends it.
+#[tokio::test(start_paused = true)]
+async fn child_that_sends_the_batch_of_another_job_is_a_conflict() {
+    let storage = in_memory();
+    let mut outer = storage.batch("outer").await.unwrap();
+    outer.send_all([Page(0), Page(1)]).await.unwrap();
+    outer.then(&Book {}).await.unwrap();
+    let page = |of_each: bool| {
+        move |Page(n): Page, ctx: Context| async move {
+            let id = if of_each { format!("inner-{n}") } else { "inner".to_owned() };
+            let mut inner = ctx.batch(&id).await?;
+            inner.send_all([Word {}]).await?;
+            Ok::<_, JobError>(inner.then(&Index {}).await?)
+        }
+    };
+    let word = async |_: Word| Ok::<_, JobError>(());
+    let index = async |_: Index| Ok::<_, JobError>(());
+    let rest = || worker(&storage).handle(word).handle(index);
+    let report = rest().handle(page(false)).build().unwrap().run_until(after(600)).await.unwrap();
+    let progress = storage.batch_progress("outer").await.unwrap().unwrap();
+    assert_eq!(progress.done, 1, "{progress:?}");
+    assert_eq!(report.dead_lettered, 1, "{report:?}");
+
+    let letters = storage.queue::<Page>().await.unwrap().dead_letters().unwrap();
+    let redriven = letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(redriven.moved.len(), 1, "{redriven:?}");
+    let _ = rest().handle(page(true)).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(run(&storage, 60).await, ["0s book of 2"]);
 }

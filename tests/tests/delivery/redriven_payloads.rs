@@ -1,10 +1,15 @@
 //! Payloads and checkpoints in blobs of jobs that a redrive puts back: the job and its dead letter each keep their own.
 
+use std::time::Duration;
+
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::storage::{
+    BlobName, ExpiredReceipt, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
+};
 use jobqueue::{Context, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, worker};
+use serde_json::Value;
 
 use super::redrive::{LARGE, finish_all, large, lengths, reject_all};
 
@@ -99,4 +104,31 @@ async fn redrive_of_a_job_whose_checkpoint_is_damaged_keeps_the_dead_letter() {
     let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.skipped.len()), (0, 1), "{redriven:?}");
     assert_eq!((lengths(&queue).await, payloads(&storage).await), ((0, 1), 2));
+}
+
+// The payload is too large to be copied, so both letters of one end refer to the blob of their message. The first of them is claimed, and its put
+// is refused.
+#[tokio::test(start_paused = true)]
+async fn copy_of_a_dead_letter_that_is_not_handled_leaves_their_payload() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    let (raw, letters) = (storage.queues(), queue.name().dead_letter().unwrap());
+    let sent = raw.get(queue.name(), GetMessages::new(1, Duration::ZERO)).await.unwrap().messages.remove(0);
+    let mut event: Value = serde_json::from_str(&sent.text.unwrap()).unwrap();
+    event["datasize"] = (300 * 1024 * 1024).into();
+    raw.delete(queue.name(), &sent.message, ExpiredReceipt::Allow).await.unwrap();
+    let _ = raw.put(queue.name(), PutMessage::new(event.to_string())).await.unwrap();
+    reject_all(&storage).await;
+    let first = raw.peek(&letters, 1).await.unwrap().remove(0).text.unwrap();
+    let mut second: Value = serde_json::from_str(&first).unwrap();
+    second["deadlettertime"] = "2030-01-01T00:00:00Z".into();
+    let _ = raw.put(&letters, PutMessage::new(second.to_string())).await.unwrap();
+
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
+    let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(redriven.skipped.len(), 1, "{redriven:?}");
+    assert_eq!(redriven.copies, 1, "{redriven:?}");
+    assert_eq!(payloads(&storage).await, 1);
 }

@@ -8,12 +8,27 @@
 //! Each batch is recorded before it is sealed, so that every later attempt finds it. The child is done when the last continuation is,
 //! and all the handlers before it have returned: one that fails after its batch is sealed is tried again, and its child fails with it.
 
-use super::ledger::{Ledger, Marker, damaged};
+use super::claimed::ClaimedChild;
+use super::ledger::{Ledger, Marker, Plan, damaged};
 use super::names::{BatchId, INNER};
+use crate::envelope::{Parsed, parse};
 use crate::error::{Error, ErrorKind};
-use crate::json_blob::{Edit, Known};
+use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::settings::Metadata;
 use crate::storage::BlobName;
+
+impl Plan {
+    /// Returns whether the continuation ends child `index` of the batch with this secret. It ends one child at most: that of the job that
+    /// has sealed the batch.
+    pub(super) fn ends_child(&self, batch: &BatchId, index: u64, secret: &str) -> bool {
+        let Ok(Parsed::Event(event)) = parse(&self.text) else { return false };
+        ClaimedChild::of_headers(&event.headers()).is_some_and(|child| {
+            child.batch == batch.as_str()
+                && child.index == index
+                && child.is_proven(secret, &event.source, &event.id)
+        })
+    }
+}
 
 impl Ledger<'_> {
     /// Records that child `index` ends with the continuation of the batch `inner`. `from` is set if the continuation
@@ -27,11 +42,6 @@ impl Ledger<'_> {
         inner: &BatchId,
         from: Option<&str>,
     ) -> Result<(), Error> {
-        // In the metadata as well, so that a listing shows the tree of batches.
-        let last = |chain: &Vec<String>| {
-            Metadata::new().with(INNER, chain.last().map(String::as_str).unwrap_or_default())
-        };
-        let document = self.document(&self.handover(index)?).with_metadata(last);
         let add = |chain: Option<Vec<String>>| match chain {
             None => Edit::Write(vec![inner.as_str().to_owned()], Ok(())),
             Some(chain) if chain.iter().any(|known| known == inner.as_str()) => Edit::Keep(Ok(())),
@@ -43,25 +53,44 @@ impl Ledger<'_> {
                 Edit::Write(chain, Ok(()))
             }
         };
-        document.change(Known::Absent, add).await.map_err(damaged)?.result
+        self.chain(index)?.change(Known::Absent, add).await.map_err(damaged)?.result
+    }
+
+    /// Removes the record that child `index` ends with the batch `inner`, which ends another child, or none. Returns the error for its job.
+    pub(super) async fn take_back(&self, index: u64, inner: &BatchId) -> Result<Error, Error> {
+        let remove = |chain: Option<Vec<String>>| match chain {
+            Some(mut chain) if chain.last().is_some_and(|last| last == inner.as_str()) => {
+                chain.pop();
+                Edit::Write(chain, ())
+            }
+            _ => Edit::Keep(()),
+        };
+        self.chain(index)?.change(Known::Nothing, remove).await.map_err(damaged)?;
+        let text = format!(
+            "another job has sealed the batch `{}`, whose continuation does not end this job; give the batch an id that is made from this job's message",
+            inner.as_str()
+        );
+        Ok(Error::new(ErrorKind::Conflict, text))
     }
 
     /// Returns the batches through which child `index` ends, in their order; none if it ends by itself.
     pub(super) async fn handovers(&self, index: u64) -> Result<Vec<String>, Error> {
-        Ok(self.read(&self.handover(index)?).await?.unwrap_or_default())
+        let found = self.read_version(&self.chain(index)?).await?;
+        Ok(found.map(|found| found.value).unwrap_or_default())
     }
 
-    /// Leaves the last batch of `chain` out if it was recorded and never sealed: the process ended between the two, and this attempt of the
-    /// job that has recorded it has not sent it again. Nothing seals it.
+    /// Leaves the last batch of `chain` out if it was recorded and never sealed, or sealed by another job: the process ended between the two,
+    /// and this attempt of the job that has recorded it has not sent it again. Nothing ends the child with it.
     pub(super) async fn leave_out_unsealed(&self, index: u64, chain: &mut Vec<String>) -> Result<(), Error> {
         // The last batch has ended, and may be swept.
         if self.read::<Marker>(&self.continued(index)?).await?.is_some() {
             return Ok(());
         }
-        if let Some(last) = chain.last()
-            && Ledger::new(self.storage, BatchId::new(last)?).plan().await?.is_none()
-        {
-            crate::log::warn!(batch = %last, "the batch was never sealed, and its job has ended without it");
+        let Some(last) = chain.last() else { return Ok(()) };
+        let plan = Ledger::new(self.storage, BatchId::new(last)?).plan().await?;
+        let secret = self.secret().await?.unwrap_or_default();
+        if !plan.is_some_and(|plan| plan.ends_child(&self.id, index, &secret)) {
+            crate::log::warn!(batch = %last, "the job has not sealed the batch, and has ended without it");
             chain.pop();
             // A handler of the chain that returns later reads the whole record.
             self.create(&self.returned(index, chain.len())?, &true).await?;
@@ -115,8 +144,14 @@ impl Ledger<'_> {
         Ok(true)
     }
 
-    fn handover(&self, index: u64) -> Result<BlobName, Error> {
-        self.id.blob(&format!("handover/{index:010}"))
+    /// Returns the record of the batches through which a child ends.
+    fn chain(&self, index: u64) -> Result<JsonBlob<Vec<String>>, Error> {
+        // In the metadata as well, so that a listing shows the tree of batches.
+        let last = |chain: &Vec<String>| match chain.last() {
+            Some(last) => Metadata::new().with(INNER, last),
+            None => Metadata::new(),
+        };
+        Ok(self.document(&self.id.blob(&format!("handover/{index:010}"))?).with_metadata(last))
     }
 
     fn returned(&self, index: u64, to: usize) -> Result<BlobName, Error> {
@@ -160,5 +195,20 @@ mod tests {
         assert!(!outer.is_done(0).await.unwrap());
         outer.has_returned(0, 0, &outer.handovers(0).await.unwrap()).await.unwrap();
         assert!(outer.is_done(0).await.unwrap());
+    }
+
+    /// The process died between the record and the look at the plan, and the next attempt of its job does not send the batch.
+    #[tokio::test]
+    async fn batch_that_another_job_has_sealed_is_left_out() {
+        let storage = Storage::memory();
+        let outer = Ledger::new(&storage, BatchId::new("outer").unwrap());
+        let inner = BatchId::new("inner").unwrap();
+        let plan = Plan { children: 1, queue: "joins".to_owned(), text: String::new(), job: None };
+        Ledger::new(&storage, inner.clone()).seal(&plan).await.unwrap();
+        outer.hand_over(0, &inner, None).await.unwrap();
+        let mut chain = outer.handovers(0).await.unwrap();
+        assert_eq!(chain, ["inner"]);
+        outer.leave_out_unsealed(0, &mut chain).await.unwrap();
+        assert!(chain.is_empty());
     }
 }

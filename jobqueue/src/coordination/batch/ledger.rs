@@ -79,7 +79,7 @@ impl<'a> Ledger<'a> {
     }
 
     pub(super) async fn replace<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<(), Error> {
-        Ok(self.document(blob).replace(value, tries(self.storage)).await?)
+        Ok(self.document(blob).replace(value, tries(self.storage)).await.map(drop)?)
     }
 
     pub(super) async fn read<T: DeserializeOwned>(&self, blob: &BlobName) -> Result<Option<T>, Error> {
@@ -265,6 +265,6 @@ pub(super) fn damaged(error: StoreError) -> Error {
 }
 
 /// Returns the attempts of a request. None of them does harm when it is repeated.
-fn tries(storage: &Storage) -> Tries {
+pub(super) fn tries(storage: &Storage) -> Tries {
     Tries::brief(storage.runtime(), RESENDS, RESENDS)
 }

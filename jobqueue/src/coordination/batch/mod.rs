@@ -257,7 +257,8 @@ impl Batch {
     /// [`Context::batch_results`]. If an earlier start has sealed the batch, its continuation holds.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sealed the batch with another number of children.
+    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sealed the batch with another number of children; or the sending job is
+    ///   a child of a batch, and another job has sealed this one: it would never end.
     /// - [`Invalid`](ErrorKind::Invalid) or [`TooLarge`](ErrorKind::TooLarge): the continuation breaks a rule of its
     ///   type, or does not fit into one message.
     /// - [`Storage`](ErrorKind::Storage): the storage failed. Start again.
@@ -293,15 +294,21 @@ impl Batch {
             } else {
                 ledger.check_announced(self.next).await?;
             }
-            if let Some(Outer { ledger, index, from, .. }) = outer {
+            if let Some(Outer { ledger, index, from, .. }) = &outer {
                 // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
-                ledger.hand_over(index, &self.id, from.as_deref()).await?;
+                ledger.hand_over(*index, &self.id, from.as_deref()).await?;
             }
             if !self.is_swept {
                 ledger.seal(&plan).await?;
             }
             // The plan that was written first holds.
             let plan = ledger.plan().await?.unwrap_or(plan);
+            if let Some(Outer { ledger, index, secret, .. }) = outer
+                && !self.is_swept
+                && !plan.ends_child(&ledger.id, index, &secret)
+            {
+                return Err(ledger.take_back(index, &self.id).await?);
+            }
             self.check_sealed(plan.children)?;
             if let Some(context) = &self.context {
                 context.hand_over();

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use super::ledger::{Ledger, for_each_blob, page};
+use super::ledger::{Ledger, for_each_blob, page, tries};
 use super::names::{BatchId, SWEPT, batch_of, container};
 use crate::coordination::leader::{Leader, while_leading};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
+use crate::storage::{BlobListing, BlobName, BlobProperties, ETag, LeaseId, Storage, delete_if_same};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The leadership of the one sweep that runs: blobs are deleted by their names, and a batch may begin under the id of a removed one.
@@ -173,6 +173,20 @@ impl Ledger<'_> {
         };
         Ok(plan.and_then(|plan| Some(Swept { children: plan.children, job: plan.job? })))
     }
+
+    /// Deletes a blob that was listed with this tag. Returns false if it has another: once the plan is gone, a batch may begin under the id.
+    async fn remove_listed(&self, blob: &BlobName, tag: Option<&ETag>) -> Result<bool, Error> {
+        let Some(tag) = tag else { return Ok(true) };
+        let Ok(leases) = self.storage.leases() else { return self.remove(blob).await.map(|()| true) };
+        let lease = LeaseId::random(self.storage.runtime());
+        let leases = &**leases;
+        let is_listed = |found: &BlobProperties| found.etag == *tag;
+        let delete = || delete_if_same(&**self.storage.blobs(), leases, blob, lease, is_listed);
+        match tries(self.storage).run(delete).await {
+            Err(error) if error.is_missing_blob() => Ok(true),
+            deleted => Ok(deleted?),
+        }
+    }
 }
 
 /// Deletes the blobs of a batch, one page after the other, except for the note of its sweep. Returns the number of removed batches: 0 if only
@@ -199,7 +213,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         ledger.replace(swept, &note).await?;
     }
     let is_kept = |name: &str| name == swept.name() || last.iter().any(|blob| blob.name() == name);
-    let (mut next, mut has_deleted) = (None::<String>, false);
+    let (mut next, mut has_deleted, mut listed) = (None::<String>, false, BTreeMap::new());
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes: its program may have begun again meanwhile.
@@ -209,7 +223,8 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
             }
             return Ok(0);
         }
-        let blobs: Vec<_> = blobs.into_iter().filter(|(name, _)| !is_kept(name)).collect();
+        let (kept, blobs): (Vec<_>, Vec<_>) = blobs.into_iter().partition(|(name, _)| is_kept(name));
+        listed.extend(kept.into_iter().map(|(name, blob)| (name, blob.etag)));
         has_deleted |= !blobs.is_empty();
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
@@ -220,7 +235,9 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         next = following;
         if next.is_none() {
             for blob in last {
-                ledger.remove(blob).await?;
+                if !ledger.remove_listed(blob, listed.get(blob.name())).await? {
+                    break;
+                }
             }
             return Ok(1);
         }

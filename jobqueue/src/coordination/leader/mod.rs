@@ -43,7 +43,7 @@ use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
 use hold::Hold;
 
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A candidate for one named leadership, among all processes that use the storage.
 ///

@@ -4,14 +4,14 @@
 //! first becomes the leader of its *set* of schedules, and only then a candidate for each. So the other workers with the same
 //! schedules watch one lease, whatever the number of schedules.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 
-use crate::coordination::leader::Leader;
+use crate::coordination::leader::{DEFAULT_LEASE, Leader};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::storage::Storage;
@@ -25,10 +25,8 @@ pub(super) const RETRY: Duration = Duration::from_secs(5);
 /// The schedules of a worker, and whether the worker leads them as a set.
 #[derive(Debug, Default)]
 pub(super) struct Candidacy {
-    /// The names of the schedules. Complete when the worker starts.
-    names: Mutex<BTreeSet<String>>,
-    /// The shortest lease of a schedule, if one is set.
-    lease: Mutex<Option<Duration>>,
+    /// The names of the schedules, with their leases. Complete when the worker starts.
+    schedules: Mutex<BTreeMap<String, Duration>>,
     leads: watch::Sender<bool>,
     broken: Notify,
 }
@@ -36,14 +34,18 @@ pub(super) struct Candidacy {
 impl Candidacy {
     /// Adds a schedule. Returns true for the second one, with which there is a set.
     pub(super) fn add(&self, name: &str, lease: Option<Duration>) -> bool {
-        let mut shortest = lock(&self.lease);
-        *shortest = shortest.into_iter().chain(lease).min();
-        let mut names = lock(&self.names);
-        names.insert(name.to_owned()) && names.len() == 2
+        let mut schedules = lock(&self.schedules);
+        let is_new = schedules.insert(name.to_owned(), lease.unwrap_or(DEFAULT_LEASE)).is_none();
+        is_new && schedules.len() == 2
     }
 
     fn is_set(&self) -> bool {
-        lock(&self.names).len() > 1
+        lock(&self.schedules).len() > 1
+    }
+
+    /// Returns the shortest lease of a schedule: that of the set holds up none of them for longer than its own.
+    fn lease(&self) -> Duration {
+        lock(&self.schedules).values().min().copied().unwrap_or(DEFAULT_LEASE)
     }
 
     /// Runs `lead` while the worker leads its set of schedules, and again when it leads them again.
@@ -82,13 +84,9 @@ impl Candidacy {
     }
 
     async fn lead(&self, storage: &Storage) -> Result<(), Error> {
-        let names = lock(&self.names).iter().map(|name| format!("{name}\n")).collect::<String>();
+        let names = lock(&self.schedules).keys().map(|name| format!("{name}\n")).collect::<String>();
         let digest = to_hex(&Sha256::digest(names)[..12]);
-        let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?;
-        let leader = match *lock(&self.lease) {
-            Some(lease) => leader.lease(lease),
-            None => leader,
-        };
+        let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
         loop {
             let term = leader.run_one_term(async |_| {
                 let _leading = Leading::begin(&self.leads);
@@ -123,5 +121,20 @@ pub(super) async fn or_stopped(context: &BackgroundContext, work: impl Future<Ou
         biased;
         () = context.stop.cancelled() => {}
         () = work => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schedule_with_a_longer_lease_does_not_lengthen_the_fail_over_of_others() {
+        let (set, seconds) = (Candidacy::default(), Duration::from_secs);
+        assert!(!set.add("default", None));
+        assert!(set.add("long", Some(seconds(60))));
+        assert_eq!(set.lease(), DEFAULT_LEASE);
+        assert!(!set.add("short", Some(seconds(15))));
+        assert_eq!(set.lease(), seconds(15));
     }
 }

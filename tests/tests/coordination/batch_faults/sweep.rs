@@ -283,6 +283,28 @@ async fn batch_that_begins_after_a_sweep_died_between_its_last_deletions_is_not_
     }
 }
 
+// The plan is deleted, and the token is not yet, when the next batch begins under the id.
+#[tokio::test(start_paused = true)]
+async fn sweep_leaves_the_token_of_a_batch_that_begins_before_its_last_deletions() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "b").await;
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::DeleteBlob, |call| {
+        call.subject.ends_with("b/plan").then_some(Fault::DelayAfter(Duration::from_secs(20)))
+    });
+    let slow = faulty.storage();
+    let begins = async {
+        sleep(Duration::from_secs(10)).await;
+        small(&storage, "b").await;
+    };
+    let (swept, ()) = tokio::join!(sweep_batches(&slow, BatchSweepOptions::new()), begins);
+    assert_eq!(swept.unwrap(), 1);
+    run(&storage, &log).await;
+    assert_eq!(log.joins.lock().unwrap().len(), 2);
+}
+
 // review 6, S2: of two starts of a batch the slower one goes on after the batch has ended.
 #[tokio::test(start_paused = true)]
 async fn slow_start_of_a_batch_does_not_remove_that_it_is_done() {

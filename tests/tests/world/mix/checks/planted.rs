@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jobqueue::storage::{BlobName, ContainerName, Operation};
 use jobqueue_testing::faults::Fault;
-use jobqueue_testing::world::{Entry, Fact, Finding, World};
+use jobqueue_testing::world::{Entry, Fact, Finding, Incident, World};
 
 use super::{
     Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, types, unique,
@@ -308,7 +308,18 @@ fn schedule_that_does_not_begin_or_goes_no_further_or_repeats_a_slot_is_told() {
         let later = history.iter_mut().filter(|entry| is_slot(entry) && entry.job != first);
         later.for_each(|entry| entry.job = None);
     });
-    assert_told(&plan, stops, "a schedule goes no further");
+    assert_told(&plan, stops.clone(), "a schedule goes no further");
+    // The only worker is frozen after the first slots: until all workers are told to stop, and then for a shorter time.
+    let frozen = |seconds| {
+        let mut plan = plan.clone();
+        plan.features.push(Feature::Freezes);
+        let freeze = Incident::Freeze { worker: 0, time: Duration::from_secs(seconds) };
+        let at = Duration::from_secs(51);
+        plan.actions.push(Action { at, actor: 0, what: What::Incident(freeze) });
+        plan
+    };
+    assert!(findings(&frozen(100), Defect::of_notes([])).is_empty());
+    assert_told(&frozen(5), stops, "a schedule goes no further");
     let twice = Defect::of_facts(|history| {
         let first = history.iter().find(|entry| is_slot(entry)).and_then(|entry| entry.job.clone());
         history.iter_mut().filter(|entry| is_slot(entry)).for_each(|entry| entry.job.clone_from(&first));

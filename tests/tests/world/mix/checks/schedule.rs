@@ -60,11 +60,10 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
 fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     let at =
         |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
-    // A process that is frozen then is so for some time, and may be the only one.
-    let faultless =
-        at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::FaultsEnd | Disturbance::Continues)))?;
+    let faultless = at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::FaultsEnd)))?;
     let faultless = if evidence.diary.plan.is_quiet() { Duration::ZERO } else { faultless };
     let end = at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop)))?;
+    let faultless = faultless.max(awake_since(evidence, end)?);
     let began = evidence.world.clock().now() - evidence.world.now();
     let since = |slot: &i64| {
         let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(*slot).unwrap_or_default());
@@ -80,13 +79,32 @@ fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
             );
             Some(finding("a schedule does not begin", PREFIX, text))
         }
-        (Some(_), None) => {
+        (Some(_), None) if end > faultless + SETTLED => {
             let text =
                 format!("the workers end at {end:?}, and its last slot is {:?}", slots.last().map(since));
             Some(finding("a schedule goes no further", PREFIX, text))
         }
         _ => None,
     }
+}
+
+/// Returns the time since which at least one worker process is not frozen, zero for one that never was; `None` if all are frozen at
+/// `end`. A freeze does not end with the faults.
+fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
+    let mut awake: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
+    for entry in evidence.history.iter().filter(|entry| entry.at <= end) {
+        let since = match &entry.fact {
+            Fact::Noted(text) if text == "starts" => Some(Duration::ZERO),
+            Fact::Incident(Disturbance::Continues) => Some(entry.at),
+            Fact::Incident(Disturbance::Frozen { .. }) => None,
+            _ => continue,
+        };
+        awake.insert(&entry.node, since);
+    }
+    let stopped = evidence.history.iter().filter(|entry| {
+        entry.at == end && matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop))
+    });
+    stopped.filter_map(|entry| awake.get(&*entry.node).copied().flatten()).min()
 }
 
 /// A slot is sent twice, although nothing fails.
