@@ -21,11 +21,12 @@ use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{LeasedMessage, MessageRef, Operation, Received, StoreError};
 
+/// The longest id, in the units of UTF-16 in which the service counts.
 const MAX_ID: usize = 128;
 
 /// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
 pub(super) fn id_for(name: &str) -> String {
-    if name.chars().count() <= MAX_ID {
+    if name.encode_utf16().count() <= MAX_ID {
         return name.to_owned();
     }
     format!("sha256:{}", digest(name))
@@ -145,5 +146,12 @@ mod tests {
         assert_eq!(id_for("customer-7"), "customer-7");
         let (one, two) = (id_for(&"k".repeat(129)), id_for(&"k".repeat(130)));
         assert!(one.len() <= MAX_ID && one != two, "{one} {two}");
+    }
+
+    #[test]
+    fn groups_are_as_long_as_the_service_counts_them() {
+        let (fits, is_longer) = ("🦀".repeat(64), "🦀".repeat(65));
+        assert_eq!(id_for(&fits), fits);
+        assert!(id_for(&is_longer).starts_with("sha256:"));
     }
 }
