@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::super::deliveries::Begun;
 use super::super::error::Fault;
@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, no_answer, of_lock};
+use super::get::{BLOBS_PAUSE, of_lock, within_a_third};
 use super::message::{Content, digest};
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
@@ -66,12 +66,12 @@ async fn leased(
     claimed: Claimed,
     requested: Instant,
 ) -> Option<(LeasedMessage, Unclaimed)> {
-    let Claimed { taken, session, unclaimed } = claimed;
-    let (token, content) = (taken.lock, Content::read(taken.message));
+    let Claimed { lock: token, message, session, unclaimed } = claimed;
+    let content = Content::read(message);
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
-    let beginning = timeout(session.left() / 3, queues.beside.begin_delivery(&mut held));
-    match beginning.await.unwrap_or_else(|_| Err(no_answer(queue))) {
+    let left = of_lock(queues, queue, session.left());
+    match within_a_third(left, queue, queues.beside.begin_delivery(&mut held)).await {
         Ok(Begun::Now) => {}
         Ok(Begun::NotBefore(at)) => {
             if session.give_back(Some(at)).is_ok() {
@@ -91,7 +91,7 @@ async fn leased(
     }
     let locked_until = session.locked_until();
     let waited = requested.elapsed();
-    let left = of_lock(queues, queue, session.left());
+    let left = session.left().min(queues.lock_length(queue));
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
@@ -108,7 +108,7 @@ impl ServiceBusQueues {
             return Arc::clone(pool);
         }
         let address = Place::of(queue).address();
-        let pool = Arc::new(Pool::new(&address, &self.links, self.wait));
+        let pool = Arc::new(Pool::new(&address, &self.links));
         pools.insert(queue.clone(), Arc::clone(&pool));
         pool
     }
