@@ -1,6 +1,6 @@
 //! The beginnings of processes, and the ends of processes, links and locks.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jobqueue::Storage;
 use jobqueue::servicebus::Options;
