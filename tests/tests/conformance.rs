@@ -171,7 +171,7 @@ fn service_bus() -> impl Iterator<Item = Trial> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = servicebus::Options::from_connection_string(&text)?;
-                let options = options.lock_duration(LOCK)?.receive_wait(Duration::from_millis(5));
+                let options = options.lock_duration(LOCK)?;
                 let blobs = Storage::memory();
                 let subject = Subject::new(
                     Storage::from(options.with_blobs_of(&blobs)),

@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(25);
 const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
 /// The longest time of a fetch, and the time for which the last token is used before another is asked for.
 const PAUSE: Duration = Duration::from_secs(30);
+/// The time before its end from which the last token is not used any more. A service whose clock is ahead, or which gets the request late, would
+/// refuse it, and a refusal is final, while a missing token is asked for again.
+const MARGIN: Duration = Duration::from_secs(30);
 
 /// The most characters of the text of a failure, and of each part of one that has two.
 const MOST: usize = 400;
@@ -213,9 +216,9 @@ struct Fetch {
 type Answer = Result<AccessToken, (bool, String)>;
 
 impl State {
-    /// Returns the last token if it is still valid.
+    /// Returns the last token if it is valid for a request that is sent now.
     fn valid(&self) -> Option<AccessToken> {
-        self.token.clone().filter(|token| SystemTime::now() < SystemTime::from(token.expires_on))
+        self.token.clone().filter(|token| SystemTime::now() + MARGIN < SystemTime::from(token.expires_on))
     }
 }
 

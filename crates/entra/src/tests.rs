@@ -37,6 +37,33 @@ async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
     assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
 }
 
+/// Returns a token that ends in ten seconds; then fails.
+#[derive(Debug, Default)]
+struct Ending(AtomicU32);
+
+#[async_trait]
+impl TokenCredential for Ending {
+    async fn get_token(
+        &self,
+        _: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        match self.0.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(AccessToken::new("ending", (SystemTime::now() + Duration::from_secs(10)).into())),
+            _ => Err(azure_core::Error::with_message(ErrorKind::Io, "down")),
+        }
+    }
+}
+
+/// A request just before its end would be refused for good.
+#[tokio::test(start_paused = true)]
+async fn token_that_is_about_to_end_is_not_used_again() {
+    let credential = TokenSource::Custom(Arc::new(Ending::default())).credential().unwrap();
+    assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "ending");
+    let error = credential.get_token(&["scope"], None).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn failure_without_a_valid_token_is_told() {
     let inner = Failing(AtomicU32::new(2));

@@ -43,7 +43,6 @@ pub struct Options {
     source: TokenSource,
     trust: Trust,
     new: NewQueues,
-    wait: Duration,
     token_validity: Duration,
     runtime: Runtime,
 }
@@ -66,7 +65,6 @@ impl Options {
             source: TokenSource::Automatic,
             trust: Trust::default(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
-            wait: Duration::from_millis(50),
             token_validity: VALIDITY,
             runtime: Runtime::new(),
         })
@@ -118,13 +116,6 @@ impl Options {
         /// Sends AMQP through WebSocket, by the port of HTTPS (443) instead of 5671, which some networks block; like
         /// `TransportType=AmqpWebSockets` in the connection string. No proxy is used. The default is off.
         web_socket(on: bool) => namespace.web_socket;
-    }
-
-    /// Sets how long a get waits for the first message. The default is 50 ms. A longer wait delivers sooner, and costs fewer
-    /// requests; the locks of the messages begin when they arrive.
-    pub fn receive_wait(mut self, wait: Duration) -> Self {
-        self.wait = wait.min(WITHOUT_END);
-        self
     }
 
     /// Sets the validity of the tokens created from the key. The default is an hour.
@@ -180,7 +171,7 @@ impl Options {
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
         let links = Links::new(namespace, self.trust, credential, self.runtime);
-        Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside, self.wait))
+        Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside))
     }
 }
 
@@ -190,7 +181,6 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("namespace", &self.namespace.host)
             .field("new_queues", &self.new)
-            .field("receive_wait", &self.wait)
             .finish_non_exhaustive()
     }
 }

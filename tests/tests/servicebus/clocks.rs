@@ -5,8 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::storage::{PutMessage, UpdateMessage};
+use jobqueue::storage::{Operation, PutMessage, UpdateMessage};
 use jobqueue::{Queue, Runtime, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
@@ -108,13 +109,29 @@ async fn job_of_a_sender_whose_clock_is_behind_runs_before_it_expires() {
     assert!(leased.expires.unwrap() > SystemTime::now() + 4 * MINUTE, "{:?}", leased.expires);
 }
 
+// In a session it was kept back again and again, and the log named the blobs as the reason.
+#[tokio::test]
+async fn message_comes_although_its_lock_is_over_by_a_clock_that_is_ahead() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
+        // Quiet: the emulator is asked in real time. Late: the blobs answer at the second poll.
+        let blobs = Faulty::quiet(&bench.blobs);
+        blobs.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(20)));
+        blobs.plan_always(Operation::BlobProperties, Fault::DelayBefore(Duration::from_millis(20)));
+        let clock = Arc::new(ManualClock::at(SystemTime::now() + 5 * MINUTE));
+        let ahead = Storage::from(options(&bench.emulator).clock(clock).with_blobs_of(blobs.storage()));
+        bench.put(PutMessage::new("job")).await.unwrap();
+        let leased = bench.get_from(&ahead).await;
+        assert_eq!(leased.map(|leased| leased.dequeue_count), Some(1), "sessions: {sessions}");
+    }
+}
+
 // They panicked in the task of the link.
 #[tokio::test]
 async fn options_may_last_for_ever() {
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
-        let options = options(&bench.emulator);
-        let options = options.receive_wait(Duration::MAX).token_validity(Duration::MAX);
+        let options = options(&bench.emulator).token_validity(Duration::MAX);
         let storage = Storage::from(options.with_blobs_of(&bench.blobs));
         bench.put(PutMessage::new("job")).await.unwrap();
         let leased = timeout(MINUTE / 6, bench.get_from(&storage)).await.expect("no message comes").unwrap();

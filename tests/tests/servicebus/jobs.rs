@@ -4,14 +4,12 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::{
-    Context, Event, JobError, JobInfo, Queue, QueueMessage, Reason, Storage, Worker, WorkerBuilder,
-};
+use jobqueue::{Context, Event, JobError, JobInfo, Queue, QueueMessage, Reason, Worker, WorkerBuilder};
 use jobqueue_tests::example;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Bench, options};
+use super::Bench;
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "work", kind = "work", poison_threshold = 2, backoff(base = "1s", max = "1s"))]
@@ -122,9 +120,8 @@ async fn a_job_longer_than_its_lock_runs_once() {
 #[tokio::test]
 async fn a_worker_that_runs_until_idle_waits_for_what_is_on_its_way() {
     let bench = Bench::new();
-    // A message is always later than that.
-    let storage =
-        Storage::from(options(&bench.emulator).receive_wait(Duration::ZERO).with_blobs_of(&bench.blobs));
+    // A message is always later than a get waits.
+    let storage = bench.over_late_network().await;
     let queue = storage.queue::<Work>().await.unwrap();
     for round in 1..=5 {
         queue.send(&work("late")).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{GetMessages, Operation, PutMessage, UpdateMessage};
 use jobqueue::{QueueName, Storage};
 use jobqueue_test_support::servicebus::is_excluded;
@@ -268,5 +269,43 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
         assert_eq!(again.dequeue_count, 1, "sessions: {sessions}");
         assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "sessions: {sessions}");
         storage.queues().delete(&bench.queue, &again.message, Default::default()).await.unwrap();
+    }
+}
+
+// What its link had handed out stayed locked, and the service counted a delivery: a get of a shard is given up after five seconds.
+#[tokio::test]
+async fn get_that_is_dropped_while_it_waits_for_the_blobs_costs_no_delivery() {
+    for is_shard in [false, true] {
+        let bench = Bench::with(json!({ "MaxDeliveryCount": 3 }), &[]);
+        // Quiet: the emulator is asked in real time.
+        let blobs = Faulty::quiet(&bench.blobs);
+        let mut storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+        if is_shard {
+            let sharded = Sharded::builder().account("one", storage).shards("work", 1).build().unwrap();
+            storage = Storage::from(sharded.stores());
+        }
+        bench.put(PutMessage::new("job")).await.unwrap();
+        blobs.plan_always(Operation::BlobProperties, Fault::Hang);
+        let queue = bench.queue.clone();
+        let getting =
+            tokio::spawn(async move { storage.queues().get(&queue, GetMessages::new(3, MINUTE)).await });
+        until(|| blobs.calls_of(Operation::BlobProperties) > 0).await;
+        if is_shard {
+            pass(Duration::from_secs(6)).await;
+            timeout(SOON, getting).await.expect("the shard is awaited").unwrap().unwrap_err();
+        } else {
+            getting.abort();
+        }
+        let other = bench.another();
+        let again = async {
+            loop {
+                if let Some(again) = bench.get_from(&other).await {
+                    return again;
+                }
+            }
+        };
+        let again = timeout(SOON, again).await.expect("it is not released");
+        assert_eq!(again.dequeue_count, 1, "shard: {is_shard}");
+        assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "shard: {is_shard}");
     }
 }

@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::jobs::{Work, work};
-use super::{Bench, ENDS, MINUTE, options};
+use super::late_answers::until;
+use super::{Bench, ENDS, MINUTE};
 
 /// Longer than any test: who waits for so long is not woken by polling.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -234,13 +235,14 @@ async fn early_messages_answer_the_next_get_in_full() {
 #[tokio::test]
 async fn messages_for_a_get_that_was_dropped_are_given_back() {
     let bench = Bench::new();
-    let patient = Storage::from(options(&bench.emulator).receive_wait(MINUTE).with_blobs_of(&bench.blobs));
-    tokio::select! {
-        got = patient.queues().get(&bench.queue, GetMessages::new(1, MINUTE)) => panic!("there was something: {got:?}"),
-        () = bench.until_credit(1) => {}
-    }
     let other = bench.another();
     other.queues().put(&bench.queue, PutMessage::new("a")).await.unwrap();
+    let held = bench.emulator.plant("deliver", "hold");
+    tokio::select! {
+        got = bench.store().get(&bench.queue, GetMessages::new(1, MINUTE)) => panic!("got before it came: {got:?}"),
+        () = until(|| held.hits() == 1) => {}
+    }
+    held.release();
     let again = async { while bench.get_at_once(&other).await == 0 {} };
     timeout(MINUTE / 2, again).await.expect("the message stayed under a lock that nobody wants");
 }

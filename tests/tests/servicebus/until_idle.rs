@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Opens the same storage over a network on which all that the service says is late.
-    async fn over_late_network(&self) -> Storage {
+    pub(super) async fn over_late_network(&self) -> Storage {
         let port = late_proxy(self.emulator.port()).await;
         let (before, after) = (format!(":{};", self.emulator.port()), format!(":{port};"));
         let text = self.emulator.connection_string().replacen(&before, &after, 1);
@@ -82,15 +82,12 @@ async fn late_proxy(port: u16) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_in_sessions_are_awaited_however_short_a_get_is() {
+async fn jobs_in_sessions_are_awaited_however_many_slots_are_free() {
     let bench = Bench::of_sessions();
-    // A session and its message are always later than that.
-    let storage =
-        Storage::from(options(&bench.emulator).receive_wait(Duration::ZERO).with_blobs_of(&bench.blobs));
     for slots in [1, 2, 8] {
         for round in 0..3 {
-            let sent = bench.send_some(&storage).await;
-            let report = run(&storage, slots).await;
+            let sent = bench.send_some(&bench.storage).await;
+            let report = run(&bench.storage, slots).await;
             // Exactly: so many attaches that are refused cost no session that is held.
             assert_eq!(report.completed, sent, "{slots} slots, round {round}: {report:?}");
             assert_eq!(bench.count("active"), 0);

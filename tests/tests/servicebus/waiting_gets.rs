@@ -1,59 +1,87 @@
-//! The lease of a message that comes late into a get, or whose delivery is counted slowly.
+//! Gets that wait: what they hold meanwhile, and what they take from a lease.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::storage::{GetMessages, Operation, PutMessage, Storage};
-use jobqueue::{JobError, JobInfo, Worker};
+use jobqueue::{JobError, QueueMessage, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::Barrier;
 use tokio::time::timeout;
 
 use super::jobs::{Work, work};
 use super::late_answers::{pass, until};
 use super::{Bench, MINUTE, options};
 
-impl Bench {
-    /// Waits until a get waits for the first message of the queue.
-    async fn until_a_get_waits(&self, sessions: bool) {
-        let is_waiting = || {
-            let links = self.emulator.links();
-            let mut from_queue = links
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|link| link["entity"] == "work" && link["role"] == "receiver");
-            // The service answers the attach of a session when there is one.
-            from_queue.any(|link| sessions || link["credit"].as_u64().unwrap() > 0)
+/// Less than an exchange with the service may take.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A queue without jobs.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "rest", kind = "rest")]
+struct Rest;
+
+async fn nothing(_: Rest) -> Result<(), JobError> {
+    Ok(())
+}
+
+// The get of the empty queue held half of the slots until its wait was over.
+#[tokio::test]
+async fn queue_without_jobs_holds_no_slots_of_a_busy_one() {
+    const SLOTS: usize = 8;
+    /// More than half of the slots; one is reserved for the other queue.
+    const JOBS: usize = 6;
+    let bench = Bench::new();
+    bench.emulator.create_queue("rest", json!({}));
+    let names = [(); JOBS].map(|()| work("a"));
+    bench.storage.queue::<Work>().await.unwrap().send_all(&names).await.unwrap();
+    let all = Arc::new(Barrier::new(JOBS));
+    let handler = move |_: Work| {
+        let all = Arc::clone(&all);
+        async move {
+            all.wait().await;
+            Ok::<(), JobError>(())
+        }
+    };
+    let worker = Worker::builder(bench.storage.clone()).concurrency(SLOTS).handle(handler).handle(nothing);
+    let running = timeout(SOON, worker.build().unwrap().run_until_idle());
+    let report = running.await.expect("the jobs do not run together").unwrap();
+    assert_eq!(report.completed, JOBS as u64, "{report:?}");
+}
+
+// The session of the first key waited for another message, and no session was accepted for the slot meanwhile.
+#[tokio::test]
+async fn session_that_is_empty_holds_no_slot() {
+    let bench = Bench::of_sessions();
+    for key in ["a", "b", "c"] {
+        bench.put_in(key, key).await;
+    }
+    for _ in 0..3 {
+        let next = async {
+            loop {
+                if let Some(leased) = bench.get().await {
+                    return leased;
+                }
+            }
         };
-        until(is_waiting).await;
+        let leased = timeout(SOON, next).await.expect("the next key has to wait");
+        bench.delete(&leased.message).await.unwrap();
     }
 }
 
-// What the get had waited was taken from the lease: with a wait as long as that, the job did not run, and came again when its lock was over.
+// The get failed after half a minute, as one from a service that does not answer.
 #[tokio::test]
-async fn job_that_comes_late_into_a_get_has_its_whole_lease() {
-    for sessions in [false, true] {
-        let bench = Bench::with(json!({ "RequiresSession": sessions, "MaxDeliveryCount": 2000 }), &[]);
-        let options = options(&bench.emulator).receive_wait(MINUTE);
-        let patient = Storage::from(options.with_blobs_of(&bench.blobs));
-        let (begun, mut deliveries) = mpsc::unbounded_channel();
-        let handler = move |_: Work, info: JobInfo| {
-            begun.send(info.dequeue_count).unwrap();
-            async { Ok::<(), JobError>(()) }
-        };
-        let worker = Worker::builder(patient).concurrency(1).handle(handler).build().unwrap();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let running = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
-        bench.until_a_get_waits(sessions).await;
-        pass(3 * MINUTE / 4).await;
-        bench.another().queue::<Work>().await.unwrap().send(&work("late")).await.unwrap();
-        let delivery = timeout(MINUTE / 4, deliveries.recv()).await;
-        assert_eq!(delivery.expect("the job does not run"), Some(1), "sessions: {sessions}");
-        stop.send(()).unwrap();
-        let report = running.await.unwrap().unwrap();
-        assert_eq!((report.completed, report.lease_lost), (1, 0), "sessions: {sessions}: {report:?}");
-    }
+async fn get_does_not_wait_for_a_service_that_is_late_to_find_no_session() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &["--session-overtime", "60000"]);
+    let getting = bench.store().get(&bench.queue, GetMessages::new(1, MINUTE));
+    let got = timeout(SOON, getting).await.expect("waits for the service").unwrap();
+    assert!(got.messages.is_empty() && got.is_uncertain, "{got:?}");
+    // The attach that is under way takes it.
+    bench.put_in("a", "job").await;
+    let leased = timeout(SOON, bench.get()).await.expect("the session is not accepted").unwrap();
+    assert_eq!(leased.dequeue_count, 1);
 }
 
 // What the blob took was left out: the lease, and the life of the job, ended so much too early.

@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::super::error::Fault;
 use super::receive_task::ReceiveTask;
 use super::receiver::Taken;
-use super::values::REQUEST_TIMEOUT;
+use super::values::{GET_WAIT, REQUEST_TIMEOUT};
 
 /// The time for which an unrequested message is kept. After that it is abandoned, because the slot it was fetched for has been
 /// reused.
@@ -40,7 +40,6 @@ pub(super) type GetAnswer = oneshot::Sender<Result<Vec<Taken>, Fault>>;
 
 pub(super) struct Asked {
     pub(super) count: u32,
-    pub(super) wait: Duration,
     pub(super) answer: GetAnswer,
 }
 
@@ -51,7 +50,6 @@ pub(super) struct Getting {
     at_most: u32,
     got: Vec<Taken>,
     answer: Option<GetAnswer>,
-    wait: Duration,
     pub(super) until: Instant,
     pub(super) is_draining: bool,
     /// True if a message that answers no get took credit of the drain: others may lie behind it.
@@ -72,16 +70,16 @@ pub(super) struct Listening {
 impl ReceiveTask {
     pub(super) async fn next(&mut self) -> Result<(), Fault> {
         while self.getting.is_none() {
-            let Some(Asked { count, wait, answer }) = self.asked.pop_front() else { return Ok(()) };
+            let Some(Asked { count, answer }) = self.asked.pop_front() else { return Ok(()) };
             if !answer.is_closed() {
-                self.begin(count, wait, Some(answer)).await?;
+                self.begin(count, Some(answer)).await?;
             }
         }
         Ok(())
     }
 
     /// Begins a get. Raises the service's credit to the requested number, or drains it if it is higher.
-    async fn begin(&mut self, at_most: u32, wait: Duration, answer: Option<GetAnswer>) -> Result<(), Fault> {
+    async fn begin(&mut self, at_most: u32, answer: Option<GetAnswer>) -> Result<(), Fault> {
         self.since = self.channel.events.link(self.key).count;
         let (credit, early) =
             self.listening.take().map_or_else(Default::default, |present| (present.credit, present.early));
@@ -91,12 +89,12 @@ impl ReceiveTask {
         let until = Instant::now()
             + match (is_draining, early.is_empty()) {
                 (true, _) => REQUEST_TIMEOUT,
-                (false, true) => wait,
+                (false, true) => GET_WAIT,
                 (false, false) => GATHER,
             };
         let got = early;
         self.getting =
-            Some(Getting { missing, at_most, got, answer, wait, until, is_draining, has_rejected: false });
+            Some(Getting { missing, at_most, got, answer, until, is_draining, has_rejected: false });
         match missing {
             0 => self.answer().await,
             _ if is_draining => self.receiver.drain().await.map_err(Fault::lost),
@@ -134,13 +132,8 @@ impl ReceiveTask {
                 (_, false) => self.late().await,
             };
         }
-        let Some(listening) = &mut self.listening else {
-            // Nobody waits for it any more.
-            if let Some(taken) = taken {
-                self.give_back(taken.lock).await;
-            }
-            return Ok(());
-        };
+        // Without a get that waits for it, it is given back.
+        let Some(listening) = &mut self.listening else { return Ok(()) };
         listening.credit = listening.credit.saturating_sub(1);
         if let Some(taken) = taken {
             if listening.early.is_empty() {
@@ -189,13 +182,13 @@ impl ReceiveTask {
     }
 
     async fn stop_listening(&mut self) -> Result<(), Fault> {
-        self.begin(0, REQUEST_TIMEOUT, None).await
+        self.begin(0, None).await
     }
 
     /// Answers the get, and abandons messages that the caller cannot take. The service keeps credit that was not
     /// drained. A get for which nothing came but what was rejected begins again.
     async fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Getting { missing, at_most, mut got, answer, wait, is_draining, has_rejected, .. }) =
+        let Some(Getting { missing, at_most, mut got, answer, is_draining, has_rejected, .. }) =
             self.getting.take()
         else {
             return Ok(());
@@ -204,19 +197,15 @@ impl ReceiveTask {
         if is_idle && has_rejected {
             // The drain has ended all credit.
             if let Some(answer) = answer {
-                self.asked.push_front(Asked { count: at_most, wait, answer });
+                self.asked.push_front(Asked { count: at_most, answer });
             }
             return Ok(());
         }
         self.is_empty |= is_draining && is_idle;
-        let mut surplus = got.split_off(got.len().min(at_most as usize));
-        if let Some(answer) = answer
-            && let Err(Ok(got)) = answer.send(Ok(got))
-        {
-            surplus.extend(got);
-        }
-        for taken in surplus {
-            self.give_back(taken.lock).await;
+        // What is dropped is given back.
+        got.truncate(at_most as usize);
+        if let Some(answer) = answer {
+            let _ = answer.send(Ok(got));
         }
         let rest = if is_draining { 0 } else { missing };
         let begins_to_listen =
@@ -229,7 +218,8 @@ impl ReceiveTask {
         if credit > rest { self.grant(credit).await } else { Ok(()) }
     }
 
-    async fn give_back(&mut self, lock: Uuid) {
+    /// Releases a message that reached no caller.
+    pub(super) async fn give_back(&mut self, lock: Uuid) {
         if let Some(delivery) = self.deliveries.remove(&lock) {
             let _ = self.receiver.release(delivery).await;
         }

@@ -158,18 +158,22 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Waits for the next free session of a queue that has messages, up to `wait`. Returns the connection that holds it, too.
+    /// Waits for the next free session of a queue that has messages, up to `wait`. Returns the connection that holds it, too. Calls `asking`
+    /// when the service is about to be asked.
     pub(crate) async fn accept_session(
         self: &Arc<Self>,
         queue: &str,
         wait: Duration,
+        asking: impl Fn() + Sync,
     ) -> Result<(Accepted, Arc<Live>), Fault> {
+        let asking = &asking;
         let attach = |live: Arc<Live>| async move {
             let unused = lock(&live.unused).pop().filter(|channel| !channel.is_gone());
             let channel = match unused {
                 Some(channel) => channel,
                 None => live.begin().await?,
             };
+            asking();
             match Accepted::attach(&channel, queue, wait).await {
                 Ok(accepted) => Ok((accepted, live)),
                 Err(fault) => {

@@ -22,7 +22,7 @@ use super::channel::Channel;
 use super::credit::{Asked, Getting, Listening};
 use super::frame_inspector::LinkKey;
 use super::nesting::TOO_DEEP;
-use super::receiver::{Command, Taken};
+use super::receiver::{Command, ReleaseGuard, Taken};
 use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
 use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
@@ -37,6 +37,10 @@ pub(super) struct ReceiveTask {
     pub(super) key: LinkKey,
     flows: watch::Receiver<u64>,
     pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
+    /// For the guards of its messages.
+    release: mpsc::UnboundedSender<Uuid>,
+    /// The locks of messages that reached no caller.
+    released: mpsc::UnboundedReceiver<Uuid>,
     pub(super) asked: VecDeque<Asked>,
     pub(super) getting: Option<Getting>,
     pub(super) listening: Option<Listening>,
@@ -62,12 +66,15 @@ impl ReceiveTask {
         arrivals: Arc<Notifier>,
     ) -> Result<Self, Fault> {
         let key = channel.events.find(receiver.name());
+        let (release, released) = mpsc::unbounded_channel();
         Ok(Self {
             key: key.ok_or_else(|| Fault::lost("the channel of the link has ended"))?,
             receiver,
             flows: channel.events.flows(),
             channel,
             deliveries: HashMap::new(),
+            release,
+            released,
             asked: VecDeque::new(),
             getting: None,
             listening: None,
@@ -90,6 +97,11 @@ impl ReceiveTask {
             let step = tokio::select! {
                 biased;
                 () = self.channel.dead.cancelled() => break Fault::lost("the connection has ended"),
+                // Before the next get, which may ask whether the queue is empty.
+                Some(lock) = self.released.recv() => {
+                    self.give_back(lock).await;
+                    Ok(())
+                }
                 count = commands.recv_many(&mut batch, BATCH) => match count {
                     0 => return,
                     _ => self.serve_all(&mut batch, &mut commands).await,
@@ -171,7 +183,7 @@ impl ReceiveTask {
 
     async fn serve(&mut self, command: Command) -> Result<(), Fault> {
         match command {
-            Command::Get { count, wait, answer } => self.asked.push_back(Asked { count, wait, answer }),
+            Command::Get { count, answer } => self.asked.push_back(Asked { count, answer }),
             Command::Settle { lock, how, answer } => {
                 if let Some(delivery) = self.deliveries.remove(&lock) {
                     self.settle(delivery, how, answer).await;
@@ -219,7 +231,8 @@ impl ReceiveTask {
         let taken = delivery.and_then(|(info, message)| {
             let lock = guid(info.delivery_tag())?;
             self.deliveries.insert(lock, info);
-            Some(Taken { lock, message })
+            let guard = ReleaseGuard::new(lock, self.release.clone());
+            Some(Taken { lock, message, guard })
         });
         self.came(taken).await
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use fe2o3_amqp::Receiver;
 use fe2o3_amqp::link::receiver::CreditMode;
@@ -19,14 +18,51 @@ use super::settlement::{Settlement, Unsent};
 use super::values::{self, Incoming, REQUEST_TIMEOUT};
 use jobqueue_storage::Notifier;
 
+/// A message under a lock.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub(crate) lock: Uuid,
     pub(crate) message: Incoming,
+    /// Releases the message if it reaches no caller.
+    pub(crate) guard: ReleaseGuard,
+}
+
+/// Releases a message on its link when it is dropped. Without that, a message that came for a future that was dropped would stay locked until
+/// the lock ends, and the service would count a delivery.
+#[derive(Debug)]
+pub(crate) struct ReleaseGuard {
+    lock: Uuid,
+    /// `None` once the message has reached a caller.
+    link: Option<mpsc::UnboundedSender<Uuid>>,
+}
+
+impl ReleaseGuard {
+    pub(super) fn new(lock: Uuid, link: mpsc::UnboundedSender<Uuid>) -> Self {
+        Self { lock, link: Some(link) }
+    }
+
+    /// Releases the message, and waits for the service's answer.
+    pub(crate) async fn release(self, link: &ReceiveLink) {
+        let _ = link.settle(self.lock, Settlement::Release).await;
+    }
+
+    /// Notes that the message has reached a caller, or that another guard has it.
+    pub(crate) fn keep(mut self) {
+        self.link = None;
+    }
+}
+
+impl Drop for ReleaseGuard {
+    fn drop(&mut self) {
+        if let Some(link) = self.link.take() {
+            // The link does not have a delivery that was settled meanwhile.
+            let _ = link.send(self.lock);
+        }
+    }
 }
 
 pub(super) enum Command {
-    Get { count: u32, wait: Duration, answer: oneshot::Sender<Result<Vec<Taken>, Fault>> },
+    Get { count: u32, answer: oneshot::Sender<Result<Vec<Taken>, Fault>> },
     Settle { lock: Uuid, how: Settlement, answer: Unsent },
     Close { answer: oneshot::Sender<()> },
 }
@@ -106,13 +142,13 @@ impl ReceiveLink {
         self.commands.is_closed()
     }
 
-    /// Takes up to `count` messages; waits up to `wait` for the first. If the future is dropped, messages that come for it are
-    /// given back.
-    pub(crate) async fn get(&self, count: u32, wait: Duration) -> Result<Vec<Taken>, Fault> {
+    /// Takes up to `count` messages; waits for the first for [`GET_WAIT`](super::GET_WAIT). Messages that come for a future that was
+    /// dropped are released, and so are those whose guard is dropped.
+    pub(crate) async fn get(&self, count: u32) -> Result<Vec<Taken>, Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::lost("the link has ended");
         self.commands
-            .send(Command::Get { count, wait, answer })
+            .send(Command::Get { count, answer })
             .await
             .map_err(|_| Fault::not_sent("the link has ended"))?;
         answered.await.map_err(gone)?

@@ -13,6 +13,9 @@ use super::super::error::Fault;
 
 /// The longest time for one exchange with the service.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time that a get waits for its first message. It is short, because a worker reserves slots for the answer: a message that comes later
+/// wakes the subscription of the worker, or the next get finds it.
+pub(crate) const GET_WAIT: Duration = Duration::from_millis(50);
 /// The time without a frame, and that of a write without progress, after which a connection is given up.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);

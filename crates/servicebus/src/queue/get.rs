@@ -7,11 +7,9 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::super::amqp::OpenLink;
-use super::super::amqp::receiver::Taken;
-use super::super::amqp::settlement::Settlement;
+use super::super::amqp::receiver::{ReleaseGuard, Taken};
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
@@ -43,6 +41,8 @@ const CHEAP: Duration = Duration::from_secs(1);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
 /// five seconds at least.
 pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
+/// The least time for what is read beside a message. A lock may be over by this machine's clock alone.
+const LEAST_READ: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(
     queues: &ServiceBusQueues,
@@ -68,10 +68,16 @@ pub(super) async fn get(
         before(failed)(fault)
     })?;
     let is_keeping_back = queues.is_keeping_back(queue);
-    let taken = link.get(options.count, queues.wait).await.map_err(failed)?;
+    let taken = link.get(options.count).await.map_err(failed)?;
     let came = taken.len();
     let leases = taken.into_iter().map(|taken| leased(queues, queue, &link, taken, requested));
-    let messages: Vec<_> = join_all(leases).await.into_iter().flatten().collect();
+    // Those that are not returned, because the future is dropped, are released.
+    let leases = join_all(leases).await.into_iter().flatten();
+    let keep = |(message, guard): (LeasedMessage, ReleaseGuard)| {
+        guard.keep();
+        message
+    };
+    let messages: Vec<_> = leases.map(keep).collect();
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
@@ -88,25 +94,26 @@ async fn leased(
     link: &OpenLink,
     taken: Taken,
     requested: Instant,
-) -> Option<LeasedMessage> {
-    let mut content = Content::read(taken.message);
+) -> Option<(LeasedMessage, ReleaseGuard)> {
+    let Taken { lock, message, guard } = taken;
+    let mut content = Content::read(message);
     let waited = requested.elapsed();
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
     let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
-    let reading = timeout(left / 3, with_saved_text(queues, queue, &mut content, locked_until)).await;
-    let mut held = match reading.unwrap_or_else(|_| Err(no_answer(queue))) {
+    let reading = with_saved_text(queues, queue, &mut content, locked_until);
+    let mut held = match within_a_third(left, queue, reading).await {
         Ok(held) => held,
         Err(error) => {
             log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
             let pause = if left.is_zero() { BLOBS_PAUSE } else { BLOBS_PAUSE.min(left / 3) };
-            release_later(queues, queue, link.clone(), taken.lock, pause);
+            release_later(queues, queue, link.clone(), guard, pause);
             return None;
         }
     };
     held.link = Some(link.clone());
     let is_dead = Place::of(queue).is_dead_letters;
-    let receipt = Receipt::Lock(taken.lock).write(taken.lock);
+    let receipt = Receipt::Lock(lock).write(lock);
     let message = MessageRef { id: held.id.clone(), receipt };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
@@ -114,8 +121,8 @@ async fn leased(
         .with_dead(content.cause.filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_granted(Some(waited + left));
-    queues.held.insert(taken.lock, held);
-    Some(lease)
+    queues.held.insert(lock, held);
+    Some((lease, guard))
 }
 
 async fn with_saved_text(
@@ -136,9 +143,19 @@ async fn with_saved_text(
     Ok(held)
 }
 
-pub(super) fn no_answer(queue: &QueueName) -> StoreError {
-    let error = StoreError::new(Kind::Timeout, Operation::Get.as_str(), queue);
-    error.with_detail("the blobs do not answer in a third of the lock")
+/// Waits for what is read beside a message for a third of the rest of its lock, as [`of_lock`] returns it.
+///
+/// # Errors
+/// `Timeout` if it takes longer.
+pub(super) async fn within_a_third<T>(
+    left: Duration,
+    queue: &QueueName,
+    reading: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    timeout((left / 3).max(LEAST_READ), reading).await.unwrap_or_else(|_| {
+        let error = StoreError::new(Kind::Timeout, Operation::Get.as_str(), queue);
+        Err(error.with_detail("the blobs do not answer in a third of the lock"))
+    })
 }
 
 /// Returns what is left of a lock that was just taken, by this machine's clock, but not more than a lock lasts.
@@ -150,11 +167,17 @@ pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Durati
 }
 
 /// Releases a message after a pause, so that the blobs are not asked for it again and again.
-fn release_later(queues: &ServiceBusQueues, queue: &QueueName, link: OpenLink, lock: Uuid, pause: Duration) {
+fn release_later(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    link: OpenLink,
+    guard: ReleaseGuard,
+    pause: Duration,
+) {
     let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
     drop(queues.links.runtime().spawn(async move {
         sleep(pause).await;
-        let _ = link.settle(lock, Settlement::Release).await;
+        guard.release(&link).await;
         drop(kept_back);
     }));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::super::deliveries::Begun;
 use super::super::error::Fault;
@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, no_answer, of_lock};
+use super::get::{BLOBS_PAUSE, of_lock, within_a_third};
 use super::message::{Content, digest};
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
@@ -21,11 +21,12 @@ use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{LeasedMessage, MessageRef, Operation, Received, StoreError};
 
+/// The longest id, in the units of UTF-16 in which the service counts.
 const MAX_ID: usize = 128;
 
 /// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
 pub(super) fn id_for(name: &str) -> String {
-    if name.chars().count() <= MAX_ID {
+    if name.encode_utf16().count() <= MAX_ID {
         return name.to_owned();
     }
     format!("sha256:{}", digest(name))
@@ -65,12 +66,12 @@ async fn leased(
     claimed: Claimed,
     requested: Instant,
 ) -> Option<(LeasedMessage, Unclaimed)> {
-    let Claimed { taken, session, unclaimed } = claimed;
-    let (token, content) = (taken.lock, Content::read(taken.message));
+    let Claimed { lock: token, message, session, unclaimed } = claimed;
+    let content = Content::read(message);
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
-    let beginning = timeout(session.left() / 3, queues.beside.begin_delivery(&mut held));
-    match beginning.await.unwrap_or_else(|_| Err(no_answer(queue))) {
+    let left = of_lock(queues, queue, session.left());
+    match within_a_third(left, queue, queues.beside.begin_delivery(&mut held)).await {
         Ok(Begun::Now) => {}
         Ok(Begun::NotBefore(at)) => {
             if session.give_back(Some(at)).is_ok() {
@@ -90,7 +91,7 @@ async fn leased(
     }
     let locked_until = session.locked_until();
     let waited = requested.elapsed();
-    let left = of_lock(queues, queue, session.left());
+    let left = session.left().min(queues.lock_length(queue));
     let message = MessageRef { id: held.id.clone(), receipt: Receipt::Lock(token).write(token) };
     let text = (*held.text).clone();
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
@@ -107,7 +108,7 @@ impl ServiceBusQueues {
             return Arc::clone(pool);
         }
         let address = Place::of(queue).address();
-        let pool = Arc::new(Pool::new(&address, &self.links, self.wait));
+        let pool = Arc::new(Pool::new(&address, &self.links));
         pools.insert(queue.clone(), Arc::clone(&pool));
         pool
     }
@@ -145,5 +146,12 @@ mod tests {
         assert_eq!(id_for("customer-7"), "customer-7");
         let (one, two) = (id_for(&"k".repeat(129)), id_for(&"k".repeat(130)));
         assert!(one.len() <= MAX_ID && one != two, "{one} {two}");
+    }
+
+    #[test]
+    fn groups_are_as_long_as_the_service_counts_them() {
+        let (fits, is_longer) = ("🦀".repeat(64), "🦀".repeat(65));
+        assert_eq!(id_for(&fits), fits);
+        assert!(id_for(&is_longer).starts_with("sha256:"));
     }
 }

@@ -50,7 +50,6 @@ pub(super) struct ServiceBusQueues {
     links: Arc<Links>,
     entities: Arc<Entities>,
     beside: Beside,
-    wait: Duration,
     held: Arc<HeldMessages>,
     /// By the names of the queues; shared with handles that were detached.
     facts: Arc<Mutex<HashMap<String, Facts>>>,
@@ -85,9 +84,9 @@ struct Count {
 }
 
 impl ServiceBusQueues {
-    pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside, wait: Duration) -> Self {
+    pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside) -> Self {
         let (held, facts, pools, counts) = Default::default();
-        Self { links: Arc::new(links), entities, beside, wait, held, facts, pools, counts }
+        Self { links: Arc::new(links), entities, beside, held, facts, pools, counts }
     }
 
     /// Reads or changes what is known of a queue.
@@ -276,7 +275,6 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             links: Arc::new(self.links.again()),
             entities: Arc::clone(&self.entities),
             beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
-            wait: self.wait,
             held: Arc::clone(&self.held),
             facts: Arc::clone(&self.facts),
             pools: Mutex::default(),

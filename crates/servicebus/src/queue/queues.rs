@@ -293,7 +293,7 @@ async fn complete_all(queues: &ServiceBusQueues, queue: &QueueName) -> Result<()
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let link = queues.receiver(queue).await.map_err(before(failed))?;
     loop {
-        let taken = link.get(TAKEN, queues.wait).await.map_err(failed)?;
+        let taken = link.get(TAKEN).await.map_err(failed)?;
         if taken.is_empty() {
             return Ok(());
         }

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::super::amqp::GET_WAIT;
 use super::driver::Driver;
 use super::pool::{Demand, Shared};
 use jobqueue_storage::log;
@@ -12,8 +15,11 @@ use jobqueue_storage::sync::lock;
 const LONG: Duration = Duration::from_secs(10);
 /// The time for which the service must have searched in vain, before its answer is taken as "there is none".
 const SEARCH: Duration = Duration::from_secs(1);
-/// The shortest wait: the service reads milliseconds.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// The time after the end of its wait in which the service should have answered. It may take minutes now and then. A get does not wait for
+/// so long; the attach does, and takes the next message.
+const OVERTIME: Duration = Duration::from_secs(2);
+/// The pause after an attach that failed.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// Accepts sessions until the pool is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -38,12 +44,16 @@ pub(super) async fn run(shared: Arc<Shared>) {
 async fn accept(shared: &Arc<Shared>, demand: Demand) {
     let wait = match demand {
         Demand { is_patient: true, .. } => LONG,
-        Demand { is_telling: true, .. } => shared.wait.max(SEARCH),
-        _ => shared.wait.max(SHORTEST),
+        Demand { is_telling: true, .. } => SEARCH,
+        _ => GET_WAIT,
     };
     lock(&shared.state).is_patient = demand.is_patient;
-    let accepted = shared.links.accept_session(&shared.queue, wait).await;
-    lock(&shared.state).is_patient = false;
+    let asking = || shared.change(|state| state.overdue_at = Some(Instant::now() + wait + OVERTIME));
+    let accepted = shared.links.accept_session(&shared.queue, wait, asking).await;
+    {
+        let mut state = lock(&shared.state);
+        (state.is_patient, state.overdue_at) = (false, None);
+    }
     match accepted {
         Ok((accepted, live)) => {
             let driver = Driver::new(Arc::clone(shared), accepted, live);
@@ -65,7 +75,7 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
             if !demand.is_awaited {
                 shared.arrivals.notify();
             }
-            tokio::time::sleep(shared.wait.max(SHORTEST)).await;
+            tokio::time::sleep(RETRY).await;
         }
     }
 }

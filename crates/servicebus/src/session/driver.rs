@@ -67,7 +67,7 @@ impl Driver {
         let stop = self.shared.stop.clone();
         let asked = async {
             self.renew_if_short().await;
-            self.session.link.get(1, self.shared.wait).await
+            self.session.link.get(1).await
         };
         let answer = tokio::select! {
             biased;
@@ -87,11 +87,13 @@ impl Driver {
 
     /// Offers a message to the gets, and waits for its end; true if the next one may follow.
     async fn offer(&mut self, taken: Taken) -> bool {
-        let lock = taken.lock;
+        let Taken { lock, message, guard } = taken;
         let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
+        // Released with its session from here on.
+        guard.keep();
         self.shared.change(|state| {
             state.phases.insert(session.number(), Phase::Offered);
-            state.offers.push_back(Claimed { taken, session, unclaimed });
+            state.offers.push_back(Claimed { lock, message, session, unclaimed });
         });
         self.shared.arrivals.notify();
         let early = Instant::now() + OFFER_TTL;
@@ -133,7 +135,7 @@ impl Driver {
     /// Takes an offered message back and begins to release the session; false if a get has taken it.
     fn retract(&self, lock: Uuid) -> bool {
         let offer = self.shared.change(|state| {
-            let place = state.offers.iter().position(|offer| offer.taken.lock == lock)?;
+            let place = state.offers.iter().position(|offer| offer.lock == lock)?;
             state.phases.insert(self.session.number(), Phase::Closing);
             state.offers.remove(place)
         });

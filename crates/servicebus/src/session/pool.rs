@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
 
-use super::super::amqp::Links;
-use super::super::amqp::receiver::Taken;
+use super::super::amqp::{GET_WAIT, Incoming, Links};
 use super::super::error::Fault;
 use super::acceptor;
 use super::held::{Session, Unclaimed};
@@ -23,7 +23,8 @@ const FREE_SLOT_LINGER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub(crate) struct Claimed {
-    pub(crate) taken: Taken,
+    pub(crate) lock: Uuid,
+    pub(crate) message: Incoming,
     pub(crate) session: Arc<Session>,
     /// Releases the session if the message reaches no caller.
     pub(crate) unclaimed: Unclaimed,
@@ -59,8 +60,6 @@ pub(crate) struct Pool {
 pub(super) struct Shared {
     pub(super) queue: String,
     pub(super) links: Arc<Links>,
-    /// The time that a get and a session wait for a message.
-    pub(super) wait: Duration,
     /// Notified when a message comes that no get waits for.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) state: Mutex<State>,
@@ -83,6 +82,8 @@ pub(super) struct State {
     last_get: u64,
     /// True while the service waits for a session for long.
     pub(super) is_patient: bool,
+    /// The time at which the answer of the service is overdue that is waited for.
+    pub(super) overdue_at: Option<Instant>,
     /// The gets up to this number have seen that no session is free.
     pub(super) emptied: u64,
     /// The fault of the last attach, for gets up to this number.
@@ -112,13 +113,12 @@ pub(super) struct Demand {
 }
 
 impl Pool {
-    pub(crate) fn new(queue: &str, links: &Arc<Links>, wait: Duration) -> Self {
+    pub(crate) fn new(queue: &str, links: &Arc<Links>) -> Self {
         let arrivals = links.arrivals(queue);
         let stop = CancellationToken::new();
         let shared = Shared {
             queue: queue.to_owned(),
             links: Arc::clone(links),
-            wait,
             arrivals,
             state: Mutex::default(),
             changed: Notify::new(),
@@ -136,8 +136,8 @@ impl Pool {
     }
 
     /// Takes up to `count` messages, each of another session, whose lock lasts for `longest_lock` at most. Waits for the first message until the service reports
-    /// that no session with messages is free. While the service waits for long on behalf of a subscription, this call
-    /// waits for the time of a get only. An empty answer says which of the two happened.
+    /// that no session with messages is free, or should have done so. While the service waits for long on behalf of a subscription, this call
+    /// waits for [`GET_WAIT`] only. An empty answer says which of the two happened.
     ///
     /// # Cancel safety
     /// A message that comes for a future that was dropped goes to the next get, or back. One that was returned, and is not settled,
@@ -152,7 +152,7 @@ impl Pool {
             tokio::pin!(changed);
             // Enabled before the state is read, so that no change is missed.
             changed.as_mut().enable();
-            {
+            let overdue_at = {
                 let mut state = lock(&shared.state);
                 while claimed.len() < count as usize
                     && let Some(offer) = state.offers.pop_front()
@@ -164,7 +164,8 @@ impl Pool {
                 if !claimed.is_empty() || confirmed_empty {
                     break;
                 }
-                if is_late && (state.is_patient || begun.elapsed() >= GET_TIMEOUT) {
+                let is_overdue = state.overdue_at.is_some_and(|at| at <= Instant::now());
+                if is_late && (state.is_patient || is_overdue || begun.elapsed() >= GET_TIMEOUT) {
                     break;
                 }
                 if let Some((number, fault)) = &state.failed
@@ -172,10 +173,12 @@ impl Pool {
                 {
                     return Err(fault.clone());
                 }
-            }
+                state.overdue_at
+            };
             shared.accept();
             let is_short = shared.arrivals.has_subscribers() && !is_late;
-            let until = begun + if is_short { shared.wait } else { GET_TIMEOUT };
+            let last = overdue_at.map_or(begun + GET_TIMEOUT, |at| at.min(begun + GET_TIMEOUT));
+            let until = if is_short { begun + GET_WAIT } else { last };
             tokio::select! {
                 biased;
                 () = changed => {}

@@ -36,6 +36,7 @@ const DEFAULTS = {
     countsDroppedLocks: true,
     keepsNumbers: false,
     sessionSearch: 0,
+    sessionOvertime: 0,
     virtualTime: false,
 };
 

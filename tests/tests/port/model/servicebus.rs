@@ -87,7 +87,6 @@ impl Two {
         emulator.create_queue("work", json!({ "LockDuration": "PT60S", "MaxDeliveryCount": 2000 }));
         let clock = Arc::new(ManualClock::new());
         let options = Options::from_connection_string(emulator.connection_string()).unwrap();
-        let options = options.receive_wait(Duration::from_millis(5));
         let subject = Storage::from(options.with_blobs_of(Storage::memory()));
         let sides = [memory::open_with_clock(clock.clone()), subject];
         sides[0].queues().create_queue(&queue, &Metadata::new()).await.unwrap();

@@ -58,7 +58,10 @@ function wait(broker, link) {
         sender.answer();
         close(sender, timedOut('The wait for a session'));
     };
-    const end = broker.after(Number(sender.remote.attach.properties?.[TIMEOUT] ?? USUAL_WAIT), giveUp);
+    const end = broker.after(
+        Number(sender.remote.attach.properties?.[TIMEOUT] ?? USUAL_WAIT) + broker.options.sessionOvertime,
+        giveUp,
+    );
     // The service looks for a session in its store.
     const found = broker.after(broker.options.sessionSearch, () => {
         isSearching = false;

@@ -18,6 +18,7 @@ const FLAGS = {
     locksEndWithLinks: '--locks-end-with-links',
     countsDroppedLocks: '--counts-dropped-locks',
     sessionSearch: '--session-search',
+    sessionOvertime: '--session-overtime',
 };
 
 /** Starts it with the gateway's certificate; resolves to its connection string, its control endpoint and a function that ends it. */

@@ -32,6 +32,7 @@ const DEFAULTS = {
     locksEndWithLinks: undefined,
     countsDroppedLocks: undefined,
     sessionSearch: undefined,
+    sessionOvertime: undefined,
 };
 const LONGEST_END = 5000;
 

@@ -1,6 +1,6 @@
 //! The beginnings of processes, and the ends of processes, links and locks.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jobqueue::Storage;
 use jobqueue::servicebus::Options;
@@ -13,7 +13,7 @@ const ENDS: [&str; 4] = ["detach", "end-session", "close-connection", "abort"];
 impl World {
     pub(super) fn process(&self) -> Storage {
         let options = Options::from_connection_string(self.emulator.connection_string()).unwrap();
-        Storage::from(options.receive_wait(Duration::from_millis(5)).with_blobs_of(&self.blobs))
+        Storage::from(options.with_blobs_of(&self.blobs))
     }
 
     /// Ends links of the queue or all, or what carries them.
