@@ -12,13 +12,13 @@ use serde::Serialize;
 use super::membership::Memberships;
 use super::queues::AT_ONCE;
 use super::text::rfc3339_option;
-use super::{Admin, DeadLetterFilter, DeadLetterPage, RawJob};
+use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob};
 
 /// The most pages of 5,000 blobs that are listed.
 const PAGES: usize = 40;
 /// The depth from which a batch is not indented further.
 const DEEPEST: usize = 20;
-/// The most open children that are shown.
+/// The most open children that are named.
 const MOST: usize = 100;
 
 /// All batches that were found.
@@ -100,6 +100,8 @@ pub struct BatchDetail {
     pub continuation_queue: Option<String>,
     /// The children that have not ended, those that are dead letters first: at most 100.
     pub open: Vec<OpenChild>,
+    /// The queues in which some of these wait and do not begin, each with the reason.
+    pub held_up: BTreeMap<String, QueueHold>,
     /// The queues that could not be looked at: children that are `unseen` may be there.
     pub unread: Vec<String>,
 }
@@ -138,6 +140,11 @@ impl BatchOverview {
 }
 
 impl BatchDetail {
+    /// Returns the number of children that have not ended and are not among those in [`open`](Self::open).
+    pub fn more_open(&self) -> u64 {
+        self.children.saturating_sub(self.done + self.failed).saturating_sub(self.open.len() as u64)
+    }
+
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
         state(self.finished, self.sealed)
@@ -258,8 +265,8 @@ impl Admin {
     }
 
     /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, one for each batch
-    /// that its jobs name, and one for each worker.
+    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, and as many again and one for each worker
+    /// where a child waits in it, one for each batch that its jobs name, and one for each worker.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
@@ -288,6 +295,14 @@ impl Admin {
             let FoundChild { job, source, place, queue, error } = found;
             OpenChild { index, job, source, place, batch, queue, error }
         };
+        let open: Vec<_> = dead.iter().copied().chain(others).take(MOST).map(child).collect();
+        let waiting =
+            open.iter().filter(|child| child.place == "waiting").filter_map(|child| child.queue.clone());
+        let mut held_up = BTreeMap::new();
+        for queue in waiting.collect::<BTreeSet<_>>() {
+            let hold = self.hold_of(&queue).await;
+            held_up.extend(hold.map(|hold| (queue, hold)));
+        }
         Ok(BatchDetail {
             id: id.to_owned(),
             parent: found.parent.clone().map(|(batch, child)| ParentBatch::new(batch, child)),
@@ -299,7 +314,8 @@ impl Admin {
             sealed: progress.sealed,
             finished: progress.finished,
             continuation_queue: found.continuation_queue.clone(),
-            open: dead.iter().copied().chain(others).take(MOST).map(child).collect(),
+            open,
+            held_up,
             unread,
         })
     }

@@ -202,7 +202,8 @@ impl<'a> Bulk<'a> {
             }
             told.push(PlannedLetter::of(&self.queue, letter));
             let done = self.done_before + told.len() as u64;
-            (self.progress)(BulkProgress { done, total: total.map(|total| total.max(done)), waits: false });
+            let total = total.map(|total| total.max(done));
+            (self.progress)(BulkProgress { done, total, waits: false, held_up: None });
         };
         let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::bulk::Bulk;
 use super::outcome::LookFor;
 use super::report::{BulkProgress, BulkReport};
-use super::{Admin, DeadLetterPlan, PlanOutcome};
+use super::{Admin, DeadLetterPlan, PlanOutcome, QueueHold};
 
 /// The time between the first two looks at the jobs of the canary. Each later one is twice as long, up to the maximum: a look reads jobs
 /// until it has found them.
@@ -18,6 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// The time after which jobs that are nowhere to be seen end the wait.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The cause of the end of a redrive that was stopped during the wait.
+const STOPPED: &str = "it was stopped before the jobs of the canary, which are back in the queue, had ended";
 
 impl Bulk<'_> {
     /// Puts back the jobs of the canary, waits until they have ended, and puts back the others.
@@ -32,8 +35,10 @@ impl Bulk<'_> {
         if is_over || limit.is_some_and(|limit| limit <= jobs) {
             return Ok(first);
         }
-        (self.progress)(BulkProgress { done: first.count, total: self.total, waits: true });
-        let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop).await {
+        let (done, total) = (first.count, self.total);
+        let mut waits = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
+        waits(None);
+        let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop, waits).await {
             Ok(()) => {
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
@@ -51,11 +56,16 @@ impl Bulk<'_> {
 }
 
 impl Admin {
-    /// Waits until all jobs of a plan have ended.
+    /// Waits until all jobs of a plan have ended. Calls `waits` after each look at which some have not, with the reason why they do not begin.
     ///
     /// # Errors
     /// The reason why no more jobs must be put back.
-    async fn wait_for_canary(&self, plan: &DeadLetterPlan, stop: &CancellationToken) -> Result<(), String> {
+    async fn wait_for_canary(
+        &self,
+        plan: &DeadLetterPlan,
+        stop: &CancellationToken,
+        mut waits: impl FnMut(Option<QueueHold>),
+    ) -> Result<(), String> {
         let (mut unknown_since, mut pause) = (None, LOOK_EVERY);
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
@@ -70,11 +80,14 @@ impl Admin {
                     return Err(text.to_owned());
                 }
                 (0, _) => {}
-                _ => unknown_since = None,
+                _ => {
+                    unknown_since = None;
+                    waits(self.hold_of(plan.queue()).await);
+                }
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Err("it was stopped while the jobs of the canary ran".to_owned()),
+                () = stop.cancelled() => return Err(STOPPED.to_owned()),
                 () = sleep(pause) => {}
             }
             pause = (pause * 2).min(MAX_PAUSE);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest, WorkerRecord};
+use jobqueue::__internals::{
+    Answer, CancelRequest, Records, Requests, StoredRequest, WorkerRecord, batch_children, batch_source,
+};
 use jobqueue::storage::StoreError;
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::{Deserialize, Serialize};
@@ -209,8 +211,8 @@ impl Admin {
 
     /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
     /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
-    /// running jobs by their errors. A plan has at most 10,000 jobs, found among the first 100,000 messages of each state; limit and beginning
-    /// of the filter do not count.
+    /// running jobs by their errors; of a whole batch also the children that have not ended, if they have the ids that a batch gives. A plan has
+    /// at most 10,000 jobs, found among the first 100,000 messages of each state; limit and beginning of the filter do not count.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
@@ -240,10 +242,26 @@ impl Admin {
             let (filter, mut memberships) = (filter.clone().without_batches(), Memberships::default());
             let selected = filter.select(&self.storage, running.chain(peeked), &mut memberships).await?;
             found.extend(selected.iter().map(RawJob::reference));
+            if let Some(batch) = filter.whole_batch() {
+                found.extend(self.open_children(queue, batch).await?);
+            }
         }
         let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
         complete &= jobs.len() <= MAX_PLANNED;
         Ok(CancelPlan { jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
+    }
+
+    /// Returns the children of a batch that have not ended, by the identities that a batch gives to its children. One of them may be in another
+    /// queue, have an identity of its own, or be a dead letter: then the request concerns no job.
+    async fn open_children(&self, queue: &str, batch: &str) -> Result<Vec<JobReference>, Error> {
+        let found = batch_children(&self.storage, batch).await?;
+        let (Some(found), Some(source)) = (found, batch_source(&self.storage, batch).await?) else {
+            return Ok(Vec::new());
+        };
+        // A child that has begun a batch of its own does not run any more.
+        let is_open = |index: &u64| !found.ended.contains(index) && !found.nested.contains_key(index);
+        let child = |index| JobReference::new(queue, format!("{batch}/{index}")).with_source(&source);
+        Ok((0..found.progress.children).filter(is_open).take(MAX_PLANNED + 1).map(child).collect())
     }
 
     /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.

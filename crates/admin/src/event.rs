@@ -14,6 +14,9 @@ use super::JobReference;
 use super::access::Action;
 use super::text::rfc3339;
 
+/// The most bytes of the subject and of the selection of an event: a request may bring megabytes, and a full disk of the audit stops all changes.
+const MAX_TEXT: usize = 16 * 1024;
+
 /// An action of an operator. There is one event before it begins and one when it has ended; an action that is refused, or whose
 /// beginning cannot be recorded, has the last one only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,7 +33,7 @@ pub struct OperatorEvent {
     pub operator: String,
     /// The action.
     pub action: Action,
-    /// The object of the action: a queue, a schedule, or a queue and a job.
+    /// The object of the action: a queue, a schedule, or a queue and a job. At most 16 KiB, as the selection.
     pub subject: String,
     /// The part of the object that is meant: the filter or the plan, limit and rate. Empty if it is the whole.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -150,6 +153,17 @@ impl Recorders {
     }
 }
 
+/// Cuts a text that is too long, and says so.
+fn bounded(mut text: String) -> String {
+    let whole = text.len();
+    if whole > MAX_TEXT {
+        let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str(&format!("… ({whole} bytes)"));
+    }
+    text
+}
+
 /// An action in progress. Dropping it before its end records an interruption.
 pub(super) struct Pending<'a> {
     recorders: &'a Recorders,
@@ -173,8 +187,8 @@ impl<'a> Pending<'a> {
             storage: storage.description().to_owned(),
             operator: operator.to_owned(),
             action,
-            subject,
-            selection,
+            subject: bounded(subject),
+            selection: bounded(selection),
             jobs,
             result: OperatorResult::Started,
         };
@@ -234,6 +248,17 @@ mod tests {
 
     use super::*;
     use crate::{AccessLevel, Admin};
+
+    #[test]
+    fn text_of_an_event_is_bounded() {
+        let subjects = Arc::<Mutex<Vec<String>>>::default();
+        let heard = Arc::clone(&subjects);
+        let admin = Admin::builder(Storage::memory());
+        let admin = admin.on_event(move |event| heard.lock().unwrap().push(event.subject.clone())).build();
+        admin.require(Action::Pause, &"ä".repeat(MAX_TEXT)).unwrap_err();
+        let subjects = subjects.lock().unwrap();
+        assert!(subjects[0].len() < MAX_TEXT + 30 && subjects[0].ends_with("… (32768 bytes)"));
+    }
 
     #[tokio::test]
     async fn beginning_that_cannot_be_recorded_has_an_end() {

@@ -127,6 +127,12 @@ impl JobFilter {
         Ok(jobs)
     }
 
+    /// Returns the batch whose children the filter selects, if it has no other condition.
+    pub(super) fn whole_batch(&self) -> Option<&str> {
+        let others = Self { batch: None, ..self.clone() };
+        self.batch.as_deref().filter(|_| others.selects_all())
+    }
+
     pub(super) fn selects_all(&self) -> bool {
         let Self { ids, source, key, kind, error, batch, .. } = self;
         ids.is_none() && [source, key, kind, error, batch].into_iter().all(Option::is_none)

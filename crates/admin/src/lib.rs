@@ -99,7 +99,7 @@ pub use payload::{BlobReference, RawCheckpoint, RawPayload};
 pub use plan::{DeadLetterPlan, PlannedLetter};
 #[doc(hidden)]
 pub use price::AzurePrices;
-pub use queues::{EffectiveSetting, QueueOverview};
+pub use queues::{EffectiveSetting, QueueHold, QueueOverview};
 pub use report::{BulkProgress, BulkReport, SkippedJob};
 pub use schedules::{ScheduleOverview, ScheduleTrigger};
 pub use send::RawSend;

@@ -37,6 +37,8 @@ pub struct PlanOutcome {
     /// without a record, or dead letters behind the first 32. Also texts that are no events, once they are put back: their messages have
     /// other ids then.
     pub unknown: u64,
+    /// True if there are dead letters that were not looked at, among which those that are unknown may be: [`Admin::search_outcome`] looks at all.
+    pub more_letters: bool,
 }
 
 /// A job that was put back and died again.
@@ -100,6 +102,8 @@ struct Search<'p> {
     of_id: HashMap<&'p str, Vec<usize>>,
     /// True if a job that was not found is certainly in no queue.
     sees_all: bool,
+    /// True if there are dead letters that were not looked at.
+    more_letters: bool,
 }
 
 impl<'p> Search<'p> {
@@ -109,7 +113,15 @@ impl<'p> Search<'p> {
             of_id.entry(planned.job.id.as_str()).or_default().push(index);
         }
         let places = vec![Place::Nowhere; jobs.len()];
-        Self { jobs, before, was_put_back: look.was_put_back, places, of_id, sees_all: true }
+        Self {
+            jobs,
+            before,
+            was_put_back: look.was_put_back,
+            places,
+            of_id,
+            sees_all: true,
+            more_letters: false,
+        }
     }
 
     /// Takes note of a place of a job.
@@ -222,7 +234,7 @@ impl Admin {
             true => HashMap::new(),
             false => self.completed(plan).await?,
         };
-        let mut outcome = PlanOutcome::default();
+        let mut outcome = PlanOutcome { more_letters: again.more_letters, ..PlanOutcome::default() };
         let found = first.jobs.iter().zip(&first.places).filter(|(_, place)| **place != Place::Nowhere);
         for (planned, place) in found.chain(again.jobs.iter().zip(&again.places)) {
             let job = planned.job;
@@ -266,7 +278,7 @@ impl Admin {
             return Ok(search);
         }
         if !look.receives {
-            search.sees_all = false;
+            (search.sees_all, search.more_letters) = (false, true);
             return Ok(search);
         }
         let options = DeadLetterOptions::new().stop(self.stop.clone());

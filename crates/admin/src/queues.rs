@@ -1,6 +1,7 @@
 //! The queues of the storage, with their main figures.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, join, stream};
@@ -108,6 +109,12 @@ impl Admin {
         Ok(all.iter().filter(|name| !is_of_another(name)).cloned().collect())
     }
 
+    /// Returns why jobs that wait in a queue do not begin; `None` also if it cannot be read.
+    pub(super) async fn hold_of(&self, queue: &str) -> Option<QueueHold> {
+        let (queue, workers) = join!(self.queue(queue), self.workers());
+        queue.ok()?.hold(&workers.ok()?)
+    }
+
     /// Returns one queue. Costs three requests. If only its dead letters cannot be counted, [`error`](QueueOverview::error) says why.
     ///
     /// # Errors
@@ -206,7 +213,34 @@ pub struct EffectiveSetting {
     pub is_set: bool,
 }
 
+/// The reason why the jobs that wait in a queue do not begin.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum QueueHold {
+    /// The queue is paused.
+    Paused(Pause),
+    /// No present worker that writes records serves it.
+    NoWorker,
+}
+
+/// Writes what follows the name of the queue: `is paused by ada`.
+impl fmt::Display for QueueHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Paused(pause) => write!(f, "is paused{pause}"),
+            Self::NoWorker => f.write_str("is served by no worker that writes records"),
+        }
+    }
+}
+
 impl QueueOverview {
+    /// Returns why jobs that wait in the queue do not begin; `None` if nothing is known that holds them up.
+    pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
+        let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
+        self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)
+    }
+
     /// Returns whether jobs of the queue wait, and no present worker that writes records serves it. Dead letters wait for none.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);

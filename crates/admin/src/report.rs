@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use super::errors::ErrorGroup;
 use super::text::exact_time_option;
-use super::{DeadLetterPlan, JobReference, PlannedLetter};
+use super::{DeadLetterPlan, JobReference, PlannedLetter, QueueHold};
 
 /// The progress of a redrive or a purge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BulkProgress {
     /// The number of dead letters that were dealt with.
@@ -20,6 +20,8 @@ pub struct BulkProgress {
     pub total: Option<u64>,
     /// True while a redrive waits until the jobs of its canary have ended.
     pub waits: bool,
+    /// The reason why these do not begin, while it waits for them.
+    pub held_up: Option<QueueHold>,
 }
 
 /// The result of a redrive or a purge.
@@ -92,6 +94,22 @@ impl BulkReport {
     /// takes nothing.
     pub fn plan(&self) -> DeadLetterPlan {
         DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
+    }
+
+    /// Returns what became of the other dead letters as people read it: how many were looked at and left, and how many were not looked at. `number` writes
+    /// a number.
+    #[doc(hidden)]
+    pub fn rest_text(&self, number: impl Fn(u64) -> String) -> String {
+        let mut text = format!("{} looked at and left", number(self.left));
+        if self.newer > 0 {
+            text.push_str(&format!(", of which {} or more are newer", number(self.newer)));
+        }
+        match self.unseen {
+            Some(0) => {}
+            Some(unseen) => text.push_str(&format!(", about {} not looked at", number(unseen))),
+            None => text.push_str(", an unknown number not looked at"),
+        }
+        text
     }
 
     /// Says that it ended before it had looked at all.

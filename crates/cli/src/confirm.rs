@@ -51,7 +51,7 @@ pub(crate) async fn production(
     change: &str,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    match &session.production {
+    match session.production() {
         None => Ok(()),
         Some(name) => typed(yes, &format!("`{name}` is a production context: {change}."), name, stop).await,
     }

@@ -24,8 +24,12 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
 use tokio_util::sync::CancellationToken;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::commands::Cli;
+use crate::commands::{Cli, Command};
 use crate::exit::Failure;
 
 /// Runs the command of the program's arguments, and returns its exit code.
@@ -49,7 +53,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 }
 
 fn execute(cli: Cli) -> Result<(), Failure> {
-    log_warnings();
+    log(matches!(cli.command, Command::Serve(_)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Failed(format!("no runtime can be started: {error}")))?;
     let result = runtime.block_on(async {
@@ -66,15 +70,19 @@ fn execute(cli: Cli) -> Result<(), Failure> {
     result
 }
 
-/// Shows warnings of the library on standard error.
-fn log_warnings() {
+/// Shows warnings of the library on standard error. A server shows also each change, with its time and its operator: it lasts, and has several operators.
+fn log(serves: bool) {
     let colour = std::io::stderr().is_terminal() && text::colour_is_wanted();
-    // Only a subscriber that exists already makes it fail; then that one shows the warnings.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::WARN)
+    let lines = tracing_subscriber::fmt()
+        .with_max_level(Level::INFO)
         .with_writer(std::io::stderr)
         .with_ansi(colour)
-        .with_target(false)
-        .without_time()
-        .try_init();
+        .with_target(false);
+    let changes = if serves { Level::INFO } else { Level::WARN };
+    let shown = Targets::new().with_default(Level::WARN).with_target("jobqueue_admin", changes);
+    // Only a subscriber that exists already makes it fail; then that one shows the warnings.
+    let _ = match serves {
+        true => lines.finish().with(shown).try_init(),
+        false => lines.without_time().finish().with(shown).try_init(),
+    };
 }

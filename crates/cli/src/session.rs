@@ -9,6 +9,8 @@ use crate::args::Global;
 use crate::audit::AuditFile;
 use crate::config::{Config, variable};
 use crate::exit::Failure;
+use crate::output::say;
+use crate::text::argument;
 
 const VARIABLE: &str = "JOBQUEUE_STORAGE";
 
@@ -33,8 +35,12 @@ pub(crate) struct Session {
     pub(crate) admin: Admin,
     /// Its connection string.
     pub(crate) storage: String,
-    /// The name of a production context: changes are to be confirmed.
-    pub(crate) production: Option<String>,
+    /// The options by which another command works on it.
+    options: String,
+    /// The name of its context, unless the storage was given without one.
+    pub(crate) context: Option<String>,
+    /// True if changes are to be confirmed.
+    pub(crate) is_production: bool,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
     /// True if idle workers poll the storage, and each of their requests is billed.
@@ -44,7 +50,8 @@ pub(crate) struct Session {
 struct Choice {
     storage: String,
     access: AccessLevel,
-    production: Option<String>,
+    context: Option<String>,
+    is_production: bool,
     /// False for the default context, which only commands that read may use.
     explicit: bool,
 }
@@ -111,12 +118,17 @@ impl Session {
                 "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
             )));
         }
+        if let Some(context) = choice.context.as_deref().filter(|_| !choice.explicit) {
+            // An alert may be that of another storage.
+            say(&format!("looks at the default context `{context}`"));
+        }
         let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
         let storage = match need {
             Need::Create => Storage::memory(),
             // Nothing is made at a mistyped place, nor migrated by a newer command line.
             _ => connect_existing(&choice.storage).await?,
         };
+        let options = choice.options(global);
         let access = match need {
             Need::Read | Need::Serve => AccessLevel::ReadOnly,
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
@@ -124,13 +136,35 @@ impl Session {
         };
         let mut admin = Admin::builder(storage).access(access).operator(operator(global));
         if let Some(path) = &global.audit_file {
-            // A command that reads must not fail for a file that it does not write.
-            let audit = if need == Need::Read { AuditFile::new(path) } else { AuditFile::open(path)? };
+            // A command that reads must not fail for a file that it does not write. A look that is recorded fails when it begins.
+            let audit = if matches!(need, Need::Read | Need::Inspect) {
+                AuditFile::new(path)
+            } else {
+                AuditFile::open(path)?
+            };
             admin = admin.audit(move |event| Ok(audit.append(event)?));
         }
-        let (admin, storage) = (admin.build(), choice.storage);
+        let admin = admin.build();
         let is_billed = polls_are_billed(admin.storage().description());
-        Ok(Self { admin, storage, production: choice.production, file, is_billed })
+        let Choice { storage, context, is_production, .. } = choice;
+        Ok(Self { admin, storage, options, context, is_production, file, is_billed })
+    }
+
+    /// Returns the session of a test.
+    #[cfg(test)]
+    pub(crate) fn of(admin: Admin) -> Self {
+        let (storage, options) = (String::new(), String::new());
+        Self { admin, storage, options, context: None, is_production: false, file: None, is_billed: false }
+    }
+
+    /// Returns a command for the operator to copy, which works on the same storage.
+    pub(crate) fn command(&self, command: &str) -> String {
+        format!("`jobqueue{} {command}`", self.options)
+    }
+
+    /// Returns the name of a production context.
+    pub(crate) fn production(&self) -> Option<&str> {
+        self.context.as_deref().filter(|_| self.is_production)
     }
 
     /// Opens the storage, and creates or migrates it if necessary.
@@ -139,9 +173,29 @@ impl Session {
     }
 }
 
+impl Choice {
+    /// Returns the options by which another command makes the same choice. A storage of the environment needs none.
+    fn options(&self, global: &Global) -> String {
+        let option = |name: &str, value: &str| format!(" --{name}={}", argument(value));
+        match (&self.context, &global.storage) {
+            (Some(context), _) => {
+                let config = global.config.as_ref().map(|path| option("config", &path.to_string_lossy()));
+                config.unwrap_or_default() + &option("context", context)
+            }
+            (None, Some(storage)) => option("storage", storage),
+            (None, None) => String::new(),
+        }
+    }
+}
+
 fn choose(global: &Global) -> Result<Choice, Failure> {
-    let operate =
-        |storage| Choice { storage, access: AccessLevel::Operate, production: None, explicit: true };
+    let operate = |storage| Choice {
+        storage,
+        access: AccessLevel::Operate,
+        context: None,
+        is_production: false,
+        explicit: true,
+    };
     if let Some(storage) = &global.storage {
         return Ok(operate(storage.clone()));
     }
@@ -164,7 +218,8 @@ fn of_context(config: &Config, name: &str, explicit: bool) -> Result<Choice, Fai
     Ok(Choice {
         storage: context.storage(name)?,
         access: context.access(name)?,
-        production: context.production.then(|| name.to_owned()),
+        context: Some(name.to_owned()),
+        is_production: context.production,
         explicit,
     })
 }

@@ -135,7 +135,7 @@ impl Listener {
                     }
                     self.receive_until_lost(line).await;
                 }
-                Err(error) => warn!(%error, "notifications of messages do not come; workers poll"),
+                Err(error) => warn!(%error, "no notifications of messages until the database answers; a worker polls meanwhile"),
             }
             failures += 1;
             tokio::time::sleep(AGAIN.delay(failures, &self.runtime)).await;

@@ -232,6 +232,6 @@ fn end(mut work: Work, done: Result<bool, StoreError>) {
     match done {
         Ok(true) => work.note_unfinished(),
         Ok(false) => {}
-        Err(error) => warn!(%error, "unreachable rows were not removed"),
+        Err(error) => warn!(%error, "the upkeep has not removed unreachable rows; it tries again later"),
     }
 }

@@ -22,7 +22,7 @@ pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<
         if !batch.unread.is_empty() {
             say(&format!("these queues cannot be read, and were not looked at: {}", batch.unread.join(", ")));
         }
-        return global.output.value(&batch, || detail(&batch));
+        return global.output.value(&batch, || detail(&session, &batch));
     }
     let found = session.admin.batches().await?;
     global.output.page(&found, &found.batches, "batches", || overview(&found))?;
@@ -60,7 +60,7 @@ fn place(child: &OpenChild) -> String {
     }
 }
 
-fn detail(batch: &BatchDetail) -> String {
+fn detail(session: &Session, batch: &BatchDetail) -> String {
     let mut text = fields(&[
         ("batch", clean(&batch.id)),
         ("state", batch.state().to_owned()),
@@ -86,19 +86,26 @@ fn detail(batch: &BatchDetail) -> String {
     }
     text.push('\n');
     text.push_str(&lines(&rows));
-    text.push_str(&hint(batch).unwrap_or_default());
+    if batch.more_open() > 0 {
+        text.push_str(&format!("and {} more\n", batch.more_open()));
+    }
+    for (queue, hold) in &batch.held_up {
+        text.push_str(&format!("\n{} {}\n", clean(queue), clean(&hold.to_string())));
+    }
+    text.push_str(&hint(session, batch).unwrap_or_default());
     text
 }
 
 /// Returns a hint for a batch that is blocked by a dead-lettered child, or by a batch that a child has begun.
-fn hint(batch: &BatchDetail) -> Option<String> {
+fn hint(session: &Session, batch: &BatchDetail) -> Option<String> {
     let dead = batch.open.iter().find(|child| child.place == "dead" && child.queue.is_some());
     if let Some(OpenChild { job, source, queue: Some(queue), .. }) = dead {
         let source = source.as_deref().map(|source| format!(" --source={}", argument(source)));
         let (queue, id, source) = (argument(queue), argument(job), source.unwrap_or_default());
-        let command = format!("jobqueue dead redrive {queue} --id={id}{source}");
-        return Some(format!("\nA dead-lettered child blocks the batch until it is redriven: `{command}`\n"));
+        let command = session.command(&format!("dead redrive {queue} --id={id}{source}"));
+        return Some(format!("\nA dead-lettered child blocks the batch until it is redriven: {command}\n"));
     }
     let inner = batch.open.iter().find_map(|child| child.batch.as_deref())?;
-    Some(format!("\nA nested batch blocks it: `jobqueue batches {}`\n", argument(inner)))
+    let command = session.command(&format!("batches {}", argument(inner)));
+    Some(format!("\nA nested batch blocks it: {command}\n"))
 }

@@ -17,7 +17,7 @@ use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::filter::Filter;
-use crate::output;
+use crate::output::{self, say};
 use crate::session::{Need, Session};
 use crate::text::clean;
 
@@ -70,7 +70,7 @@ pub(crate) async fn run(
     };
     let plan_file =
         arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
-    let bar = progress_bar();
+    let (bar, queue) = (progress_bar(), &arguments.queue);
     let admin = &session.admin;
     let bulk = if purges { admin.purge(&arguments.queue) } else { admin.redrive(&arguments.queue) };
     let bulk = match selection {
@@ -80,9 +80,13 @@ pub(crate) async fn run(
     let bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
-    let shown = bar.clone();
+    let (shown, mut held_up) = (bar.clone(), None);
     let report = bulk
         .on_progress(move |progress| {
+            if let Some(reason) = progress.held_up.as_ref().filter(|_| held_up != progress.held_up) {
+                shown.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
+            }
+            held_up = progress.held_up;
             if let Some(total) = progress.total {
                 shown.set_length(total);
             }
@@ -179,8 +183,8 @@ async fn ask(
             format!("dead letters of `{queue}`, which has about {dead}")
         }
     };
-    let production = session.production.as_ref();
-    let place = production.map_or_else(String::new, |name| format!(" in the production context `{name}`"));
+    let place =
+        session.production().map_or_else(String::new, |name| format!(" in the production context `{name}`"));
     let question = format!(
         "The purge deletes {what}, for good{place}. A batch that waits for one of them never continues."
     );
@@ -204,11 +208,8 @@ fn text(report: &BulkReport, purges: bool) -> String {
         (false, true) => "deleted",
         (false, false) => "put back",
     };
-    let mut text = format!("{} {verb}, {} skipped, {} left", report.count, report.skipped.len(), report.left);
-    if report.newer > 0 {
-        text.push_str(&format!(", of which {} or more are newer", report.newer));
-    }
-    text.push('\n');
+    let rest = report.rest_text(|number| number.to_string());
+    let mut text = format!("{} {verb}, {} skipped; {rest}\n", report.count, report.skipped.len());
     if let Some(missing) = report.missing.filter(|missing| *missing > 0) {
         text.push_str(&format!("  {missing} of the plan were not met: they are gone, or held by others\n"));
     }
@@ -257,9 +258,11 @@ fn batches(report: &BulkReport) -> String {
 }
 
 fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Result<(), Failure> {
-    if stop.is_cancelled() && report.stopped.is_some() {
+    if stop.is_cancelled()
+        && let Some(cause) = &report.stopped
+    {
         let text = format!(
-            "interrupted after {} dead letters; run the same command again to continue",
+            "interrupted after {} dead letters: {cause}; run the same command again to continue",
             report.count
         );
         return Err(Failure::Interrupted(text));
@@ -269,15 +272,8 @@ fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Resul
     }
     match (report.count, report.skipped.len()) {
         (_, 0) if !report.complete => {
-            let unseen = match report.unseen {
-                Some(count) => format!("about {count} dead letters are there that were not looked at"),
-                None => {
-                    "there may be dead letters that were not looked at, which cannot be counted".to_owned()
-                }
-            };
-            Err(Failure::Failed(format!(
-                "{unseen}: others hold them for up to 10 minutes, or they came meanwhile"
-            )))
+            let text = "not all dead letters were looked at: others hold them for up to 10 minutes, or they came meanwhile";
+            Err(Failure::Failed(text.to_owned()))
         }
         (_, 0) if purges && report.payloads_left > 0 => {
             Err(Failure::Failed(format!("{} payloads could not be deleted", report.payloads_left)))

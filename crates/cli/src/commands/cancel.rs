@@ -15,7 +15,7 @@ use crate::confirm;
 use crate::exit::Failure;
 use crate::output::{ended, say};
 use crate::session::{Need, Session};
-use crate::text::{clean, things};
+use crate::text::{argument, clean, things};
 
 /// The number of jobs that are explained at the same time: each costs some twenty requests.
 const CHECKS_AT_ONCE: usize = 8;
@@ -101,7 +101,7 @@ pub(crate) async fn run(
         return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
     }
     let report = session.admin.cancel_all(&plan).await?;
-    let printed = global.output.change(&report, || requested(&report));
+    let printed = global.output.change(&report, || requested(&session, &report));
     let all = match report.complete {
         true => Ok(()),
         false => Err(Failure::Failed("more jobs may match than were cancelled".to_owned())),
@@ -116,7 +116,7 @@ async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     global.output.value(&cancellation, || text(&cancellation))
 }
 
-fn requested(report: &CancelReport) -> String {
+fn requested(session: &Session, report: &CancelReport) -> String {
     let mut jobs = things(report.jobs.len(), "job");
     if let [JobReference { source: Some(source), .. }] = &report.jobs[..] {
         jobs.push_str(&format!(" of {}", clean(source)));
@@ -128,10 +128,13 @@ fn requested(report: &CancelReport) -> String {
                  its jobs to their end"
             )
         }
-        workers => format!(
-            "requested for {jobs} from {}. Add --status to an id to see the result",
-            things(workers as usize, "worker")
-        ),
+        workers => {
+            let id = if let [job] = &report.jobs[..] { argument(&job.id) } else { "ID".to_owned() };
+            let queue = report.jobs.first().map_or("QUEUE", |job| &job.queue);
+            let command = session.command(&format!("cancel {} {id} --status", argument(queue)));
+            let workers = things(workers as usize, "worker");
+            format!("requested for {jobs} from {workers}; {command} shows the result")
+        }
     }
 }
 
@@ -141,6 +144,9 @@ fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static st
         (None, _) => "the plan names not all jobs that matched",
         (Some(_), true) => {
             "more jobs may match: some came meanwhile, or they are more than a plan has: 10,000, found among the first 100,000 of each state"
+        }
+        (Some(_), false) if arguments.batch.is_some() => {
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; of a whole batch all open children with the ids that it gave them are taken"
         }
         (Some(_), false) => {
             "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"

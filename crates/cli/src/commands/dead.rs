@@ -174,6 +174,9 @@ async fn outcome(
         }
         text
     });
+    if outcome.unknown > 0 && outcome.more_letters && !arguments.deep {
+        say("looked at the first 32 dead letters only; add --deep for all");
+    }
     let others = outcome.left + outcome.open + outcome.unknown + outcome.dead_again.len() as u64;
     match others {
         0 => printed,

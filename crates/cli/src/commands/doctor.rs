@@ -17,7 +17,7 @@ use crate::text::{cell, things};
 
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
-    /// Checks only this queue; may be repeated
+    /// Checks only this queue, in each context; may be repeated
     #[arg(long)]
     queue: Vec<String>,
     /// Fails if there is a warning
@@ -84,11 +84,13 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
 }
 
 async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check> {
+    let storage = session.admin.storage().description();
     let queues = match session.admin.queues().await {
         Ok(queues) => queues,
-        Err(error) => return vec![no_connection(format!("{error:?}"))],
+        Err(error) => return vec![no_connection(format!("{storage}: {error:?}"))],
     };
-    let mut checks = vec![Check::new("connection", None, Verdict::Ok, things(queues.len(), "queue"))];
+    let connected = format!("{storage} has {}", things(queues.len(), "queue"));
+    let mut checks = vec![Check::new("connection", None, Verdict::Ok, connected)];
     let chosen = |queue: &&QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
     for queue in queues.iter().filter(chosen) {
         checks.extend(queue_checks(session, queue).await);
@@ -127,7 +129,8 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
         checks.push(Check::new("paused", name, Verdict::Warning, text));
     }
     if let Some(dead) = queue.dead_letters.filter(|dead| *dead > 0) {
-        let detail = format!("about {dead}; `jobqueue dead list` shows them");
+        let command = session.command(&format!("dead list {}", queue.name));
+        let detail = format!("about {dead}; {command} shows them");
         checks.push(Check::new("dead letters", name, Verdict::Warning, detail));
     }
     if let Ok(queue_name) = QueueName::new(queue.name.as_str()) {
@@ -211,10 +214,9 @@ async fn orphans(session: &Session) -> Check {
     Check::of("orphans", None, swept, |report| match report.removed {
         0 => (Verdict::Ok, format!("none among {} blobs", report.seen)),
         found => {
-            let detail = format!(
-                "{found} of {} blobs ({} bytes); `jobqueue sweep` removes them",
-                report.seen, report.bytes
-            );
+            let command = session.command("sweep");
+            let detail =
+                format!("{found} of {} blobs ({} bytes); {command} removes them", report.seen, report.bytes);
             (Verdict::Warning, detail)
         }
     })

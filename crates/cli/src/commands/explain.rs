@@ -11,14 +11,14 @@ pub(crate) async fn run(global: &Global, arguments: JobArguments) -> Result<(), 
     let session = Session::open(global, Need::Read).await?;
     let job = session.admin.identify(&arguments.reference()).await?;
     let explanation = session.admin.explain(&job).await?;
-    let printed = global.output.value(&explanation, || text(&explanation));
+    let printed = global.output.value(&explanation, || text(&session, &explanation));
     match explanation.reasons.iter().any(|reason| reason.code == "not_found") {
         true => Err(Failure::NothingMatched("the job was not found".to_owned())),
         false => printed,
     }
 }
 
-fn text(explanation: &Explanation) -> String {
+fn text(session: &Session, explanation: &Explanation) -> String {
     let mut text = format!("{}\n", clean(&explanation.summary));
     for reason in &explanation.reasons {
         text.push_str(&format!("  {}: {}\n", clean(reason.code), clean(&reason.text)));
@@ -36,7 +36,8 @@ fn text(explanation: &Explanation) -> String {
         text.push_str(&format!("  last error: {}\n", clean(error)));
     }
     if explanation.place == JobPlace::Dead {
-        text.push_str("  `jobqueue dead show` shows its history, `jobqueue dead redrive` puts it back\n");
+        let (show, redrive) = (session.command("dead show"), session.command("dead redrive"));
+        text.push_str(&format!("  {show} shows its history, {redrive} puts it back\n"));
     }
     text
 }

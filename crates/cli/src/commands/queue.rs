@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use jobqueue_admin::{PauseOptions, QueueOverview};
+use jobqueue_admin::{PauseOptions, QueueOverview, WorkerOverview};
 use tokio_util::sync::CancellationToken;
 
 use super::{queues, settings};
@@ -86,7 +86,14 @@ pub(crate) async fn run(
             let change = format!("resume the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
-            let texts = ["is resumed; workers notice within 30 seconds", "was not paused"];
+            let workers = session.admin.workers().await;
+            let is_served =
+                |workers: Vec<WorkerOverview>| workers.iter().any(|worker| worker.record.listens_to(&queue));
+            let resumed = match workers.is_ok_and(|workers| !is_served(workers)) {
+                true => "is resumed; no worker with a record serves it",
+                false => "is resumed; workers notice within 30 seconds",
+            };
+            let texts = [resumed, "was not paused"];
             global.output.changed("queue", &queue, changed, texts)
         }
         QueueCommand::Settings(command) => settings::run(global, command, stop).await,

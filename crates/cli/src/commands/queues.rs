@@ -146,8 +146,7 @@ mod tests {
         queue.error = Some("the dead letters cannot be counted".to_owned());
         let words = state(&queue, None);
         assert!(words.contains("cannot be counted") && words.contains("paused"), "{words}");
-        let session =
-            Session { admin, storage: String::new(), production: None, file: None, is_billed: false };
+        let session = Session::of(admin);
         let checks: Vec<_> = queue_checks(&session, &queue).await.iter().map(|check| check.check).collect();
         assert_eq!(checks, ["queue", "settings", "paused", "permissions"]);
     }

@@ -18,6 +18,6 @@ pub(crate) async fn run(
     if let Some(job) = session.admin.run_now(&job).await? {
         return global.output.change(&job, || "the job is due now".to_owned());
     }
-    let text = "no such job is delayed; `jobqueue explain` shows its state";
-    Err(Failure::NothingMatched(text.to_owned()))
+    let command = session.command("explain");
+    Err(Failure::NothingMatched(format!("no such job is delayed; {command} shows its state")))
 }

@@ -57,7 +57,7 @@ pub(crate) async fn run(
     let need = if arguments.read_only { Need::Serve } else { Need::Change };
     let sessions = Session::open_every(global, need).await?;
     let productions: Vec<String> =
-        sessions.iter().filter_map(|(_, session)| session.production.clone()).collect();
+        sessions.iter().filter_map(|(_, session)| session.production().map(str::to_owned)).collect();
     let tasks = TaskTracker::new();
     let dashboard = |admin: Admin| {
         let dashboard = Dashboard::new(admin).tasks(tasks.clone()).stop_when(stop.clone());
@@ -76,6 +76,9 @@ pub(crate) async fn run(
         crate::output::say(&format!(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
+    }
+    if logins.operator.is_some() && !arguments.read_only && global.audit_file.is_none() {
+        crate::output::say("changes are recorded in this log only; --audit-file records them in a file too");
     }
     let patience = async {
         stop.cancelled().await;

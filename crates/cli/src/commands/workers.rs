@@ -29,7 +29,9 @@ pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<
             workers.retain(|worker| !worker.stale);
             if workers.len() < all {
                 let stale = things(all - workers.len(), "worker");
-                say(&format!("{stale} stopped writing records; `jobqueue workers --all` lists them too"));
+                let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
+                let command = session.command("workers --all");
+                say(&format!("{stale}{place} stopped writing records; {command} lists them too"));
             }
         }
         Ok(workers)

@@ -1,5 +1,6 @@
 //! Redriving and purging.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,33 @@ fn redrive_puts_back_what_the_filter_selects() {
     let done = place.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--limit", "2"]);
     assert!(done.starts_with("2 put back, 0 skipped"), "{done}");
     assert_eq!(place.counts(), (2, 1));
+}
+
+/// "0 left" would be taken for the end of the incident.
+#[test]
+fn dead_letters_that_were_not_looked_at_are_counted() {
+    let place = Place::with_mails(0, 40);
+    let done = place.ok(&["dead", "redrive", "mails", "--all", "--limit", "2"]);
+    assert_eq!(done, "2 put back, 0 skipped; 30 looked at and left, about 8 not looked at\n");
+    let done = place.ok(&["dead", "redrive", "mails", "--all"]);
+    assert_eq!(done, "38 put back, 0 skipped; 0 looked at and left\n");
+}
+
+#[test]
+fn canary_in_a_paused_queue_says_why_it_waits() {
+    let place = Place::with_mails(0, 3);
+    place.ok(&["queue", "pause", "mails", "--note", "the bank is down"]);
+    let redrive = ["dead", "redrive", "mails", "--all", "--canary", "1"];
+    let mut child = place.command(&redrive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
+    let waits = errors.by_ref().map(Result::unwrap).find(|line| line.contains("the jobs of the canary wait"));
+    assert!(
+        waits.is_some_and(|line| line.contains("`mails` is paused") && line.contains("the bank is down"))
+    );
+    interrupt(&child);
+    let rest: Vec<_> = errors.map(Result::unwrap).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(rest.iter().any(|line| line.contains("are back in the queue")), "{rest:?}");
 }
 
 #[test]
@@ -165,6 +193,7 @@ fn deep_outcome_looks_behind_the_first_dead_letters() {
     let look = |deep: &[&str]| {
         let output = place.run(&[&["dead", "outcome", "--plan", path, "--output", "json"], deep].concat());
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(error_text(&output).contains("add --deep"), deep.is_empty());
         (found["left"].as_u64(), found["unknown"].as_u64())
     };
     assert_eq!(look(&[]), (Some(32), Some(8)));

@@ -35,6 +35,40 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// The alert that names a command may be that of another storage.
+#[test]
+fn command_names_the_default_context_that_it_reads() {
+    let place = place();
+    let path = place.path(".config/jobqueue/config.toml");
+    let contexts = std::fs::read_to_string(&path).unwrap();
+    place.configure(&format!("default = 'staging'\n{contexts}"));
+    let by_default = run(&place, &["queues"], &[]);
+    assert!(error_text(&by_default).contains("default context `staging`"), "{}", error_text(&by_default));
+    let chosen = run(&place, &["queues"], &["staging"]);
+    assert_eq!(error_text(&chosen), "");
+    let doctor = text(&run(&place, &["doctor"], &[]));
+    assert!(doctor.contains("staging.db has 1 queue"), "{doctor}");
+}
+
+#[test]
+fn commands_to_copy_work_on_the_same_storage() {
+    let place = place();
+    let doctor = text(&run(&place, &["doctor"], &["prod", "staging"]));
+    assert!(doctor.contains("`jobqueue --context=prod dead list mails`"), "{doctor}");
+    let storage = format!("--storage={}", place.storage);
+    let doctor = place.without_storage(&["doctor", &storage]).output().unwrap();
+    let command = format!("`jobqueue {storage} dead list mails`");
+    assert!(text(&doctor).contains(&command), "{}", text(&doctor));
+}
+
+// The command for a sick machine.
+#[test]
+fn doctor_needs_no_audit_file() {
+    let place = place();
+    let doctor = run(&place, &["doctor", "--audit-file", "/no/such/folder/audit"], &["staging"]);
+    assert!(doctor.status.success(), "{}", error_text(&doctor));
+}
+
 #[test]
 fn queues_of_several_contexts_are_one_list() {
     let place = place();

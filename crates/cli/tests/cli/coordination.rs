@@ -92,7 +92,17 @@ fn batch_shows_the_dead_child_that_holds_it_up() {
         assert!(text.contains(part), "{part}: {text}");
     }
     place.ok(&["dead", "redrive", "mails", "--id", "mosaic/1"]);
-    assert_eq!(place.json(&["batches", "mosaic"])["open"][0]["place"], "waiting");
+    let batch = place.json(&["batches", "mosaic"]);
+    check("batch_detail", &batch);
+    assert_eq!(
+        (&batch["open"][0]["place"], &batch["held_up"]["mails"]["reason"]),
+        (&"waiting".into(), &"no_worker".into())
+    );
+    assert!(place.ok(&["batches", "mosaic"]).contains("\nmails is served by no worker"));
+    place.ok(&["queue", "pause", "mails"]);
+    check("batch_detail", &place.json(&["batches", "mosaic"]));
+    assert!(place.ok(&["batches", "mosaic"]).contains("\nmails is paused by "));
+    assert!(place.ok(&["queue", "resume", "mails"]).contains("no worker with a record serves it"));
 }
 
 #[test]

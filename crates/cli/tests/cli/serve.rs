@@ -15,8 +15,13 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_with(place, arguments, variables, Stdio::inherit())
+    }
+
+    fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)], errors: Stdio) -> Self {
         let mut command = place.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
-        let mut child = command.envs(variables.iter().copied()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.envs(variables.iter().copied()).stderr(errors).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
@@ -42,10 +47,16 @@ impl Served {
     }
 
     pub(crate) fn pause_at(&self, path: &str) -> String {
+        self.post(path, "")
+    }
+
+    /// Sends the name of the queue as a page does, with these headers.
+    fn post(&self, path: &str, headers: &str) -> String {
         let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let host = self.host();
-        write!(stream, "POST {path} HTTP/1.1\r\nConnection: close\r\n{host}{form}\r\nqueue=mails").unwrap();
+        write!(stream, "POST {path} HTTP/1.1\r\nConnection: close\r\n{host}{headers}{form}\r\nqueue=mails")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -149,6 +160,25 @@ fn other_addresses_need_credentials_or_a_proxy() {
     // Orchestrators have no credentials.
     for path in ["/live", "/ready"] {
         assert!(served.ask(&format!("GET {path}"), &served.host()).starts_with("HTTP/1.1 200"), "{path}");
+    }
+}
+
+/// Several operators share a server: after an incident its log says who has changed what.
+#[test]
+fn changes_are_in_the_log_with_their_operators() {
+    let place = Place::with_mails(1, 0);
+    let log = place.path("log");
+    let variables = [("JOBQUEUE_AUTH_USER", "ada"), ("JOBQUEUE_AUTH_PASSWORD", "secret")];
+    let errors = std::fs::File::create(&log).unwrap();
+    let served = Served::start_with(&place, &[], &variables, errors.into());
+    // `ada:secret` in base64.
+    let answer = served.post("/do/pause", "Authorization: Basic YWRhOnNlY3JldA==\r\n");
+    assert!(answer.starts_with("HTTP/1.1 303"), "{answer}");
+    let log = std::fs::read_to_string(log).unwrap();
+    assert!(log.contains("changes are recorded in this log only"), "{log}");
+    let change = log.lines().find(|line| line.contains("Done")).unwrap_or_else(|| panic!("{log}"));
+    for part in ["operator=ada", "action=pause", "subject=queue mails"] {
+        assert!(change.contains(part), "{change}");
     }
 }
 

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan};
+use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, QueueHold};
 use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,8 @@ pub(crate) struct Progress {
     pub(crate) total: Option<u64>,
     /// True while it waits until those that it has done have ended.
     pub(crate) waits: bool,
+    /// The reason why these do not begin.
+    pub(crate) held_up: Option<QueueHold>,
     /// The report, or the reason why there is none.
     pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
 }
@@ -102,7 +104,8 @@ impl Operation {
         };
         let bulk = bulk.stop_when(self.stop.clone()).given(*per_second, Bulk::per_second).on_progress(|at| {
             self.progress.send_modify(|progress| {
-                (progress.done, progress.total, progress.waits) = (at.done, at.total, at.waits);
+                (progress.done, progress.total) = (at.done, at.total);
+                (progress.waits, progress.held_up) = (at.waits, at.held_up);
             });
         });
         bulk.run().await

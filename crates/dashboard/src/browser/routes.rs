@@ -10,6 +10,7 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Form, Router, middleware};
 use futures_util::future::BoxFuture;
+use jobqueue::QueueName;
 use jobqueue_admin::Action;
 
 use crate::browser::app::{App, AuthorizedRequest};
@@ -188,7 +189,11 @@ async fn make(
     if !change.needs.iter().any(|action| access.allows(*action)) {
         let posted = form.iter().flat_map(|Form(values)| values);
         let queue = query.iter().chain(posted).find(|(name, _)| *name == "queue");
-        let queue = queue.map(|(_, queue)| format!(" for queue {queue}")).unwrap_or_default();
+        // The form of whoever is refused may have megabytes.
+        let named = |queue: &String| {
+            QueueName::new(queue.as_str()).map_or("an invalid name".to_owned(), |name| name.to_string())
+        };
+        let queue = queue.map(|(_, queue)| format!(" for queue {}", named(queue))).unwrap_or_default();
         // The first one notifies the listeners.
         for action in change.needs.iter().take(1) {
             request.admin.require(*action, &format!("{}{queue}", change.path))?;

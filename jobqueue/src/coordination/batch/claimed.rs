@@ -67,6 +67,14 @@ impl fmt::Debug for ClaimedChild {
     }
 }
 
+/// Returns the source of the children of a batch that were given no other; `None` if there is no such batch.
+///
+/// # Errors
+/// The storage cannot be read.
+pub async fn batch_source(storage: &Storage, batch: &str) -> Result<Option<String>, Error> {
+    Ok(batch_secret(storage, batch).await?.as_deref().map(source))
+}
+
 /// Returns the secret of a batch, by which claims are proven; `None` if there is no such batch.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
 
+use crate::admin::explain_turns::WithoutIndex;
 use crate::admin::presence::{operator, present};
 use crate::admin::support::watched;
 
@@ -87,6 +88,23 @@ async fn children_of_a_batch_are_cancelled_also_those_that_run() {
     assert_eq!(report.unwrap().dead_lettered, 3);
     assert!(admin.batch("other").await.unwrap().finished);
     assert_eq!(admin.batch("mosaic").await.unwrap().dead_text(), "3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_behind_the_first_messages_are_cancelled_with_their_batch() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all((0..40).map(|n| task(format!("tile {n}")))).await.unwrap();
+    batch.then(&task("done")).await.unwrap();
+    let shows_few = Storage::from(storage.stores().intercepted(&Arc::new(WithoutIndex)));
+    let admin = operator(&shows_few);
+    let plan = admin.plan_cancel("tasks", &JobFilter::new().batch("mosaic")).await.unwrap();
+    assert_eq!((plan.jobs.len(), plan.complete), (40, false), "a child may have an id of its own");
+    let of_kind = JobFilter::new().batch("mosaic").kind("task");
+    assert_eq!(admin.plan_cancel("tasks", &of_kind).await.unwrap().jobs.len(), 32);
+    assert_eq!(admin.cancel_all(&plan).await.unwrap().jobs.len(), 40);
+    assert_eq!(run(&storage, 900).await, [""; 0]);
+    assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(40));
 }
 
 // Shards show the first messages, and the records of workers.

@@ -156,7 +156,7 @@ async fn first_of_a_key_is_not_known_among_too_many_jobs() {
 
 /// Shows the first messages only, as Service Bus does.
 #[derive(Debug)]
-struct WithoutIndex;
+pub(super) struct WithoutIndex;
 
 impl Interceptor for WithoutIndex {
     fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {

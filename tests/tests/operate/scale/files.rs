@@ -94,6 +94,29 @@ fn functions_in_the_queries_fit_the_kinds_of_the_metrics() {
     assert!(seen.contains("increase") && seen.contains("delta"), "{seen:?}");
 }
 
+/// The default context of an operator may be another storage than the one of the alert.
+#[test]
+fn alerts_name_their_storage_and_pass_it_to_their_commands() {
+    let rules = alert_rules();
+    let command = Regex::new(r"jobqueue [a-z]").unwrap();
+    let (mut commands, mut summaries) = (0, 0);
+    for line in rules.lines().map(str::trim) {
+        if let Some(action) = line.strip_prefix("action: ") {
+            assert!(!command.is_match(action), "{action}");
+            commands +=
+                action.matches("jobqueue{{ with $labels.storage }} --context {{ . }}{{ end }} ").count();
+        }
+        if let Some(summary) = line.strip_prefix("summary: ") {
+            assert!(
+                summary.contains("{{ with $labels.storage }}") || summary.contains("No exporter"),
+                "{summary}"
+            );
+            summaries += 1;
+        }
+    }
+    assert!(commands > 8 && summaries == rules.matches("- alert: ").count(), "{commands} {summaries}");
+}
+
 // D45
 #[test]
 fn alerts_fire_in_incidents_and_only_then_where_promtool_is_installed() {

@@ -13,7 +13,7 @@ use crate::browser::filters;
 use crate::browser::operations::{Operation, Order, Progress, Verb};
 use crate::browser::poller::Cost;
 use crate::browser::redact::Field;
-use crate::browser::text::line;
+use crate::browser::text::{amount, line};
 
 const NAMED: usize = 100;
 
@@ -93,6 +93,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         may_purge: access.allows(Action::Purge),
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns what became of the dead letters with which nothing was done.
+fn rest_of(report: &BulkReport) -> String {
+    report.rest_text(amount)
 }
 
 /// Looks for the jobs that a redrive has put back. Without it the report still says what was done.

@@ -1,7 +1,11 @@
 //! A queue: its waiting and running jobs, its settings, and its pause.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use askama::Template;
-use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
+use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview, RawJob};
+use tokio::time::timeout;
 
 use super::overview::oldest;
 use super::rows::{Message, Run, batches_of, shown};
@@ -15,6 +19,9 @@ use crate::browser::redact::Field;
 use crate::browser::text::line;
 use crate::snapshot::QueueFigures;
 
+/// The longest wait for the next jobs: the rest of the page is known without them.
+const PEEK_PATIENCE: Duration = Duration::from_secs(8);
+
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct QueuePage<'a> {
@@ -24,6 +31,8 @@ struct QueuePage<'a> {
     figures: Option<QueueFigures>,
     runs: Vec<Run>,
     messages: Vec<Message>,
+    /// The reason why these cannot be read.
+    unpeeked: Option<String>,
     groups: Option<Vec<Group>>,
     has_order: bool,
     chart: Chart,
@@ -56,7 +65,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
     let reads = &request.app.reads;
-    let peeked = reads.get(name, request.app.admin.peek(name)).await?;
+    let (peeked, unpeeked) = match peek(&request, name).await {
+        Ok(jobs) => (jobs, None),
+        // The rest of the page is known: who has paused the queue, and its figures.
+        Err(reason) => (Arc::default(), Some(reason)),
+    };
     let wants_groups = fields.text("groups").is_some();
     let groups = match wants_groups {
         true => Some(reads.get(name, request.app.admin.groups(name)).await?),
@@ -74,12 +87,23 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         runs: runs(&request, &look, name),
         has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
+        unpeeked,
         groups: groups.map(|groups| groups.iter().map(|found| group(&request, name, found)).collect()),
         chart: Chart::hour(minutes),
         may: may(&request, overview.paused),
         queue: &overview,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Looks at the next jobs of a queue.
+///
+/// # Errors
+/// The reason why they cannot be read.
+async fn peek(request: &AuthorizedRequest, queue: &str) -> Result<Arc<Vec<RawJob>>, String> {
+    let look = request.app.reads.get(queue, request.app.admin.peek(queue));
+    let silent = |_| format!("no answer within {PEEK_PATIENCE:?}");
+    timeout(PEEK_PATIENCE, look).await.map_err(silent)?.map_err(|error| PageError::from(error).text)
 }
 
 fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {

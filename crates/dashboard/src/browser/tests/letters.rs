@@ -188,8 +188,13 @@ async fn redrive_that_waits_for_its_canary_says_so() {
         assert!(started.elapsed() < Duration::from_secs(60), "{}", browser.page(&path).await);
         tokio::task::yield_now().await;
     }
+    while !browser.page(&path).await.contains("The queue is served by no worker") {
+        assert!(started.elapsed() < Duration::from_secs(60), "{}", browser.page(&path).await);
+        tokio::task::yield_now().await;
+    }
     browser.post("/do/stop", &[("operation", operation(&redrive))]).await;
-    ended(&browser, &path).await;
+    let page = ended(&browser, &path).await;
+    assert!(page.contains("<strong>1 put back</strong>; ") && page.contains(" looked at and left"), "{page}");
 }
 
 #[tokio::test]

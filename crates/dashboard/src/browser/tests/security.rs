@@ -207,6 +207,21 @@ async fn operators_do_what_their_access_allows() {
     assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(true));
 }
 
+/// A viewer must not fill the disk of the audit, which would stop the changes of operators.
+#[tokio::test]
+async fn refusal_records_no_text_that_is_no_name() {
+    let subjects = Arc::<Mutex<Vec<String>>>::default();
+    let heard = Arc::clone(&subjects);
+    let admin = Admin::builder(filled().await);
+    let admin = admin.on_event(move |event| heard.lock().unwrap().push(event.subject.clone())).build();
+    let browser = Browser::new(Dashboard::new(admin));
+    for queue in ["mails", &"x".repeat(1_000_000)] {
+        assert_eq!(browser.post("/do/pause", &[("queue", queue)]).await.status, StatusCode::FORBIDDEN);
+    }
+    let subjects = subjects.lock().unwrap();
+    assert_eq!(subjects[..], ["/do/pause for queue mails", "/do/pause for queue an invalid name"]);
+}
+
 #[tokio::test]
 async fn large_forms_are_refused() {
     let storage = filled().await;

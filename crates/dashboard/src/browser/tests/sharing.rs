@@ -98,6 +98,18 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
     assert!(!page.contains(">open<"), "{page}");
 }
 
+/// Who has paused the queue is known while its messages cannot be read.
+#[tokio::test(start_paused = true)]
+async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
+    let page = browser.page("/queues/mails").await;
+    assert!(page.contains(">open<") && page.contains("They cannot be read: "), "{page}");
+    assert!(!page.contains("No message is visible"), "{page}");
+}
+
 // D13
 #[tokio::test(start_paused = true)]
 async fn failed_reading_is_told_by_all_and_not_repeated() {
