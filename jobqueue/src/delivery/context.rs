@@ -98,9 +98,10 @@ impl Context {
         self.inner.stop.get()
     }
 
-    /// Returns whether [`token`](Self::token) has fired.
+    /// Returns whether [`token`](Self::token) has fired, or fires as soon as the worker finds out that the lease has ended. Looks at the clock: in a
+    /// process that was suspended, the handler may go on before anything else does.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.stop.has_fired()
+        self.inner.stop.has_fired() || self.inner.leased_job.lease.loss().is_some()
     }
 
     /// Returns a number that grows with every delivery of this message, also across dead-lettering and redriving.

@@ -57,7 +57,7 @@ impl Context {
     ///
     /// # Errors
     /// Returns the error of `work`; nothing is saved then. Returns [`is_lease_lost`](Error::is_lease_lost) if the
-    /// result cannot be saved because another worker has the message. Returns [`TooLarge`](ErrorKind::TooLarge) if the
+    /// lease ended before `work` began, or if the result cannot be saved because another worker has the message. Returns [`TooLarge`](ErrorKind::TooLarge) if the
     /// checkpoint would have more than 32 MiB. For a result that JSON cannot express returns [`Invalid`](ErrorKind::Invalid), and
     /// [`Undecodable`](ErrorKind::Undecodable) at each later attempt, instead of running `work` again.
     ///
@@ -78,6 +78,7 @@ impl Context {
         if let Some(saved) = load_saved(self.leased_job()).await?.step(name)? {
             return Ok(from_json(saved)?);
         }
+        self.check_lease()?;
         let result = work().await.map_err(Into::into)?;
         let (json, unwritable) = match to_json(&result) {
             Ok(json) => (Some(json), None),
@@ -99,10 +100,10 @@ impl Context {
     ///
     /// # Errors
     /// Returns the error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease ended
-    /// before the record was written. [`Storage`](ErrorKind::Storage) if the record cannot be read, or if the storage refuses
-    /// to write it. A result of more than 32 MiB is recorded, and each retry fails with [`TooLarge`](ErrorKind::TooLarge) instead of repeating the
-    /// effect. So does one that JSON cannot express, with [`Invalid`](ErrorKind::Invalid) at first and then with
-    /// [`Undecodable`](ErrorKind::Undecodable).
+    /// before the effect began, which then does not happen, or before the record was written. [`Storage`](ErrorKind::Storage) if the
+    /// record cannot be read, or if the storage refuses to write it. A result of more than 32 MiB is recorded, and each retry fails with
+    /// [`TooLarge`](ErrorKind::TooLarge) instead of repeating the effect. So does one that JSON cannot express, with
+    /// [`Invalid`](ErrorKind::Invalid) at first and then with [`Undecodable`](ErrorKind::Undecodable).
     ///
     /// # Cancel safety
     /// If the future is dropped, the effect may have happened without a record.
@@ -119,6 +120,7 @@ impl Context {
         if let Some(recorded) = read_boxed(self.storage(), &name).await? {
             return Ok(from_json(&recorded)?);
         }
+        self.check_lease()?;
         let result = effect().await.map_err(Into::into)?;
         let (json, unwritable) = match to_json(&result) {
             Ok(json) => (json, None),
@@ -137,6 +139,12 @@ impl Context {
             Some(recorded) => Ok(from_json(&recorded)?),
             None => Ok(result),
         }
+    }
+
+    /// Checks that the lease is held, right before work that is not to be repeated. A process that was suspended since it looked for the result
+    /// would otherwise repeat what its successor has done.
+    fn check_lease(&self) -> Result<(), Error> {
+        Ok(self.leased_job().lease.check_not_ended()?)
     }
 }
 

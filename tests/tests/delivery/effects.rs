@@ -8,6 +8,7 @@ use std::time::Duration;
 use jobqueue::storage::Operation;
 use jobqueue::{Context, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_testing::simulation::Process;
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 /// Runs a job whose effect lasts for some seconds and is recorded while the storage throttles blobs for some seconds. Its run time ends
@@ -90,5 +91,62 @@ async fn effect_happens_once_although_json_cannot_express_its_result() {
         assert_eq!(effects_with(is_step, HashMap::from([((1_u8, 2_u8), 3_u8)])).await, 1, "{is_step}");
         assert_eq!(effects_with(is_step, f64::NAN).await, 1, "{is_step}");
         assert_eq!(effects_with(is_step, Some(f64::NAN)).await, 1, "{is_step}");
+    }
+}
+
+/// The parts of a handler's work at which its process is suspended.
+#[derive(Debug, Clone, Copy)]
+enum Suspended {
+    WhileItLooksForTheRecord,
+    BeforeTheStep,
+    BeforeItAsksWhetherToStop,
+}
+
+/// Suspends a process for a minute while it runs a job, which another one then runs. Returns how often the effect happened.
+async fn effects_around(suspended: Suspended) -> u32 {
+    let (storage, process) = (in_memory(), Process::default());
+    storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let effects = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&effects);
+    let handler = move |_: Task, ctx: Context| {
+        let count = Arc::clone(&count);
+        async move {
+            let effect = || async { Ok::<_, JobError>(count.fetch_add(1, Ordering::SeqCst)) };
+            match suspended {
+                Suspended::WhileItLooksForTheRecord => return ctx.once("charge", effect).await.map(drop),
+                Suspended::BeforeTheStep => {
+                    after(2).await;
+                    ctx.step("charge", effect).await?;
+                }
+                Suspended::BeforeItAsksWhetherToStop => {
+                    after(2).await;
+                    if !ctx.is_cancelled() {
+                        effect().await?;
+                    }
+                }
+            }
+            Ok(())
+        }
+    };
+    let gated = storage.runtime().clone().with_task_gate(Arc::new(process.clone()));
+    let slow = Faulty::quiet(&storage);
+    slow.plan_always(Operation::GetBlob, Fault::DelayAfter(Duration::from_secs(2)));
+    let first = worker(&slow.storage().with_runtime(gated.clone())).handle(handler.clone()).build().unwrap();
+    drop(gated.spawn(first.run_until(std::future::pending())));
+    after(1).await;
+    process.stop();
+    let second = worker(&storage).handle(handler).build().unwrap();
+    assert_eq!(second.run_until(after(60)).await.unwrap().completed, 1);
+    process.resume();
+    after(1).await;
+    effects.load(Ordering::SeqCst)
+}
+
+#[tokio::test(start_paused = true)]
+async fn suspended_process_does_not_repeat_the_effect_of_its_successor() {
+    for suspended in
+        [Suspended::WhileItLooksForTheRecord, Suspended::BeforeTheStep, Suspended::BeforeItAsksWhetherToStop]
+    {
+        assert_eq!(effects_around(suspended).await, 1, "{suspended:?}");
     }
 }

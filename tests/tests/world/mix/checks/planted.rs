@@ -260,6 +260,29 @@ fn checkpoints_and_results_that_change_are_told() {
     }
 }
 
+/// A run that began before the one that saved may resume from less; one that began after it may not.
+#[test]
+fn checkpoint_that_a_later_run_does_not_find_is_told() {
+    let saves = Script { checkpoints: 2, ..Script::default() };
+    // The run of the second job has number 1.
+    let plan = plan(&[], [job("j0.".to_owned(), Script::default()), job("j1.".to_owned(), saves)]);
+    let resumed = Note::Resumed { id: "j1.".to_owned(), value: 0 };
+    let with = |facts| findings(&plan, Defect { facts, ..Defect::of_notes([resumed.clone()]) });
+    let earlier =
+        with(|history| begin_a_run(history, 0, |entry| matches!(entry.fact, Fact::SendBegan { .. })));
+    assert!(!earlier.contains(&"a checkpoint is lost"), "{earlier:?}");
+    let later = with(|history| begin_a_run(history, 2, |entry| matches!(entry.fact, Fact::Deleted { .. })));
+    assert!(later.contains(&"a checkpoint is lost"), "{later:?}");
+}
+
+/// Puts the begin of a run of `j1.` in the process of the planted notes in the place of an entry.
+fn begin_a_run(history: &mut [Entry], run: u64, is_place: fn(&Entry) -> bool) {
+    let place = history.iter_mut().find(|entry| is_of(entry, "j1.") && is_place(entry)).unwrap();
+    let inserted = std::time::SystemTime::UNIX_EPOCH;
+    place.node = "planted".into();
+    place.fact = Fact::RunBegan { run, inserted, delivery: 1, attempt: 1, max_attempts: 3 };
+}
+
 #[test]
 fn attempts_of_another_type_are_told() {
     let defect = Defect::of_facts(|history| {

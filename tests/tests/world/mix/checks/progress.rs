@@ -9,17 +9,22 @@ use crate::mix::diary::Note;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
-    let mut saved: BTreeMap<String, u32> = BTreeMap::new();
+    let mut saved: BTreeMap<String, Vec<(Option<u64>, u32)>> = BTreeMap::new();
     let mut steps: BTreeMap<String, u64> = BTreeMap::new();
     let mut once: BTreeMap<String, u64> = BTreeMap::new();
     for (number, note) in evidence.diary.notes() {
         match note {
             Note::Saved { id, value } if is_single(evidence, &id) => {
-                let newest = saved.entry(id).or_default();
-                *newest = value.max(*newest);
+                let run = evidence.run_at(&id, number);
+                saved.entry(id).or_default().push((run, value));
             }
             Note::Resumed { id, value } if is_single(evidence, &id) => {
-                let newest = saved.get(&id).copied().unwrap_or_default();
+                // A process that was frozen goes on with what it received, and a later run may have saved more meanwhile.
+                let run = evidence.run_at(&id, number);
+                let is_later = |saver: &Option<u64>| run.is_some() && *saver > run;
+                let of_id = saved.get(&id).into_iter().flatten();
+                let newest = of_id.filter(|(saver, _)| !is_later(saver)).map(|(_, value)| *value).max();
+                let newest = newest.unwrap_or_default();
                 if value < newest {
                     let detail =
                         format!("checkpoint {newest} was acknowledged, and {value} found (entry {number})");
