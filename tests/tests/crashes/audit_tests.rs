@@ -9,7 +9,10 @@ fn problems(book: &str) -> Vec<String> {
     let entry = |(at, line): (usize, &str)| {
         let mut words = line.split_whitespace().map(str::to_owned);
         let (process, what) = (words.next().unwrap(), words.next().unwrap());
-        Entry { at: at as u128, process, what, number: 0, job: words.next().unwrap_or_default() }
+        // `saved:2` is the entry `saved` with the number 2.
+        let (what, number) = what.split_once(':').map_or((&*what, 0), |(what, n)| (what, n.parse().unwrap()));
+        let (what, job) = (what.to_owned(), words.next().unwrap_or_default());
+        Entry { at: at as u128, process, what, number, job }
     };
     audit(&History::of(book.trim().lines().enumerate().map(entry).collect()))
 }
@@ -80,4 +83,28 @@ fn a_continuation_before_its_children_is_found() {
 #[test]
 fn a_damaged_payload_is_found() {
     finds("damaged", &format!("{DONE}w damaged s-t-1"));
+}
+
+#[test]
+fn a_run_that_resumes_too_early_is_found() {
+    let book = |stage| {
+        format!(
+            "p intend c-t-1\np sent c-t-1\nw start c-t-1\nw saved:2 c-t-1\nv start:{stage} c-t-1\nv end c-t-1\nv completed c-t-1\ndrain quiet"
+        )
+    };
+    finds("resumed before what was acknowledged", &book(1));
+    assert_eq!(problems(&book(2)), [""; 0]);
+}
+
+#[test]
+fn a_crash_that_costs_an_attempt_is_found() {
+    finds("cost an attempt", &format!("{DONE}w attempt:2 s-t-1"));
+    // Also of a job that has failed before.
+    finds("cost an attempt", &format!("{DONE}w failed s-t-1\nw attempt:3 s-t-1"));
+}
+
+#[test]
+fn a_run_beside_the_owner_is_found() {
+    let book = "p intend s-t-1\np sent s-t-1\nw start s-t-1\nv start s-t-1\nw end s-t-1\nw completed s-t-1";
+    finds("beside a run", book);
 }

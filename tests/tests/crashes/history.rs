@@ -17,6 +17,12 @@ pub struct Run {
 }
 
 impl Run {
+    /// Returns whether another run of the one message began while this one, whose completion was acknowledged, had it.
+    fn had_the_message_at(&self, start: u128) -> bool {
+        let completed = self.outcome.as_ref().filter(|_| self.is_completed());
+        completed.is_some_and(|(at, _)| self.start < start && start < *at)
+    }
+
     pub fn is_completed(&self) -> bool {
         self.outcome.as_ref().is_some_and(|(_, outcome)| outcome == "completed")
     }
@@ -47,6 +53,12 @@ pub struct Job {
 }
 
 impl Job {
+    /// Returns whether a handler ran beside one that had the only message of the job.
+    pub fn has_run_beside_owner(&self) -> bool {
+        let is_beside = |other: &Run| self.runs.iter().any(|run| run.had_the_message_at(other.start));
+        self.doubts == 0 && self.redrives.is_empty() && self.runs.iter().any(is_beside)
+    }
+
     pub fn first_end(&self) -> Option<u128> {
         self.runs.iter().filter_map(|run| run.end).min()
     }

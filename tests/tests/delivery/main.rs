@@ -15,6 +15,7 @@ mod forged_attributes;
 mod handler_tests;
 mod identity;
 mod invariants;
+mod kept_records;
 mod large_attributes;
 mod last_attempts;
 mod lease_ends;

@@ -12,7 +12,7 @@ use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 use super::redrive::{finish_all, large, lengths, reject_all};
 
 /// Dead-letters a job whose message is not deleted, as if the worker died between the two.
-async fn dead_letter_without_deletion(faulty: &Faulty) {
+pub(super) async fn dead_letter_without_deletion(faulty: &Faulty) {
     let queue = faulty.storage().queue::<Task>().await.unwrap();
     let delivery = queue.receive(Duration::from_secs(60)).await.unwrap().unwrap();
     faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));

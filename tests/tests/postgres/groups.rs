@@ -42,6 +42,7 @@ async fn consume(
     }
 }
 
+// I21
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn group_loses_nothing_and_runs_one_at_a_time() {
     let (options, _) = own_schema();

@@ -48,7 +48,7 @@ impl Bench {
     }
 }
 
-// I12
+// I12, I21
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_of_a_key_run_in_order_without_a_group_log() {
     const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];

@@ -11,4 +11,3 @@
 
 mod mix;
 mod planted;
-mod repeats;

@@ -16,31 +16,32 @@ const ONE_WORKER: Scenario = Scenario { workers: 1, ..TWO_JOBS };
 /// Two jobs that are delivered at the same time, once both are sent.
 const SENT_BEFORE: Scenario = Scenario { sends_first: true, ..TWO_JOBS };
 
+// I21
 #[test]
 fn two_workers_keep_the_order() {
     assert_holds(TWO_JOBS, NONE);
 }
 
-// I1, I12b; audit 4, E7
+// I1, I12b, I21; audit 4, E7
 #[test]
 fn two_workers_keep_the_order_when_an_answer_is_lost() {
     assert_holds(SENT_BEFORE, Faults { lost_answers: 1, ..NONE });
 }
 
-// I1, I12b; audit 4, E7
+// I1, I12b, I21; audit 4, E7
 #[test]
 fn two_workers_keep_the_order_when_a_request_is_refused() {
     assert_holds(SENT_BEFORE, Faults { refusals: 1, ..NONE });
 }
 
-// I12, I12a; audit 4, E7
+// I12, I12a, I21; audit 4, E7
 #[test]
 fn two_workers_keep_the_order_when_a_job_dies_or_comes_late() {
     assert_holds(SENT_BEFORE, Faults { deaths: 1, ..NONE });
     assert_holds(SENT_BEFORE, Faults { late_puts: 1, ..NONE });
 }
 
-// I1, I12b
+// I1, I12b, I21
 #[test]
 fn two_jobs_keep_their_order_when_a_process_dies() {
     assert_holds(ONE_WORKER, Faults { crashes: 1, ..NONE });

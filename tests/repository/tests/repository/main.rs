@@ -5,6 +5,7 @@
 mod architecture;
 mod circles;
 mod fault_profile;
+mod judge;
 mod links;
 mod matrix;
 mod other_crates;

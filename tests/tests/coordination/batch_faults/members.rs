@@ -179,3 +179,52 @@ async fn child_ends_itself_if_its_inner_batch_was_never_sealed() {
     assert_eq!(report.retried, 1, "{report:?}");
     assert_eq!(*log.joins.lock().unwrap(), [[Ok(None)]]);
 }
+
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "lastjoins", kind = "last.join")]
+struct LastJoin {}
+
+/// The continuation of the child's first batch has announced a second one when the child's second attempt returns.
+#[tokio::test(start_paused = true)]
+async fn child_does_not_leave_out_a_batch_that_another_job_is_about_to_seal() {
+    let (storage, log) = (in_memory(), Log::default());
+    let mut outer = storage.batch("book").await.unwrap();
+    outer.send_all([Page { n: 1, waits: false }]).await.unwrap();
+    outer.then(&Join {}).await.unwrap();
+    let announced = Arc::new(Notify::new());
+    let until_announced = Arc::clone(&announced);
+    let page = move |_: Page, ctx: Context| {
+        let announced = Arc::clone(&until_announced);
+        async move {
+            if ctx.info().attempt > 1 {
+                announced.notified().await;
+                return Ok(());
+            }
+            let mut inner = ctx.batch("inner").await?;
+            inner.send_all([Slice { n: 1 }]).await?;
+            inner.then(&PageJoin {}).await?;
+            Err(JobError::retry("planted"))
+        }
+    };
+    let page_join = move |_: PageJoin, ctx: Context| {
+        let announced = Arc::clone(&announced);
+        async move {
+            let mut next = ctx.batch("next").await?;
+            next.send_all([Slice { n: 2 }]).await?;
+            announced.notify_one();
+            sleep(Duration::from_secs(10)).await;
+            Ok::<_, JobError>(next.then(&LastJoin {}).await?)
+        }
+    };
+    let (joins, before) = (Arc::clone(&log.joins), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&before);
+    let last_join = move |_: LastJoin| {
+        seen.lock().unwrap().push(joins.lock().unwrap().len());
+        async { Ok::<_, JobError>(()) }
+    };
+    let worker = builder(&storage, &log).handle(slice).handle(page).handle(page_join).handle(last_join);
+    let report = worker.build().unwrap().run_until(after(600)).await.unwrap();
+    assert_eq!(report.retried, 1, "{report:?}");
+    assert_eq!(*before.lock().unwrap(), [0], "the outer batch goes on after all work of its child");
+    assert_eq!(log.joins.lock().unwrap().len(), 1);
+}

@@ -208,7 +208,7 @@ async fn a_job_that_takes_an_hour_or_comes_back_in_an_hour_keeps_its_position() 
     assert_eq!(watch.begun("a"), [0, 0, 1, 2]);
 }
 
-// D1
+// I21; D1
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_sharded_while_jobs_in_order_wait_in_it() {
     let accounts = [logged(), logged()];

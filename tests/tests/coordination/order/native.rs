@@ -41,11 +41,13 @@ async fn keys_keep_their_order(storage: &Storage, keys: u32, count: u32) {
     assert_eq!(logs.unwrap_err().kind(), StoreErrorKind::ContainerNotFound);
 }
 
+// I21
 #[tokio::test(start_paused = true)]
 async fn keys_keep_their_order_on_memory() {
     keys_keep_their_order(&in_memory(), 5, 12).await;
 }
 
+// I21
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_keep_their_order_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();

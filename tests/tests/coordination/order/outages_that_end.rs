@@ -89,6 +89,7 @@ impl Drop for Ends {
     }
 }
 
+// I21
 #[tokio::test(start_paused = true)]
 async fn job_whose_turn_cannot_be_renewed_ends_before_the_next_of_its_key_begins() {
     let storage = logged();

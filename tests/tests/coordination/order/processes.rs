@@ -49,6 +49,7 @@ async fn part_works_on_steps() {
     let _ = worker.build().unwrap().run_until(async { drop(closed.await) }).await.unwrap();
 }
 
+// I21
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_process_keeps_the_order_of_a_key() {
     const KEYS: usize = 3;

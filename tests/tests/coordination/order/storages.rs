@@ -75,6 +75,7 @@ async fn keeps_order(seed: u64, faulty: bool) {
     assert!(first.queue::<Step>().await.unwrap().is_empty().await.unwrap());
 }
 
+// I21
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_key_run_in_send_order_despite_failures() {
     for seed in 0..4 {

@@ -65,6 +65,8 @@ fn repeats(backend: &Backend, seed: u64) {
         assert_eq!(one, again, "seed {seed}, line {number}");
     }
     assert_eq!(one.len(), again.len());
+    let other = plan::Plan { noise: plan.noise + 1, ..plan };
+    assert_ne!(one, run::logged(backend, &other), "seed {seed} with other noise");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod batches;
 mod blobs;
 mod cancelled;
 pub(super) mod journal;
+mod noticed;
 mod operator;
 mod order;
 mod planted;

@@ -39,7 +39,7 @@ impl Defect {
     }
 }
 
-fn plan(features: &[Feature], actions: impl IntoIterator<Item = What>) -> Plan {
+pub(super) fn plan(features: &[Feature], actions: impl IntoIterator<Item = What>) -> Plan {
     let at = |number: usize| Duration::from_secs(number as u64);
     let actions = actions.into_iter().enumerate();
     let actions = actions.map(|(number, what)| Action { at: at(number), actor: 0, what }).collect();
