@@ -125,12 +125,7 @@ impl Executor {
         let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            ended = match Box::pin(has_committed(leased_job)).await {
-                // It decides, whatever the handler returned.
-                Ok(true) => Ok(HandlerOutput::kept_with(leased_job).unwrap_or_default()),
-                Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
-                Err(_) => Err(HandlerEnd::LeaseLost),
-            };
+            ended = Box::pin(after_transaction(leased_job, ended)).await;
         }
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
@@ -301,6 +296,18 @@ impl Executor {
             (interruption, _) => interruption,
         };
         interrupted(leased_job, interruption, returned)
+    }
+}
+
+/// Returns the end of a handler that has completed its job in a transaction: the transaction decides, whatever the handler returned.
+async fn after_transaction(
+    leased_job: &LeasedJob,
+    ended: Result<HandlerOutput, HandlerEnd>,
+) -> Result<HandlerOutput, HandlerEnd> {
+    match has_committed(leased_job).await {
+        Ok(true) => Ok(HandlerOutput::kept_with(leased_job).unwrap_or_default()),
+        Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
+        Err(_) => Err(HandlerEnd::LeaseLost),
     }
 }
 

@@ -20,7 +20,7 @@ use crate::storage::MAX_VISIBILITY;
 use crate::trace::OpenSpan;
 
 impl Executor {
-    /// Does with the message what was decided, in a span of the tracer if there is one, and completes the report.
+    /// Settles the message, in a span of the tracer if there is one, and completes the report.
     pub(super) async fn settle(
         &self,
         leased_job: &Arc<LeasedJob>,
@@ -44,44 +44,55 @@ impl Executor {
         disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
         // Boxed, because most deliveries end above.
         let mut settling = Box::pin(async {
-            let job = report.job.clone();
-            let settled = match disposition {
-                Disposition::Complete => self.complete(leased_job).await,
-                Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
-                Disposition::DiscardCancelled => {
-                    report.cancelled_by_sender = true;
-                    Box::pin(self.discard_cancelled(leased_job, job, slot)).await
-                }
-                // The rare ends are boxed, so that they do not enlarge the future of every delivery.
-                Disposition::Retry { wait, error } => {
-                    Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
-                }
-                Disposition::DeadLetter(rejection) => {
-                    Box::pin(self.reject(leased_job, job, rejection, slot)).await
-                }
-                Disposition::Release(wait) | Disposition::OverLimit(wait) => {
-                    Box::pin(release(leased_job, wait)).await
-                }
-                Disposition::Snooze { wait, .. } => {
-                    leased_job.end_wait();
-                    Box::pin(release(leased_job, wait)).await
-                }
-                Disposition::Defer { cause, detail } => {
-                    Box::pin(self.put_off(leased_job, job, cause, &detail, slot)).await
-                }
-                Disposition::Abandon => {
-                    report.lease_expired = leased_job.lease.loss() == Some(Loss::Expired);
-                    leased_job.lease.abandon();
-                    Ok(Outcome::LeaseLost)
-                }
-                Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
-            };
+            let settled = self.perform(leased_job, disposition, slot, &mut report).await;
             report.settled(leased_job, settled);
         });
         span.run(settling.as_mut()).await;
         drop(settling);
         span.end(Some(report.outcome.as_str()), report.settle_error);
         report
+    }
+
+    /// Does with the message what was decided.
+    async fn perform(
+        &self,
+        leased_job: &LeasedJob,
+        disposition: Disposition,
+        slot: &dyn DeliverySlot,
+        report: &mut DeliveryReport,
+    ) -> Result<Outcome, Error> {
+        let job = report.job.clone();
+        match disposition {
+            Disposition::Complete => self.complete(leased_job).await,
+            Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
+            Disposition::DiscardCancelled => {
+                report.cancelled_by_sender = true;
+                Box::pin(self.discard_cancelled(leased_job, job, slot)).await
+            }
+            // The rare ends are boxed, so that they do not enlarge the future of every delivery.
+            Disposition::Retry { wait, error } => {
+                Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
+            }
+            Disposition::DeadLetter(rejection) => {
+                Box::pin(self.reject(leased_job, job, rejection, slot)).await
+            }
+            Disposition::Release(wait) | Disposition::OverLimit(wait) => {
+                Box::pin(release(leased_job, wait)).await
+            }
+            Disposition::Snooze { wait, .. } => {
+                leased_job.end_wait();
+                Box::pin(release(leased_job, wait)).await
+            }
+            Disposition::Defer { cause, detail } => {
+                Box::pin(self.put_off(leased_job, job, cause, &detail, slot)).await
+            }
+            Disposition::Abandon => {
+                report.lease_expired = leased_job.lease.loss() == Some(Loss::Expired);
+                leased_job.lease.abandon();
+                Ok(Outcome::LeaseLost)
+            }
+            Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
+        }
     }
 
     /// Puts the message back until its condition is met, or dead-letters it when it has waited long enough.
