@@ -68,7 +68,7 @@ async fn a_paused_queue_is_left_alone_until_it_is_not() {
     let _ = worker(&storage).handle(handler).build().unwrap().run_until(operator).await.unwrap();
 }
 
-// AU20-4, I22: a fetched job whose payload comes slowly.
+// AU20-4: a fetched job whose payload comes slowly.
 #[tokio::test(start_paused = true)]
 async fn job_does_not_begin_in_a_queue_that_was_paused_during_its_download() {
     let faulty = Faulty::new(&memory::open());
