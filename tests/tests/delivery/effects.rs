@@ -129,6 +129,7 @@ async fn effects_around(suspended: Suspended) -> u32 {
         }
     };
     let gated = storage.runtime().clone().with_task_gate(Arc::new(process.clone()));
+    // Quiet: the process stops between the answer of the storage and what follows it, by the second.
     let slow = Faulty::quiet(&storage);
     slow.plan_always(Operation::GetBlob, Fault::DelayAfter(Duration::from_secs(2)));
     let first = worker(&slow.storage().with_runtime(gated.clone())).handle(handler.clone()).build().unwrap();

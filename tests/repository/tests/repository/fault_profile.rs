@@ -17,6 +17,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/coordination/order/mod.rs", 1),
     ("tests/tests/coordination/order/records.rs", 1),
     ("tests/tests/crashes/process.rs", 1),
+    ("tests/tests/delivery/effects.rs", 1),
     ("tests/tests/delivery/invariants/delivery.rs", 1),
     ("tests/tests/delivery/invariants/durable.rs", 1),
     ("tests/tests/delivery/invariants/order.rs", 1),
