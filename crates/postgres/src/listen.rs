@@ -135,7 +135,9 @@ impl Listener {
                     }
                     self.receive_until_lost(line).await;
                 }
-                Err(error) => warn!(%error, "no notifications of messages until the database answers; a worker polls meanwhile"),
+                Err(error) => {
+                    warn!(%error, "no notifications of messages until the database answers; a worker polls meanwhile")
+                }
             }
             failures += 1;
             tokio::time::sleep(AGAIN.delay(failures, &self.runtime)).await;

@@ -101,9 +101,10 @@ fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
         };
         awake.insert(&entry.node, since);
     }
-    let stopped = evidence.history.iter().filter(|entry| {
-        entry.at == end && matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop))
-    });
+    let stopped = evidence
+        .history
+        .iter()
+        .filter(|entry| entry.at == end && matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop)));
     stopped.filter_map(|entry| awake.get(&*entry.node).copied().flatten()).min()
 }
 
