@@ -258,8 +258,8 @@ impl Admin {
         let (Some(found), Some(source)) = (found, batch_source(&self.storage, batch).await?) else {
             return Ok(Vec::new());
         };
-        // A child that has begun a batch of its own does not run any more.
-        let is_open = |index: &u64| !found.ended.contains(index) && !found.nested.contains_key(index);
+        // The handler of a child that has sent a batch of its own may be tried again.
+        let is_open = |index: &u64| !found.ended.contains(index);
         let child = |index| JobReference::new(queue, format!("{batch}/{index}")).with_source(&source);
         Ok((0..found.progress.children).filter(is_open).take(MAX_PLANNED + 1).map(child).collect())
     }

@@ -107,8 +107,8 @@ pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -
     change.and(printed)
 }
 
-/// Returns JSON in one line, or with line breaks and indentation.
-fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
+/// Returns [inert] JSON in one line, or with line breaks and indentation.
+pub(crate) fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
     let text = serde_json::to_string(value);
     let text = text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))?;
     let line = inert(&text);

@@ -219,7 +219,7 @@ impl From<StoreError> for Error {
 impl From<EnvelopeError> for Error {
     fn from(error: EnvelopeError) -> Self {
         let kind = match error {
-            EnvelopeError::HeaderName(_) | EnvelopeError::TooMany(_) => ErrorKind::Invalid,
+            EnvelopeError::HeaderName(_) => ErrorKind::Invalid,
             _ => ErrorKind::Undecodable,
         };
         Self::new(kind, "the event cannot be read or written").with_source(error)

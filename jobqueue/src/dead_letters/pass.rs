@@ -243,7 +243,12 @@ impl DeadLetterQueue {
             Claim::Copy => true,
         };
         if is_handled {
-            let payload_left = self.discard_copy(held).await.map_err(|(_, error)| not_put(error))?;
+            // The redrive that put the job back has copied its blobs, whatever their size.
+            let discarded = match task.is_copy || matches!(claim, Claim::Copy) {
+                true => self.discard_copy(held).await,
+                false => self.discard(held).await,
+            };
+            let payload_left = discarded.map_err(|(_, error)| not_put(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }
         if action == PassAction::PutBack

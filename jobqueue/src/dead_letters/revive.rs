@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
@@ -75,7 +75,8 @@ impl DeadLetterQueue {
                 certainty => (Put::Perhaps, send_error(error, certainty)),
             })?;
         }
-        record_put_back(&self.core, &held.stored()).await;
+        // The deletion is worth more than its record: the hold of the letter must last for it.
+        let _ = timeout_at(held.until - SPARE / 2, record_put_back(&self.core, &held.stored())).await;
         self.discard(held).await.map_err(|(_, error)| {
             let text = "the job is put back, but its dead letter may not be deleted";
             (Put::Yes, Error::new(error.kind(), text).with_source(error))

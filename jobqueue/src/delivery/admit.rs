@@ -70,19 +70,23 @@ impl Executor {
         registration: &Registration,
         waiting: Waiting<'_>,
     ) -> ControlFlow<NotRun> {
-        self.may_begin(leased_job, info, waiting)?;
-        match waiting.slot.admit(registration.kind) {
-            Ok(wait) if wait.is_zero() => Continue(()),
-            Ok(wait) => {
-                // Boxed, because few handlers wait.
-                let _ = Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await;
-                self.may_begin(leased_job, info, waiting)
+        let begins = async {
+            self.may_begin(leased_job, info, waiting)?;
+            match waiting.slot.admit(registration.kind) {
+                Ok(wait) if wait.is_zero() => Continue(()),
+                Ok(wait) => {
+                    // Boxed, because few handlers wait.
+                    let _ = Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await;
+                    self.may_begin(leased_job, info, waiting)
+                }
+                Err(wait) => Break(self.over_limit(wait)),
             }
-            Err(wait) => {
-                leased_job.end_wait();
-                Break(self.over_limit(wait))
-            }
-        }
+        };
+        // All that the job has waited for is there: a later wait is a new one.
+        begins.await.map_break(|not_run| {
+            leased_job.end_wait();
+            not_run
+        })
     }
 
     /// Breaks off if the worker stops, the queue is paused or an operator has cancelled the job. Asked after each wait: for its turn, for
@@ -93,7 +97,6 @@ impl Executor {
         }
         let core = &leased_job.core;
         if waiting.stop.is_cancelled() || core.settings().is_paused(core.now()) {
-            leased_job.end_wait();
             return Break(Box::new(Disposition::Release(Duration::ZERO)));
         }
         Continue(())

@@ -3,9 +3,11 @@
 //! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
 //! same time are deleted together: while one request is under way, the next gathers.
 
+use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
+use futures_util::FutureExt;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -55,9 +57,9 @@ impl Executor {
         report: &DeliveryReport,
     ) -> Option<Result<Outcome, Error>> {
         let (done, answer) = oneshot::channel();
-        let process = report.job.as_ref().map(|job| job.trace);
+        let process = report.process;
         self.deletions.add(Deletion { leased_job: Arc::clone(leased_job), process, done });
-        // A request is dropped only with its worker, as this delivery is.
+        // A request that does not answer has panicked, or is dropped with its worker, as this delivery is.
         match answer.await.unwrap_or(Some(Err(LeaseError::Uncertain(None))))? {
             Ok(()) => Some(Ok(Outcome::Completed)),
             // Boxed, because most messages are deleted.
@@ -131,8 +133,11 @@ impl Deletions {
             gathered.requests += 1;
         }
         let this = Arc::clone(self);
+        // A panic ends one request, whose deletions are uncertain, and not those that wait for the next.
         let requests = async move {
-            let _ = this.abort.run_until_cancelled(Box::pin(this.send_requests())).await;
+            let sent =
+                async { while AssertUnwindSafe(this.send_requests()).catch_unwind().await.is_err() {} };
+            let _ = this.abort.run_until_cancelled(Box::pin(sent)).await;
         };
         drop(self.core.runtime().spawn(self.tasks.track_future(requests)));
     }
@@ -179,11 +184,13 @@ impl Deletions {
         if let [alone] = deletions {
             return alone.leased_job.settle_span(alone.process);
         }
-        let contexts: Vec<_> = deletions.iter().filter_map(|deletion| deletion.process).collect();
+        // A job whose handler did not run is one of its sender.
+        let context = |deletion: &Deletion| deletion.process.or_else(|| deletion.leased_job.sender().0);
+        let contexts: Vec<_> = deletions.iter().filter_map(context).collect();
         self.observers.span(|| Step::Settle {
             queue: &self.core.name,
             id: None,
-            messages: contexts.len(),
+            messages: deletions.len(),
             process: None,
             messages_of: &contexts,
         })

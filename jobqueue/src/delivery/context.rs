@@ -31,7 +31,7 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// Gives a handler access to its delivery. It is an extractor, and cheap to clone.
 ///
 /// ```
-/// # use jobqueue::{Context, JobError, QueueMessage}; use serde::Serialize;
+/// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
 /// # #[derive(Serialize, Deserialize, QueueMessage)]
 /// # #[message(queue = "imports", kind = "import")] struct Import { rows: u64 }
 /// #[derive(Default, Serialize, Deserialize)]
@@ -197,7 +197,7 @@ impl Context {
     /// [`run_until_idle`](crate::Worker::run_until_idle) does not wait for a queue that is snoozed.
     ///
     /// ```
-    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::Serialize;
+    /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
     /// # #[message(queue = "texts", kind = "text")] struct Text { to: String }
     /// # enum Answer { Accepted, TooManyRequests(std::time::Duration) }

@@ -257,7 +257,9 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
 /// Refuses an event that no worker could read, and headers beyond those that the send may add: an event that is forwarded has its own.
 fn check_attributes(envelope: &Envelope, options: &SendOptions) -> Result<(), Error> {
     check_length("source", &envelope.source)?;
-    envelope.check_attributes()?;
+    envelope.check_attributes().map_err(|error| {
+        Error::new(ErrorKind::Invalid, "the event has too many attributes").with_source(error)
+    })?;
     let headers = options.headers.keys().filter(|name| !is_own_header(name)).count();
     if headers > MAX_HEADERS {
         let text = format!("a job has {headers} headers; {MAX_HEADERS} are allowed");

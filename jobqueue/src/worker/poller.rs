@@ -172,7 +172,10 @@ impl Poller {
                 self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
-                state.health.reached(&core.name);
+                // An empty answer that is not certain may be none of the storage.
+                if !(fetched.messages.is_empty() && fetched.is_uncertain) {
+                    state.health.reached(&core.name);
+                }
                 pace.failures = 0;
                 pace.was_full = fetched.messages.len() == asked;
                 self.slots.note_backlog(pace.was_full);

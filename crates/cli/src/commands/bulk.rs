@@ -1,7 +1,7 @@
 //! `dead redrive` and `dead purge`: many dead letters at once.
 
 use std::fmt::Display;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -156,7 +156,7 @@ impl<'a> PlanFile<'a> {
     }
 
     pub(super) fn write<P: Serialize>(mut self, plan: &P) -> Result<(), Failure> {
-        let json = serde_json::to_string_pretty(plan).map_err(io::Error::from)?;
+        let json = crate::output::json(plan, true)?;
         self.file.write_all(format!("{json}\n").as_bytes()).map_err(|error| unwritable(self.path, &error))?;
         // A plan of another operator stays: with another content it would be executed without having been read.
         self.file.persist_noclobber(self.path).map_err(|failed| unwritable(self.path, &failed.error))?;

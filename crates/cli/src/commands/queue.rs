@@ -87,8 +87,8 @@ pub(crate) async fn run(
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
             let workers = session.admin.workers().await;
-            let is_served =
-                |workers: Vec<WorkerOverview>| workers.iter().any(|worker| worker.record.listens_to(&queue));
+            let serves = |worker: &WorkerOverview| !worker.stale && worker.record.listens_to(&queue);
+            let is_served = |workers: Vec<WorkerOverview>| workers.iter().any(serves);
             let resumed = match workers.is_ok_and(|workers| !is_served(workers)) {
                 true => "is resumed; no worker with a record serves it",
                 false => "is resumed; workers notice within 30 seconds",

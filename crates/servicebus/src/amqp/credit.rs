@@ -27,7 +27,7 @@ use super::receive_task::ReceiveTask;
 use super::receiver::Taken;
 use super::values::{GET_WAIT, REQUEST_TIMEOUT};
 
-/// The time for which an unrequested message is kept. After that it is abandoned, because the slot it was fetched for has been
+/// The time for which an unrequested message is kept. After that it is released, because the slot it was fetched for has been
 /// reused.
 const UNREQUESTED_TTL: Duration = Duration::from_secs(1);
 /// The time that a get waits for further messages after the first.
@@ -63,7 +63,7 @@ pub(super) struct Listening {
     /// True after a get that found nothing: the next one comes when a message has come.
     is_idle: bool,
     early: Vec<Taken>,
-    /// The time at which they are abandoned; without messages, the time of the next check for subscriptions.
+    /// The time at which they are released; without messages, the time of the next check for subscriptions.
     pub(super) until: Instant,
 }
 
@@ -148,7 +148,7 @@ impl ReceiveTask {
         self.stop_listening().await
     }
 
-    /// Runs due timers: answers an expired get, after a drain if there is no subscription, and abandons unfetched
+    /// Runs due timers: answers an expired get, after a drain if there is no subscription, and releases unfetched
     /// messages. Ends the link if a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &mut self.listening) {
@@ -185,7 +185,7 @@ impl ReceiveTask {
         self.begin(0, None).await
     }
 
-    /// Answers the get, and abandons messages that the caller cannot take. The service keeps credit that was not
+    /// Answers the get, and releases messages that the caller cannot take. The service keeps credit that was not
     /// drained. A get for which nothing came but what was rejected begins again.
     async fn answer(&mut self) -> Result<(), Fault> {
         let Some(Getting { missing, at_most, mut got, answer, is_draining, has_rejected, .. }) =

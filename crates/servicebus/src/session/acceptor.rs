@@ -50,10 +50,11 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
     lock(&shared.state).is_patient = demand.is_patient;
     let asking = || shared.change(|state| state.overdue_at = Some(Instant::now() + wait + OVERTIME));
     let accepted = shared.links.accept_session(&shared.queue, wait, asking).await;
-    {
+    let was_overdue = {
         let mut state = lock(&shared.state);
-        (state.is_patient, state.overdue_at) = (false, None);
-    }
+        state.is_patient = false;
+        state.overdue_at.take().is_some_and(|at| at <= Instant::now())
+    };
     match accepted {
         Ok((accepted, live)) => {
             let driver = Driver::new(Arc::clone(shared), accepted, live);
@@ -67,7 +68,9 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
         Err(fault) => {
             log::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
             shared.change(|state| {
-                state.failed = Some((demand.get, fault));
+                // Gets have ended without it: their empty answers said nothing of the service. The next one fails.
+                let get = if was_overdue { state.last_get + 1 } else { demand.get };
+                state.failed = Some((get, fault));
                 // The next get tries again.
                 state.forget_free_slots();
             });

@@ -79,7 +79,7 @@ pub(super) struct State {
     gets: Vec<(u64, u32)>,
     /// The slots that the last get has left free.
     free_slots: FreeSlots,
-    last_get: u64,
+    pub(super) last_get: u64,
     /// True while the service waits for a session for long.
     pub(super) is_patient: bool,
     /// The time at which the answer of the service is overdue that is waited for.

@@ -258,7 +258,7 @@ impl Batch {
     ///
     /// # Errors
     /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sealed the batch with another number of children; or the sending job is
-    ///   a child of a batch, and another job has sealed this one: it would never end.
+    ///   a child of a batch, and another job has sealed this one, whose continuation ends the child of that job only.
     /// - [`Invalid`](ErrorKind::Invalid) or [`TooLarge`](ErrorKind::TooLarge): the continuation breaks a rule of its
     ///   type, or does not fit into one message.
     /// - [`Storage`](ErrorKind::Storage): the storage failed. Start again.
@@ -295,6 +295,12 @@ impl Batch {
                 ledger.check_announced(self.next).await?;
             }
             if let Some(Outer { ledger, index, from, .. }) = &outer {
+                // A swept batch has ended the child that recorded it, and ends no other.
+                if self.is_swept
+                    && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
+                {
+                    return Err(ledger.take_back(*index, &self.id).await?);
+                }
                 // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
                 ledger.hand_over(*index, &self.id, from.as_deref()).await?;
             }

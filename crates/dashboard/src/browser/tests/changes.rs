@@ -22,7 +22,7 @@ pub(super) async fn ended(browser: &Browser, location: &str) -> String {
     let started = Instant::now();
     loop {
         let page = browser.page(path).await;
-        if page.contains(" others") || page.contains("It failed") {
+        if page.contains(" looked at and left") || page.contains("It failed") {
             return page;
         }
         assert!(started.elapsed() < Duration::from_secs(60), "{page}");
