@@ -86,7 +86,9 @@ async fn completion_that_is_recorded_is_not_repeated_for_thirty_days() {
             let worker = worker(&storage).durable_completions(true).handle(handler).build().unwrap();
             let _ = worker.run_until(after(10)).await.unwrap();
         };
-        faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
+        for operation in [Operation::Delete, Operation::DeleteAll] {
+            faulty.plan_always(operation, Fault::LoseRequest(StoreErrorKind::Unavailable));
+        }
         run().await;
         faulty.heal();
         sweep_after(&storage, days).await;

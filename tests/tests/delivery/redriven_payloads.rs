@@ -115,7 +115,8 @@ async fn copy_of_a_dead_letter_that_is_not_handled_leaves_their_payload() {
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&large("a")).await.unwrap();
     let (raw, letters) = (storage.queues(), queue.name().dead_letter().unwrap());
-    let sent = raw.get(queue.name(), GetMessages::new(1, Duration::ZERO)).await.unwrap().messages.remove(0);
+    let sent =
+        raw.get(queue.name(), GetMessages::new(1, Duration::from_secs(1))).await.unwrap().messages.remove(0);
     let mut event: Value = serde_json::from_str(&sent.text.unwrap()).unwrap();
     event["datasize"] = (300 * 1024 * 1024).into();
     raw.delete(queue.name(), &sent.message, ExpiredReceipt::Allow).await.unwrap();
