@@ -91,7 +91,7 @@ async fn canary_without_a_worker_waits_until_it_is_stopped() {
     let (report, ()) = tokio::join!(bulk.run(), stopping);
     let report = report.unwrap();
     assert_eq!((report.count, report.complete), (2, false));
-    assert!(report.stopped.is_some_and(|why| why.contains("stopped while")));
+    assert!(report.stopped.is_some_and(|why| why.contains("stopped before")));
     // The same plan again takes the others.
     let rest = admin.redrive("tasks").plan(preview.plan()).run().await.unwrap();
     assert_eq!((rest.count, rest.missing), (3, Some(2)));
