@@ -9,11 +9,11 @@ use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use jobqueue_testing::world::{Node, Verdict, World};
 use tokio::time::sleep;
 
+use super::action::{Action, What};
 use super::batches;
 use super::checks::journal;
 use super::diary::{Diary, Note};
 use super::messages::{Former, Newer, Part, Work};
-use super::plan::{Action, What};
 use super::spec::{Fan, Script, Spec, filling};
 
 /// A sender's process, and what it remembers.

@@ -2,6 +2,7 @@
 //!
 //! To add a feature, add its name in `features`, its actions in `plan` and `actors`, and its promise in `checks`.
 
+mod action;
 mod actors;
 mod backend;
 mod batches;

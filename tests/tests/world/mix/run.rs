@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use jobqueue_testing::world::{Builder, Finding, Profile, Run, World, shrink};
 
+use super::action::{Action, What};
 use super::backend::Backend;
 use super::features::Feature;
-use super::plan::{Action, Plan, What};
+use super::plan::Plan;
 use super::{actors, checks, handlers};
 use crate::mix::diary::Diary;
 

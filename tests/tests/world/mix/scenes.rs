@@ -6,8 +6,9 @@ use jobqueue::storage::Operation;
 use jobqueue_testing::world::Incident;
 use rand::RngExt;
 
+use super::action::{Action, What};
 use super::features::Feature;
-use super::plan::{Action, Drawing, What};
+use super::plan::Drawing;
 use super::spec::{Script, Spec};
 
 /// The function that draws the actions of a scene, with their times since its beginning.

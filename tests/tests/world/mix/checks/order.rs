@@ -8,9 +8,9 @@ use jobqueue_testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
 use super::{Evidence, Run, finding};
+use crate::mix::action::What;
 use crate::mix::batches::child;
 use crate::mix::diary::Note;
-use crate::mix::plan::What;
 use crate::mix::spec::{Fan, Script, Spec};
 
 struct Sent<'a> {

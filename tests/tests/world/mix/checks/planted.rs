@@ -15,10 +15,11 @@ use jobqueue_testing::world::{Entry, Fact, Finding, Incident, World};
 use super::{
     Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, types, unique,
 };
+use crate::mix::action::{Action, What};
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
 use crate::mix::features::Feature;
-use crate::mix::plan::{Action, Plan, What};
+use crate::mix::plan::Plan;
 use crate::mix::run;
 use crate::mix::spec::{Fan, Script, Spec};
 

@@ -6,8 +6,8 @@ use jobqueue::QueueMessage;
 use jobqueue_testing::world::{Fact, Finding};
 
 use super::{Evidence, finding};
+use crate::mix::action::What;
 use crate::mix::messages::{Former, Join, Newer, Part, Work};
-use crate::mix::plan::What;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let attempts = attempts(evidence);
