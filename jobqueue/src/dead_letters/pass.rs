@@ -14,7 +14,7 @@ use super::options::{DeadLetterOptions, RedriveReport};
 use super::pass_state::{Handled, Listener, Listeners, MAX_AT_ONCE, Pass, Task};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
-use crate::delivery::{Claim, claim_letter, was_put_back};
+use crate::delivery::{LetterClaim, claim_letter, was_put_back};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
@@ -230,24 +230,22 @@ impl DeadLetterQueue {
         }
         // Another pass may have claimed another copy of the letter.
         let claim = match &held.entry {
-            _ if task.is_copy => Claim::Copy,
+            _ if task.is_copy => LetterClaim::Copy,
             DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_put)?,
-            DeadLetterEntry::External => Claim::Repeated,
+            DeadLetterEntry::External => LetterClaim::Repeated,
         };
-        let is_handled = match claim {
-            Claim::New => false,
-            Claim::Repeated if action == PassAction::PutBack => {
-                was_put_back(&self.core, &held.stored()).await.map_err(not_put)?
-            }
-            Claim::Repeated => false,
-            Claim::Copy => true,
-        };
-        if is_handled {
+        let discarded = match claim {
+            LetterClaim::Copy => Some(self.discard_copy(held).await),
             // The redrive that put the job back has copied its blobs, whatever their size.
-            let discarded = match task.is_copy || matches!(claim, Claim::Copy) {
-                true => self.discard_copy(held).await,
-                false => self.discard(held).await,
-            };
+            LetterClaim::Repeated
+                if action == PassAction::PutBack
+                    && was_put_back(&self.core, &held.stored()).await.map_err(not_put)? =>
+            {
+                Some(self.discard(held).await)
+            }
+            _ => None,
+        };
+        if let Some(discarded) = discarded {
             let payload_left = discarded.map_err(|(_, error)| not_put(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }

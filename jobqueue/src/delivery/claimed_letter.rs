@@ -19,7 +19,7 @@ use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries, nee
 
 /// The claim of a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum LetterClaim {
     /// Nobody has claimed a letter of this end before.
     New,
     /// This letter may have been claimed before: by a pass that failed, or without a record.
@@ -40,25 +40,25 @@ pub(crate) struct StoredLetter<'l> {
 ///
 /// # Errors
 /// [`Storage`](ErrorKind::Storage) if the record cannot be written or read.
-pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<Claim, Error> {
+pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<LetterClaim, Error> {
     let (Some(death), Some(note)) = (DeathOf::of(letter), &letter.dead_letter) else {
-        return Ok(Claim::Repeated);
+        return Ok(LetterClaim::Repeated);
     };
     if core.store().powers().dead_letters.is_some() {
-        return Ok(Claim::Repeated);
+        return Ok(LetterClaim::Repeated);
     }
     // Every delivery of the message that stores a letter has another number.
     let own = format!("{} {}", note.deliveries, note.time);
     let name = name(core, &death)?;
     match record(core, &name, own.clone()).await {
-        Ok(true) => Ok(Claim::New),
+        Ok(true) => Ok(LetterClaim::New),
         Ok(false) => match read(&**core.blobs(), &name).await? {
-            Some(claimed) if claimed != own => Ok(Claim::Copy),
-            _ => Ok(Claim::Repeated),
+            Some(claimed) if claimed != own => Ok(LetterClaim::Copy),
+            _ => Ok(LetterClaim::Repeated),
         },
         Err(error) if is_refused(&error) => {
             crate::log::warn!(queue = %core.name, error = %chain(&error), "no permission to record that a dead letter is handled; a copy of it may run again");
-            Ok(Claim::Repeated)
+            Ok(LetterClaim::Repeated)
         }
         Err(error) => Err(error),
     }

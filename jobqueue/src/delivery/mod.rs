@@ -52,7 +52,7 @@ mod shrink_history;
 mod slot;
 mod state;
 
-pub(crate) use claimed_letter::{Claim, StoredLetter, claim_letter, record_put_back, was_put_back};
+pub(crate) use claimed_letter::{LetterClaim, StoredLetter, claim_letter, record_put_back, was_put_back};
 pub(crate) use completion::Deletions;
 pub use context::Context;
 pub(crate) use dead_envelope::{DeathOf, event_with_blobs, events};
