@@ -1,9 +1,18 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns a token that is valid for an hour at the first call; then hangs, and after that fails.
-#[derive(Debug, Default)]
-struct Failing(AtomicU32);
+/// Returns a token that is valid for so many seconds at the first call. The second call hangs if that is more than a minute, each other fails.
+#[derive(Debug)]
+struct Failing {
+    calls: AtomicU32,
+    seconds: u64,
+}
+
+impl Failing {
+    fn after(calls: u32, seconds: u64) -> Arc<Self> {
+        Arc::new(Self { calls: AtomicU32::new(calls), seconds })
+    }
+}
 
 #[async_trait]
 impl TokenCredential for Failing {
@@ -12,9 +21,10 @@ impl TokenCredential for Failing {
         _: &[&str],
         _: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
-        match self.0.fetch_add(1, Ordering::Relaxed) {
-            0 => Ok(AccessToken::new("first", (SystemTime::now() + Duration::from_secs(3_600)).into())),
-            1 => std::future::pending().await,
+        let end = SystemTime::now() + Duration::from_secs(self.seconds);
+        match self.calls.fetch_add(1, Ordering::Relaxed) {
+            0 => Ok(AccessToken::new("first", end.into())),
+            1 if self.seconds > 60 => std::future::pending().await,
             _ => Err(azure_core::Error::with_message(ErrorKind::Io, "down")),
         }
     }
@@ -22,52 +32,33 @@ impl TokenCredential for Failing {
 
 #[tokio::test(start_paused = true)]
 async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
-    let inner = Arc::new(Failing::default());
+    let inner = Failing::after(0, 3_600);
     let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
     let began = Instant::now();
     for (pause, asked) in [(PAUSE, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!(token.token.secret(), "first");
-        assert_eq!(inner.0.load(Ordering::Relaxed), asked);
+        assert_eq!(inner.calls.load(Ordering::Relaxed), asked);
         tokio::time::sleep(pause).await;
     }
     assert_eq!(began.elapsed(), PAUSE + PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
     tokio::time::sleep(PAUSE).await;
     let token = credential.get_token(&["scope"], None).await.unwrap();
-    assert_eq!((token.token.secret(), inner.0.load(Ordering::Relaxed)), ("first", 3));
-}
-
-/// Returns a token that ends in ten seconds; then fails.
-#[derive(Debug, Default)]
-struct Ending(AtomicU32);
-
-#[async_trait]
-impl TokenCredential for Ending {
-    async fn get_token(
-        &self,
-        _: &[&str],
-        _: Option<TokenRequestOptions<'_>>,
-    ) -> azure_core::Result<AccessToken> {
-        match self.0.fetch_add(1, Ordering::Relaxed) {
-            0 => Ok(AccessToken::new("ending", (SystemTime::now() + Duration::from_secs(10)).into())),
-            _ => Err(azure_core::Error::with_message(ErrorKind::Io, "down")),
-        }
-    }
+    assert_eq!((token.token.secret(), inner.calls.load(Ordering::Relaxed)), ("first", 3));
 }
 
 /// A request just before its end would be refused for good.
 #[tokio::test(start_paused = true)]
 async fn token_that_is_about_to_end_is_not_used_again() {
-    let credential = TokenSource::Custom(Arc::new(Ending::default())).credential().unwrap();
-    assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "ending");
+    let credential = TokenSource::Custom(Failing::after(0, 10)).credential().unwrap();
+    assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "first");
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failure_without_a_valid_token_is_told() {
-    let inner = Failing(AtomicU32::new(2));
-    let credential = TokenSource::Custom(Arc::new(inner)).credential().unwrap();
+    let credential = TokenSource::Custom(Failing::after(2, 3_600)).credential().unwrap();
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io) && error.to_string().contains("down"), "{error}");
 }
@@ -108,17 +99,16 @@ async fn slow_managed_identity_is_asked_again_after_some_minutes() {
 #[tokio::test(start_paused = true)]
 async fn managed_identity_is_asked_when_the_tools_fail() {
     let managed = Arc::new(SlowAtFirst::default());
-    let tools = Arc::new(Failing::default());
+    let tools = Failing::after(0, 3_600);
     let credential = first_that_works(managed, Arc::clone(&tools) as _);
     assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "first");
-    tools.0.store(2, Ordering::Relaxed);
+    tools.calls.store(2, Ordering::Relaxed);
     assert_eq!(credential.get_token(&["scope"], None).await.unwrap().token.secret(), "managed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn failures_of_a_slow_identity_and_of_the_tools_are_both_reported() {
-    let credential =
-        first_that_works(Arc::new(Slow(Duration::from_secs(10))), Arc::new(Failing(AtomicU32::new(2))));
+    let credential = first_that_works(Arc::new(Slow(Duration::from_secs(10))), Failing::after(2, 3_600));
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
     assert!(error.to_string().contains("managed identity") && error.to_string().contains("down"), "{error}");
