@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// What happened to a process, to its worker or to the storage.
+/// A disturbance of a process, of its worker or of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disturbance {

@@ -22,7 +22,7 @@ use jobqueue_test_support::postgres::Postgres;
 /// The rows of each sort that are there.
 const MANY: i64 = 20_000;
 
-/// What the planner believes.
+/// The statistics that the planner has.
 #[derive(Clone, Copy, PartialEq)]
 enum Statistics {
     /// The tables had pages, and no rows.
