@@ -156,7 +156,7 @@ impl<'a> PlanFile<'a> {
     }
 
     pub(super) fn write<P: Serialize>(mut self, plan: &P) -> Result<(), Failure> {
-        let json = crate::output::json(plan, true)?;
+        let json = output::json(plan, true)?;
         self.file.write_all(format!("{json}\n").as_bytes()).map_err(|error| unwritable(self.path, &error))?;
         // A plan of another operator stays: with another content it would be executed without having been read.
         self.file.persist_noclobber(self.path).map_err(|failed| unwritable(self.path, &failed.error))?;
