@@ -107,4 +107,9 @@ fn a_crash_that_costs_an_attempt_is_found() {
 fn a_run_beside_the_owner_is_found() {
     let book = "p intend s-t-1\np sent s-t-1\nw start s-t-1\nv start s-t-1\nw end s-t-1\nw completed s-t-1";
     finds("beside a run", book);
+    let book = "p intend s-t-1\np sent s-t-1\nw start s-t-1\nw end s-t-1\nv start s-t-1\nw completed s-t-1";
+    finds("beside a run", book);
+    // Its deletion got no answer, and its message comes to it again: it is deleted as a duplicate.
+    let book = "p intend s-t-1\np sent s-t-1\nw start s-t-1\nw end s-t-1\nw completed_uncertain s-t-1\nv start s-t-1\nw duplicate s-t-1";
+    assert!(!problems(book).iter().any(|found| found.contains("beside a run")), "{:?}", problems(book));
 }

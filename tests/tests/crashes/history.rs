@@ -17,9 +17,10 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns whether another run of the one message began while the handler of this one ran, whose completion was acknowledged.
+    /// Returns whether another run of the one message began while this one, whose completion was acknowledged, had it.
     fn had_the_message_at(&self, start: u128) -> bool {
-        self.is_completed() && self.start < start && self.end.is_some_and(|end| start < end)
+        let completed = self.outcome.as_ref().filter(|_| self.is_completed());
+        completed.is_some_and(|(at, _)| self.start < start && start < *at)
     }
 
     pub fn is_completed(&self) -> bool {

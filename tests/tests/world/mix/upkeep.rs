@@ -7,7 +7,7 @@ use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::settings::Metadata;
 use jobqueue::{Error, QueueMessage};
-use jobqueue_testing::world::{Entry, Fact};
+use jobqueue_testing::world::Fact;
 use tokio::time::sleep;
 
 use super::actors::{Actor, subject};
@@ -55,7 +55,6 @@ impl Actor {
 
     pub(super) async fn clear(&self) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
-        let began = self.world.history().len();
         for spec in self.diary.plan.specs() {
             self.node.account_for(&spec.id, "cleared, perhaps");
         }
@@ -67,13 +66,7 @@ impl Actor {
                 let of_job = history.iter().filter(|entry| entry.job.as_deref() == Some(id));
                 of_job.into_iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }))
             };
-            // Another action may account for it too, and have its effect later.
-            let is_own = |entry: &Entry| entry.number >= began && entry.node == *self.node.name();
-            let by_others = |id: &str| {
-                let mut of_job = history.iter().filter(|entry| entry.job.as_deref() == Some(id));
-                of_job.any(|entry| matches!(entry.fact, Fact::TakenAway { .. }) && !is_own(entry))
-            };
-            let later = self.diary.plan.specs().filter(|spec| !has_begun(&spec.id) && !by_others(&spec.id));
+            let later = self.diary.plan.specs().filter(|spec| !has_begun(&spec.id));
             later.for_each(|spec| self.node.kept(&spec.id));
         }
         cleared
