@@ -1,5 +1,6 @@
 //! Puts a dead letter back into its queue, or deletes it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -75,9 +76,15 @@ impl DeadLetterQueue {
                 certainty => (Put::Perhaps, send_error(error, certainty)),
             })?;
         }
-        // The deletion is worth more than its record: the hold of the letter must last for it.
-        let _ = timeout_at(held.until - SPARE / 2, record_put_back(&self.core, &held.stored())).await;
-        self.discard(held).await.map_err(|(_, error)| {
+        // The hold of the letter must last for its deletion. Where that is not certain, the record is needed all the same.
+        let stored = held.stored();
+        let mut recording = pin!(record_put_back(&self.core, &stored));
+        let is_recorded = timeout_at(held.until - SPARE / 2, recording.as_mut()).await.is_ok();
+        let discarded = self.discard(held).await;
+        if !is_recorded && discarded.is_err() {
+            recording.await;
+        }
+        discarded.map_err(|(_, error)| {
             let text = "the job is put back, but its dead letter may not be deleted";
             (Put::Yes, Error::new(error.kind(), text).with_source(error))
         })
