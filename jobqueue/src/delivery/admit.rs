@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::decode::{fetch, payload_here};
-use super::deferral::{Cause, note_known, waits_for_payload};
+use super::deferral::{Cause, note_known, note_running, waits_for_payload};
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
@@ -82,9 +82,9 @@ impl Executor {
                 Err(wait) => Break(self.over_limit(wait)),
             }
         };
-        // All that the job has waited for is there: a later wait is a new one.
+        // All that the job has waited for before its run is there: a later wait is a new one.
         begins.await.map_break(|not_run| {
-            leased_job.end_wait();
+            note_running(leased_job);
             not_run
         })
     }
