@@ -74,9 +74,17 @@ struct HealthState {
     renewer: Option<LeaseRenewer>,
 }
 
+/// Requests that have failed in a row.
+#[derive(Debug)]
+struct Failing {
+    since: Instant,
+    last: Instant,
+    error: String,
+}
+
 #[derive(Debug, Default)]
 struct QueueState {
-    failing: Option<(Instant, String)>,
+    failing: Option<Failing>,
     /// The time at which the worker ceased to send requests for jobs.
     resting: Option<Instant>,
     circuit_open: bool,
@@ -90,8 +98,8 @@ impl WorkerHealth {
             let failing = state.failing.as_ref().filter(|_| state.resting.is_none());
             QueueHealth {
                 queue: queue.clone(),
-                failing_for: failing.map(|(since, _)| since.elapsed()),
-                error: failing.map(|(_, error)| error.clone()),
+                failing_for: failing.map(|failing| failing.since.elapsed()),
+                error: failing.map(|failing| failing.error.clone()),
                 circuit_open: state.circuit_open,
             }
         });
@@ -127,11 +135,20 @@ impl WorkerHealth {
         self.change(queue, |state| state.failing = None);
     }
 
+    /// Notes an empty answer that may be none of the storage. Failures are over if the last is longer ago than a storage takes to fail again.
+    pub(super) fn perhaps_reached(&self, queue: &QueueName) {
+        self.change(queue, |state| {
+            if state.failing.as_ref().is_some_and(|failing| failing.last.elapsed() > LONG_REST * 2) {
+                state.failing = None;
+            }
+        });
+    }
+
     /// Notes a request for jobs that was sent at `sent` and failed.
     pub(super) fn failed(&self, queue: &QueueName, sent: Instant, error: &str) {
         self.change(queue, |state| {
-            let since = state.failing.take().map_or(sent, |(since, _)| since);
-            state.failing = Some((since, error.to_owned()));
+            let since = state.failing.take().map_or(sent, |failing| failing.since);
+            state.failing = Some(Failing { since, last: Instant::now(), error: error.to_owned() });
         });
     }
 
@@ -196,5 +213,19 @@ mod tests {
         assert_eq!(failing_for(), Some(40));
         health.reached(&queue);
         assert_eq!(failing_for(), None);
+    }
+
+    // An empty answer that is not certain is the usual one of an idle queue with sessions.
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_over_when_uncertain_answers_follow_for_long() {
+        let (health, queue) = (WorkerHealth::default(), QueueName::new("work").unwrap());
+        health.begin([queue.clone()].into_iter(), None);
+        health.failed(&queue, Instant::now(), "down");
+        sleep(Duration::from_secs(40)).await;
+        health.perhaps_reached(&queue);
+        assert!(health.report().queues[0].failing_for.is_some());
+        sleep(Duration::from_secs(81)).await;
+        health.perhaps_reached(&queue);
+        assert_eq!(health.report().queues[0].failing_for, None);
     }
 }

@@ -172,25 +172,26 @@ impl Poller {
                 self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
-                // An empty answer that is not certain may be none of the storage.
-                if !(fetched.messages.is_empty() && fetched.is_uncertain) {
-                    state.health.reached(&core.name);
-                }
                 pace.failures = 0;
                 pace.was_full = fetched.messages.len() == asked;
                 self.slots.note_backlog(pace.was_full);
-                if fetched.messages.is_empty() && fetched.is_partial && self.until_idle {
-                    drop(slots);
-                    self.unless_stopped(pace.idle.nap()).await;
-                } else if fetched.messages.is_empty() && fetched.is_uncertain && self.until_idle {
-                    drop(slots);
-                    self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
-                } else if fetched.messages.is_empty() {
-                    drop(slots);
-                    self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
-                } else {
+                let is_empty = fetched.messages.is_empty();
+                match is_empty && fetched.is_uncertain {
+                    true => state.health.perhaps_reached(&core.name),
+                    false => state.health.reached(&core.name),
+                }
+                if !is_empty {
                     pace.idle.reset();
                     self.start_all(fetched.messages, settings, slots, permit);
+                    return ControlFlow::Continue(());
+                }
+                drop(slots);
+                if fetched.is_partial && self.until_idle {
+                    self.unless_stopped(pace.idle.nap()).await;
+                } else if fetched.is_uncertain && self.until_idle {
+                    self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
+                } else {
+                    self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
                 }
             }
         }
