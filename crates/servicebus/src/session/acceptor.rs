@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::super::amqp::GET_WAIT;
 use super::driver::Driver;
-use super::pool::{Demand, Shared};
+use super::pool::{Demand, Failed, Shared};
 use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
@@ -68,9 +68,13 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
         Err(fault) => {
             log::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
             shared.change(|state| {
-                // Gets have ended without it: their empty answers said nothing of the service. The next one fails.
-                let get = if was_overdue { state.last_get + 1 } else { demand.get };
-                state.failed = Some((get, fault));
+                // Gets have ended without it: their empty answers said nothing of the service. One that asks now fails, or else the next one.
+                let get = match was_overdue {
+                    true if state.gets.is_empty() => state.last_get + 1,
+                    true => state.last_get,
+                    false => demand.get,
+                };
+                state.failed = Some(Failed { get, fault, at: Instant::now() });
                 // The next get tries again.
                 state.forget_free_slots();
             });

@@ -69,6 +69,14 @@ pub(super) struct Shared {
     pub(super) stop: CancellationToken,
 }
 
+/// The fault of an attach, which gets up to a number return.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) get: u64,
+    pub(super) fault: Fault,
+    pub(super) at: Instant,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// The length of a lock as the last get knew it.
@@ -76,18 +84,18 @@ pub(super) struct State {
     pub(super) offers: VecDeque<Claimed>,
     pub(super) phases: HashMap<u64, Phase>,
     pub(super) last_session: u64,
-    gets: Vec<(u64, u32)>,
+    pub(super) gets: Vec<(u64, u32)>,
     /// The slots that the last get has left free.
     free_slots: FreeSlots,
     pub(super) last_get: u64,
     /// True while the service waits for a session for long.
     pub(super) is_patient: bool,
-    /// The time at which the answer of the service is overdue that is waited for.
+    /// The time after which the pending answer of the service is overdue.
     pub(super) overdue_at: Option<Instant>,
     /// The gets up to this number have seen that no session is free.
     pub(super) emptied: u64,
     /// The fault of the last attach, for gets up to this number.
-    pub(super) failed: Option<(u64, Fault)>,
+    pub(super) failed: Option<Failed>,
 }
 
 #[derive(Debug, Default)]
@@ -168,10 +176,10 @@ impl Pool {
                 if is_late && (state.is_patient || is_overdue || begun.elapsed() >= GET_TIMEOUT) {
                     break;
                 }
-                if let Some((number, fault)) = &state.failed
-                    && *number >= get.number
+                if let Some(failed) = &state.failed
+                    && failed.get >= get.number
                 {
-                    return Err(fault.clone());
+                    return Err(failed.fault.clone());
                 }
                 state.overdue_at
             };
@@ -201,6 +209,10 @@ impl<'s> Get<'s> {
     fn begin(shared: &'s Shared, count: u32, longest_lock: Duration) -> Self {
         let mut state = lock(&shared.state);
         state.longest_lock = longest_lock;
+        // An attach that failed long before this get says nothing of the service now.
+        if state.failed.as_ref().is_some_and(|failed| failed.at.elapsed() > GET_TIMEOUT) {
+            state.failed = None;
+        }
         state.last_get += 1;
         let number = state.last_get;
         state.gets.push((number, count));
