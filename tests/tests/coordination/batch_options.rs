@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::clock::Clock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, StoreErrorKind};
@@ -362,4 +363,30 @@ async fn child_that_sends_the_batch_of_another_job_is_a_conflict() {
     assert_eq!(redriven.moved.len(), 1, "{redriven:?}");
     let _ = rest().handle(page(true)).build().unwrap().run_until(after(60)).await.unwrap();
     assert_eq!(run(&storage, 60).await, ["0s book of 2"]);
+}
+
+// One page under one id: first the child of a batch that has ended and was swept, then the child of the next month's.
+#[tokio::test(start_paused = true)]
+async fn child_that_sends_a_batch_of_an_earlier_child_is_a_conflict() {
+    let storage = in_memory();
+    let page = async |_: Page, ctx: Context| {
+        let mut inner = ctx.batch("words-7").await?;
+        inner.send_all([Word {}]).await?;
+        Ok::<_, JobError>(inner.then(&Index {}).await?)
+    };
+    let word = async |_: Word| Ok::<_, JobError>(());
+    let index = async |_: Index| Ok::<_, JobError>(());
+    let book = async |_: Book| Ok::<_, JobError>(());
+    let mut dead = Vec::new();
+    for month in ["october", "november"] {
+        let mut outer = storage.batch(month).await.unwrap();
+        outer.send(&Page(7)).with(SendOptions::new().source("/shop").id("page-7")).await.unwrap();
+        outer.then(&Book {}).await.unwrap();
+        let worker = worker(&storage).handle(page).handle(word).handle(index).handle(book);
+        let report = worker.build().unwrap().run_until(after(600)).await.unwrap();
+        dead.push(report.dead_lettered);
+        tokio::time::sleep(HOUR * 24 * 40).await;
+        let _ = sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap();
+    }
+    assert_eq!(dead, [0, 1]);
 }

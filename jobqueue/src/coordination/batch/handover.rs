@@ -56,8 +56,9 @@ impl Ledger<'_> {
         self.chain(index)?.change(Known::Absent, add).await.map_err(damaged)?.result
     }
 
-    /// Removes the record that child `index` ends with the batch `inner`, which ends another child, or none. Returns the error for its job.
-    pub(super) async fn take_back(&self, index: u64, inner: &BatchId) -> Result<Error, Error> {
+    /// Removes the record that child `index` ends with the batch `inner`. Returns the error for the job that wrote it: the continuation of
+    /// `inner` does not end the child.
+    pub(super) async fn retract_handover(&self, index: u64, inner: &BatchId) -> Result<Error, Error> {
         let remove = |chain: Option<Vec<String>>| match chain {
             Some(mut chain) if chain.last().is_some_and(|last| last == inner.as_str()) => {
                 chain.pop();

@@ -291,36 +291,43 @@ impl Batch {
             let ledger = self.ledger();
             if self.is_swept {
                 self.check_sealed(self.sealed.unwrap_or_default())?;
-            } else {
-                ledger.check_announced(self.next).await?;
-            }
-            if let Some(Outer { ledger, index, from, .. }) = &outer {
-                // A swept batch has ended the child that recorded it, and ends no other.
-                if self.is_swept
+                // The batch has ended the child that recorded it, and ends no other.
+                if let Some(Outer { ledger, index, .. }) = &outer
                     && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
                 {
-                    return Err(ledger.take_back(*index, &self.id).await?);
+                    let text = format!(
+                        "a job with this id has sent the batch `{}` before, which has ended and was swept; give the batch an id that is made from this job's message",
+                        self.id.as_str()
+                    );
+                    return Err(Error::new(ErrorKind::Conflict, text));
                 }
+                self.note_hand_over();
+                return Ok(());
+            }
+            ledger.check_announced(self.next).await?;
+            if let Some(Outer { ledger, index, from, .. }) = &outer {
                 // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
                 ledger.hand_over(*index, &self.id, from.as_deref()).await?;
             }
-            if !self.is_swept {
-                ledger.seal(&plan).await?;
-            }
+            ledger.seal(&plan).await?;
             // The plan that was written first holds.
             let plan = ledger.plan().await?.unwrap_or(plan);
             if let Some(Outer { ledger, index, secret, .. }) = outer
-                && !self.is_swept
                 && !plan.ends_child(&ledger.id, index, &secret)
             {
-                return Err(ledger.take_back(index, &self.id).await?);
+                return Err(ledger.retract_handover(index, &self.id).await?);
             }
             self.check_sealed(plan.children)?;
-            if let Some(context) = &self.context {
-                context.hand_over();
-            }
-            if self.is_swept { Ok(()) } else { ledger.settle(&plan).await }
+            self.note_hand_over();
+            ledger.settle(&plan).await
         })
+    }
+
+    /// Notes that another message ends the sending job.
+    fn note_hand_over(&self) {
+        if let Some(context) = &self.context {
+            context.hand_over();
+        }
     }
 
     /// Checks that the batch was sealed with as many children as this start has sent.
