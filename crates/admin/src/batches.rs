@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::membership::Memberships;
 use super::queues::AT_ONCE;
 use super::text::rfc3339_option;
-use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob};
+use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob, WorkerOverview};
 
 /// The most pages of 5,000 blobs that are listed.
 const PAGES: usize = 40;
@@ -265,7 +265,7 @@ impl Admin {
     }
 
     /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, and as many again and one for each worker
+    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, and three more
     /// where a child waits in it, one for each batch that its jobs name, and one for each worker.
     ///
     /// # Errors
@@ -279,7 +279,7 @@ impl Admin {
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
         let found = batch_children(&self.storage, id).await?.ok_or_else(missing)?;
         let (progress, ended) = (found.progress, found.ended);
-        let FoundChildren { places, unread, dead_is_exact } = match progress.left() {
+        let FoundChildren { places, unread, dead_is_exact, workers } = match progress.left() {
             0 => FoundChildren { dead_is_exact: true, ..FoundChildren::default() },
             _ => self.children_of(id).await?,
         };
@@ -300,7 +300,7 @@ impl Admin {
             open.iter().filter(|child| child.place == "waiting").filter_map(|child| child.queue.clone());
         let mut held_up = BTreeMap::new();
         for queue in waiting.collect::<BTreeSet<_>>() {
-            let hold = self.hold_of(&queue).await;
+            let hold = self.queue(&queue).await.ok().and_then(|overview| overview.hold(&workers));
             held_up.extend(hold.map(|hold| (queue, hold)));
         }
         Ok(BatchDetail {
@@ -344,8 +344,9 @@ impl Admin {
                 }
             }
         }
-        let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
-        let mut running: Vec<_> = running.map(|run| RawJob::of_run(&run)).collect();
+        let workers = self.workers().await?;
+        let running = workers.iter().flat_map(|worker| &worker.record.running);
+        let mut running: Vec<_> = running.map(RawJob::of_run).collect();
         Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
         for job in running {
             let index = job.batch.and_then(|batch| batch.index);
@@ -353,7 +354,7 @@ impl Admin {
             let child = FoundChild { job: job.id, source, place: "running", queue, error: None };
             places.extend(index.map(|index| (index, child)));
         }
-        Ok(FoundChildren { places, unread, dead_is_exact })
+        Ok(FoundChildren { places, unread, dead_is_exact, workers })
     }
 }
 
@@ -371,6 +372,8 @@ struct FoundChildren {
     unread: Vec<String>,
     /// True if all dead letters were looked at.
     dead_is_exact: bool,
+    /// The present workers that write records.
+    workers: Vec<WorkerOverview>,
 }
 
 /// The place in which a child was found.

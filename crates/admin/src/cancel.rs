@@ -258,10 +258,11 @@ impl Admin {
         let (Some(found), Some(source)) = (found, batch_source(&self.storage, batch).await?) else {
             return Ok(Vec::new());
         };
-        // The handler of a child that has sent a batch of its own may be tried again.
-        let is_open = |index: &u64| !found.ended.contains(index);
+        let open = (0..found.progress.children).filter(|index| !found.ended.contains(index));
+        // A child that has sent a batch of its own counts too: its handler may be tried again. Mostly it has returned, so the others come first.
+        let (nested, own): (Vec<u64>, Vec<u64>) = open.partition(|index| found.nested.contains_key(index));
         let child = |index| JobReference::new(queue, format!("{batch}/{index}")).with_source(&source);
-        Ok((0..found.progress.children).filter(is_open).take(MAX_PLANNED + 1).map(child).collect())
+        Ok(own.into_iter().chain(nested).take(MAX_PLANNED + 1).map(child).collect())
     }
 
     /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use jobqueue::job::BoxError;
 use jobqueue::{Error, ErrorKind, Runtime, Storage};
 use jobqueue_storage::log::guarded;
-use jobqueue_storage::text::chain;
+use jobqueue_storage::text::{beginning, chain};
 use serde::Serialize;
 
 use super::JobReference;
@@ -153,15 +153,12 @@ impl Recorders {
     }
 }
 
-/// Cuts a text that is too long, and says so.
-fn bounded(mut text: String) -> String {
-    let whole = text.len();
-    if whole > MAX_TEXT {
-        let end = (0..=MAX_TEXT).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-        text.truncate(end);
-        text.push_str(&format!("… ({whole} bytes)"));
+/// Cuts a text after [`MAX_TEXT`] bytes, and appends its whole length.
+fn bounded(text: String) -> String {
+    match beginning(&text, MAX_TEXT) {
+        whole if whole.len() == text.len() => text,
+        cut => format!("{cut}… ({} bytes)", text.len()),
     }
-    text
 }
 
 /// An action in progress. Dropping it before its end records an interruption.

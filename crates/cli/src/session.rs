@@ -40,7 +40,7 @@ pub(crate) struct Session {
     /// The name of its context, unless the storage was given without one.
     pub(crate) context: Option<String>,
     /// True if changes are to be confirmed.
-    pub(crate) is_production: bool,
+    is_production: bool,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
     /// True if idle workers poll the storage, and each of their requests is billed.

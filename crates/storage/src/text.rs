@@ -21,6 +21,12 @@ pub fn chain(error: &dyn Error) -> String {
     printable(&text, 2_000)
 }
 
+/// Returns the longest beginning of a text that has at most so many bytes.
+pub fn beginning(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or_default()]
+}
+
 /// Returns whether a character is not seen itself, or changes how those around it are shown: control characters, such as line breaks and
 /// the beginnings of commands to a terminal; those that set the direction of writing; and those
 /// without width, except the selectors of variants that follow an emoji.

@@ -20,7 +20,7 @@ use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries, nee
 /// The claim of a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LetterClaim {
-    /// Nobody has claimed a letter of this end before.
+    /// No letter of this end was claimed before.
     New,
     /// This letter may have been claimed before: by a pass that failed, or without a record.
     Repeated,

@@ -12,10 +12,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::executor::{DeliveryReport, Executor};
+use super::executor::{DeliveryReport, Executor, panic_text};
 use super::leased_job::LeasedJob;
 use crate::error::Error;
-use crate::event::Observers;
 use crate::job::outcome::Outcome;
 use crate::lease::{LeaseError, delete_all};
 use crate::queue_core::QueueCore;
@@ -88,7 +87,6 @@ impl Executor {
 /// The deletions of one queue that wait for their common request.
 pub(crate) struct Deletions {
     core: Arc<QueueCore>,
-    observers: Arc<Observers>,
     /// The tasks of the worker, for which its shutdown waits.
     tasks: TaskTracker,
     /// Fires when these tasks must be dropped.
@@ -116,7 +114,6 @@ impl Deletions {
     pub(crate) fn new(core: &Arc<QueueCore>, tasks: &TaskTracker, abort: &CancellationToken) -> Arc<Self> {
         Arc::new(Self {
             core: Arc::clone(core),
-            observers: Arc::clone(core.observers()),
             tasks: tasks.clone(),
             abort: abort.clone(),
             gathered: Mutex::default(),
@@ -135,8 +132,12 @@ impl Deletions {
         let this = Arc::clone(self);
         // A panic ends one request, whose deletions are uncertain, and not those that wait for the next.
         let requests = async move {
-            let sent =
-                async { while AssertUnwindSafe(this.send_requests()).catch_unwind().await.is_err() {} };
+            let sent = async {
+                while let Err(panic) = AssertUnwindSafe(this.send_requests()).catch_unwind().await {
+                    let (queue, panic) = (&this.core.name, panic_text(&*panic));
+                    crate::log::error!(%queue, panic, "a common request for deletions panicked");
+                }
+            };
             let _ = this.abort.run_until_cancelled(Box::pin(sent)).await;
         };
         drop(self.core.runtime().spawn(self.tasks.track_future(requests)));
@@ -178,7 +179,8 @@ impl Deletions {
 
     /// Starts the tracer's span of a request.
     fn span(&self, deletions: &[Deletion]) -> OpenSpan {
-        if !self.observers.trace() {
+        let observers = self.core.observers();
+        if !observers.trace() {
             return OpenSpan::none();
         }
         if let [alone] = deletions {
@@ -187,7 +189,7 @@ impl Deletions {
         // A job whose handler did not run is one of its sender.
         let context = |deletion: &Deletion| deletion.process.or_else(|| deletion.leased_job.sender().0);
         let contexts: Vec<_> = deletions.iter().filter_map(context).collect();
-        self.observers.span(|| Step::Settle {
+        observers.span(|| Step::Settle {
             queue: &self.core.name,
             id: None,
             messages: deletions.len(),

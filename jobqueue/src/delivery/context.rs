@@ -98,8 +98,8 @@ impl Context {
         self.inner.stop.get()
     }
 
-    /// Returns whether [`token`](Self::token) has fired, or fires as soon as the worker finds out that the lease has ended. Looks at the clock: in a
-    /// process that was suspended, the handler may go on before anything else does.
+    /// Returns whether [`token`](Self::token) has fired, or the lease has ended by the clock. In a process that was suspended, the handler
+    /// may continue before the token fires.
     pub fn is_cancelled(&self) -> bool {
         self.inner.stop.has_fired() || self.inner.leased_job.lease.loss().is_some()
     }

@@ -57,22 +57,21 @@ impl Executor {
             }
         };
         let mut hold = LeaseHold { leased_job: &leased_job, is_taken_over: false };
-        let attempt = self.attempt(&leased_job, checked, slot, stop, &mut hold);
+        let attempt = self.attempt(checked, slot, stop, &mut hold);
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(report) => report,
             Err(panic) => Box::pin(self.after_panic(&leased_job, slot, text_outside_handler(&*panic))).await,
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "the parts of a delivery")]
     async fn attempt(
         &self,
-        leased_job: &Arc<LeasedJob>,
         checked: Result<(), NotRun>,
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
         hold: &mut LeaseHold<'_>,
     ) -> DeliveryReport {
+        let leased_job = hold.leased_job;
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
         let admitted = self.admit(leased_job, checked, waiting, &mut report).await;
@@ -198,7 +197,7 @@ impl DeliveryReport {
 
 /// Ends the lease when the delivery ends, also half-way, even if others still refer to the job: a context may outlive its worker.
 struct LeaseHold<'j> {
-    leased_job: &'j LeasedJob,
+    leased_job: &'j Arc<LeasedJob>,
     /// True if a shutdown owns the lease.
     is_taken_over: bool,
 }

@@ -94,21 +94,17 @@ impl Context {
 /// # Errors
 /// It is not known. The next delivery finds what the transaction has written.
 pub(super) async fn has_committed(leased_job: &LeasedJob) -> Result<bool, LeaseError> {
-    let committed = leased_job.lease.has_committed().await;
-    match &committed {
-        Ok(true) => {
-            leased_job.end_is_stored.store(true, Ordering::Relaxed);
-            if let Some(written) = lock(&leased_job.in_transaction).take() {
-                *leased_job.content() = written;
-            }
-        }
-        Ok(false) => {}
-        Err(error) => {
-            crate::log::warn!(
-                queue = %leased_job.core.name,
-                error = %chain(error),
-                "whether the job is done is not known: the message says it at its next delivery"
-            );
+    let committed = leased_job.lease.has_committed().await.inspect_err(|error| {
+        crate::log::warn!(
+            queue = %leased_job.core.name,
+            error = %chain(error),
+            "whether the job is done is not known: the message says it at its next delivery"
+        );
+    });
+    if let Ok(true) = committed {
+        leased_job.end_is_stored.store(true, Ordering::Relaxed);
+        if let Some(written) = lock(&leased_job.in_transaction).take() {
+            *leased_job.content() = written;
         }
     }
     committed

@@ -12,7 +12,7 @@
 //! knows no worker.
 //!
 //! A job passes through these files from its fetch to its report: `worker/poller`, `worker/deliveries`, `executor`, `decode`,
-//! `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`, `completion`, `lease/together`. The others are for the jobs that need them:
+//! `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`, `completion`, `lease/together` (or `lease/removal`, where messages are deleted one by one). The others are for the jobs that need them:
 //! - before the handler: `done` (another delivery has done the job), `hooks`, `deferral` (a wait for a condition), `order_position`;
 //! - during it: `context`, `checkpoint`s in `progress` and `saved`, `durable` (steps and effects), `in_transaction`;
 //! - at the end: `handler_output` (kept for hooks), `message_changes` (put back), `dead_letter`, `dead_envelope`, `shrink_history`.

@@ -81,6 +81,11 @@ mod tests {
     use crate::envelope::{Parsed, parse};
 
     #[test]
+    fn headers_of_the_order_are_set_by_no_sender() {
+        assert!([HEADER, COPY, PAGE].iter().all(|name| crate::envelope::is_own_header(name)));
+    }
+
+    #[test]
     fn order_is_asked_for_by_the_value_true() {
         for (value, asks) in
             [("true", true), ("\"true\"", true), ("false", false), ("\"yes\"", false), ("1", false)]

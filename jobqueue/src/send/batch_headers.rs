@@ -24,3 +24,14 @@ pub(crate) const BATCH_HEADERS: [&str; 7] = [BATCH, INDEX, ON_DEAD, COPY, OF, TO
 pub(crate) fn is_of_batch(event: &Envelope) -> bool {
     event.extensions.contains_key(BATCH) || event.extensions.contains_key(OF)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::envelope::is_own_header;
+
+    #[test]
+    fn headers_of_batches_are_set_by_no_sender() {
+        assert!(BATCH_HEADERS.iter().all(|name| is_own_header(name)));
+    }
+}

@@ -21,8 +21,8 @@ use crate::job::outcome::{Outcome, printable};
 /// The maximum length of an id in the log, in characters.
 const MAX_ID_CHARS: usize = 1_024;
 
-/// The data that the poller and the deliveries of one queue share.
-pub(super) struct QueueWorker {
+/// The deliveries of one queue, and the data that they share with its poller.
+pub(super) struct Deliveries {
     pub(super) state: Arc<WorkerState>,
     pub(super) executor: Executor,
     pub(super) pacing: Arc<Pacing>,
@@ -34,21 +34,13 @@ pub(super) struct QueueWorker {
     pub(super) tasks: TaskTracker,
 }
 
-pub(super) struct Deliveries {
-    pub(super) worker: QueueWorker,
-}
-
 impl Deliveries {
-    pub(super) fn new(worker: QueueWorker) -> Self {
-        Self { worker }
-    }
-
     /// Runs a delivery to its end in a task of its own. After the worker was stopped, puts the message back
     /// instead.
     pub(super) fn start(self: &Arc<Self>, message: Box<Incoming>, guard: DeliveryGuard) {
-        let (deliveries, stopped) = (Arc::clone(self), self.worker.stop.is_cancelled());
+        let (deliveries, stopped) = (Arc::clone(self), self.stop.is_cancelled());
         self.spawn(async move {
-            let QueueWorker { state, executor, stop, abort, .. } = &deliveries.worker;
+            let Self { state, executor, stop, abort, .. } = &*deliveries;
             // Declared first and so dropped last, also when the delivery is dropped half-way.
             let guard = guard;
             if stopped {
@@ -66,12 +58,12 @@ impl Deliveries {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let QueueWorker { executor, tasks, .. } = &self.worker;
+        let Self { executor, tasks, .. } = self;
         drop(executor.core.runtime().spawn(tasks.track_future(task)));
     }
 
     fn conclude(&self, report: DeliveryReport, guard: &DeliveryGuard) {
-        let QueueWorker { state, executor, pacing, .. } = &self.worker;
+        let Self { state, executor, pacing, .. } = self;
         let (queue, events) = (&executor.core.name, &executor.state.events);
         self.log(&report);
         state.record(queue, &report);
@@ -111,7 +103,7 @@ impl Deliveries {
         }
         // One line: exporters write values as they are.
         let id = job.as_ref().map(|job| printable(&job.id, MAX_ID_CHARS));
-        let queue = &self.worker.executor.core.name;
+        let queue = &self.executor.core.name;
         match outcome {
             Outcome::DeadLettered(reason) => {
                 crate::log::warn!(%queue, job = id, %reason, error, "message dead-lettered");
@@ -147,8 +139,8 @@ impl Drop for JobGuard {
 }
 
 impl DeliveryGuard {
-    pub(super) fn new(worker: &QueueWorker, slot: Occupied, probe: Option<Probe>) -> Self {
-        let (pacing, job) = (Arc::clone(&worker.pacing), JobGuard(Arc::clone(&worker.activity)));
+    pub(super) fn new(deliveries: &Deliveries, slot: Occupied, probe: Option<Probe>) -> Self {
+        let (pacing, job) = (Arc::clone(&deliveries.pacing), JobGuard(Arc::clone(&deliveries.activity)));
         Self { pacing, slot, probe, _job: job }
     }
 

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::deliveries::{Deliveries, DeliveryGuard, QueueWorker};
+use super::deliveries::{Deliveries, DeliveryGuard};
 use super::limits::{QueueSlots, Slot};
 use super::pacing::Permit;
 use crate::delivery::{Incoming, panic_text};
@@ -75,7 +75,7 @@ impl Poller {
         while let Err(panic) = AssertUnwindSafe(self.poll()).catch_unwind().await {
             self.slots.fetched();
             failures = if began.elapsed() > LONG_AGO { 1 } else { failures + 1 };
-            let queue = &self.deliveries.worker.executor.core.name;
+            let queue = &self.deliveries.executor.core.name;
             let detail = format!("the storage panicked: {}", panic_text(&*panic));
             let error = StoreError::new(StoreErrorKind::Protocol, "get messages", queue).with_detail(detail);
             self.unless_stopped(self.back_off(&error, Instant::now(), failures)).await;
@@ -84,7 +84,7 @@ impl Poller {
     }
 
     async fn poll(&self) {
-        let QueueWorker { state, executor, pacing, .. } = &self.deliveries.worker;
+        let Deliveries { state, executor, pacing, .. } = &*self.deliveries;
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {
             // A waiting job that an operator has cancelled does not start.
@@ -121,7 +121,7 @@ impl Poller {
 
     /// Returns the permission to fetch; `None` after a wait for it, since the queue is paused or snoozed or its circuit open.
     async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
-        let QueueWorker { executor, pacing, activity, .. } = &self.deliveries.worker;
+        let Deliveries { executor, pacing, activity, .. } = &*self.deliveries;
         if settings.is_paused(executor.core.now()) {
             activity.found_empty(self.number, activity.generation());
             // Messages that arrive meanwhile are not for this worker.
@@ -150,7 +150,7 @@ impl Poller {
         permit: Permit,
         pace: &mut Pace,
     ) -> ControlFlow<()> {
-        let QueueWorker { state, executor, activity, stop, .. } = &self.deliveries.worker;
+        let Deliveries { state, executor, activity, stop, .. } = &*self.deliveries;
         let core = &executor.core;
         slots.truncate(pace.most_slots(permit));
         let generation = activity.generation();
@@ -200,7 +200,7 @@ impl Poller {
 
     /// Waits for `pause` because there is nothing to fetch since `generation`. `run_until_idle` waits no longer than until all is quiet.
     async fn rest(&self, generation: u64, pause: impl Future<Output = ()>) {
-        let activity = &self.deliveries.worker.activity;
+        let activity = &self.deliveries.activity;
         activity.found_empty(self.number, generation);
         let pause = async {
             tokio::select! {
@@ -219,7 +219,7 @@ impl Poller {
         slots: Vec<Slot>,
         permit: Permit,
     ) {
-        let worker = &self.deliveries.worker;
+        let worker = &*self.deliveries;
         let mut probe = (permit == Permit::Probe).then(|| worker.pacing.circuit.probe());
         // A storage that returns more than was asked for gets the rest back when the leases run out.
         worker.activity.started(messages.len().min(slots.len()));
@@ -234,7 +234,7 @@ impl Poller {
     /// Returns the queue's settings as soon as this worker may fetch: it leaves unknown messages to others for a while,
     /// and waits until the storage does not throttle.
     async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
-        let QueueWorker { executor, pacing, .. } = &self.deliveries.worker;
+        let Deliveries { executor, pacing, .. } = &*self.deliveries;
         let core = &executor.core;
         // With long pauses, a worker that runs until it is idle could find unknown messages again and again.
         let pause = pacing.unknown.pause(!was_full && !self.until_idle, core.runtime());
@@ -248,7 +248,7 @@ impl Poller {
     async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            () = self.deliveries.worker.stop.cancelled() => None,
+            () = self.deliveries.stop.cancelled() => None,
             done = waiting => Some(done),
         }
     }
@@ -257,7 +257,7 @@ impl Poller {
     /// be put back at once. Without an answer they become visible again when their leases run out.
     async fn with_stop_grace<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let given_up = async {
-            self.deliveries.worker.stop.cancelled().await;
+            self.deliveries.stop.cancelled().await;
             tokio::time::sleep(LAST_ANSWER).await;
         };
         tokio::select! {
@@ -268,10 +268,10 @@ impl Poller {
     }
 
     async fn back_off(&self, error: &StoreError, sent: Instant, failures: u32) {
-        let runtime = self.deliveries.worker.executor.core.runtime();
+        let runtime = self.deliveries.executor.core.runtime();
         let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + GATHER);
         let text = chain(error);
-        let QueueWorker { state, executor, .. } = &self.deliveries.worker;
+        let Deliveries { state, executor, .. } = &*self.deliveries;
         let queue = executor.core.name.clone();
         state.health.failed(&queue, sent, &text);
         crate::log::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");

@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::access;
 use super::activity::Activity;
 use super::background::{Background, BackgroundContext};
-use super::deliveries::{Deliveries, QueueWorker};
+use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
 use super::journal::RunningJournal;
 use super::limits::Slots;
@@ -214,10 +214,10 @@ impl Running {
             let snooze = Arc::<Snooze>::default();
             let circuit = state.options.circuit.map(|terms| terms.beyond_chunks_of(handlers.largest_chunk()));
             let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
-            let deliveries = Arc::clone(&state.deliveries);
+            let delivery_state = Arc::clone(&state.deliveries);
             let deletions = Deletions::new(&core, &self.tasks, &self.abort);
-            let executor = Executor { state: deliveries, core, handlers, snooze, deletions, until_idle };
-            let worker = QueueWorker {
+            let executor = Executor { state: delivery_state, core, handlers, snooze, deletions, until_idle };
+            let deliveries = Arc::new(Deliveries {
                 state: Arc::clone(state),
                 executor,
                 pacing,
@@ -225,8 +225,7 @@ impl Running {
                 stop: self.stop.clone(),
                 abort: self.abort.clone(),
                 tasks: self.tasks.clone(),
-            };
-            let deliveries = Arc::new(Deliveries::new(worker));
+            });
             let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
             let runtime = state.deliveries.storage.runtime();
             drop(runtime.spawn(self.pollers.track_future(poller.run())));

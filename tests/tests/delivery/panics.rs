@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use jobqueue::handler::{ExtractError, FromJob};
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
+use jobqueue::storage::{Call, Intercepted, Interceptor, Operation, PutMessage, StoreError, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, Job, JobError, Outcome, QueueMessage, Storage, WorkerBuilder};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -222,6 +222,47 @@ async fn panics_during_common_deletions_stop_no_later_deletion() {
     let report = worker.run_until(after(300)).await.unwrap();
     assert_eq!(report.completed, 6, "{report:?}");
     assert!(faulty.storage().queue::<Second>().await.unwrap().is_empty().await.unwrap());
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("boom");
+    }
+}
+
+/// Answers no request for many deletions, and panics when it is given up.
+#[derive(Debug)]
+struct Silent;
+
+impl Interceptor for Silent {
+    async fn call_all<T: Send>(
+        &self,
+        call: Call<'_>,
+        _: usize,
+        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> Vec<Result<T, StoreError>> {
+        if call.operation == Operation::DeleteAll {
+            let _panics = PanicsWhenDropped;
+            return std::future::pending().await;
+        }
+        perform.await
+    }
+}
+
+// A panic left its request counted, and after the second one nothing was deleted any more.
+#[tokio::test(start_paused = true)]
+async fn panics_of_common_requests_that_are_given_up_stop_no_later_delivery() {
+    let storage = in_memory();
+    for text in ["1", "2", "3", "4", "5", "6"] {
+        put(&storage, 2, text).await;
+    }
+    let queues = Intercepted::queues(Arc::clone(storage.queues().store()), &Arc::new(Silent));
+    let silent = Storage::new(queues, Arc::clone(storage.blobs()), "silent");
+    let worker = touchy(&silent).concurrency(1).build().unwrap();
+    let report = worker.run_until(after(3_600)).await.unwrap();
+    assert_eq!(report.uncertain, 6, "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

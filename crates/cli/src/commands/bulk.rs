@@ -83,10 +83,10 @@ pub(crate) async fn run(
     let (shown, mut held_up) = (bar.clone(), None);
     let report = bulk
         .on_progress(move |progress| {
-            if let Some(reason) = progress.held_up.as_ref().filter(|_| held_up != progress.held_up) {
+            if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
                 shown.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
+                held_up = Some(reason);
             }
-            held_up = progress.held_up;
             if let Some(total) = progress.total {
                 shown.set_length(total);
             }

@@ -145,11 +145,8 @@ fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static st
         (Some(_), true) => {
             "more jobs may match: some came meanwhile, or they are more than a plan has: 10,000, found among the first 100,000 of each state"
         }
-        (Some(_), false) if arguments.batch.is_some() => {
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; of a whole batch up to 10,000 open children with the ids that it gave them are taken"
-        }
         (Some(_), false) => {
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers"
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; with --batch alone also up to 10,000 open children, by the ids that the batch gave them"
         }
     }
 }

@@ -37,6 +37,22 @@ fn changes_are_appended_to_the_audit_file() {
     assert_eq!(told[3]["jobs"][0]["id"], "dead-0");
 }
 
+/// A sender chooses the ids; an operator reads both files in a terminal.
+#[test]
+fn audit_and_plan_control_no_terminal() {
+    let place = Place::with_mails(0, 0);
+    let (audit, plan) = (place.path("audit.ndjson"), place.path("plan.json"));
+    let id = "x\u{9b}2J\u{202e}gpj";
+    place.ok(&["cancel", "mails", id, "--dry-run", "--plan", plan.to_str().unwrap()]);
+    place.ok(&["cancel", "mails", id, "--audit-file", audit.to_str().unwrap()]);
+    for file in [&audit, &plan] {
+        let text = std::fs::read_to_string(file).unwrap();
+        assert!(text.contains("\\u009b2J\\u202e") && !text.contains(['\u{9b}', '\u{202e}']), "{text}");
+    }
+    let read: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&plan).unwrap()).unwrap();
+    assert_eq!(read["jobs"][0]["id"], id);
+}
+
 /// A purge that is killed has its beginning in the file: what it may have deleted can be said.
 #[test]
 fn a_killed_change_is_in_the_audit_file() {

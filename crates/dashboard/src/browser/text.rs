@@ -33,8 +33,8 @@ pub(crate) fn line(text: &str) -> String {
 
 /// Returns the first 64 KiB of a text, and the number of the bytes behind them.
 pub(crate) fn beginning(text: &str) -> (String, usize) {
-    let end = (0..=BLOCK.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    (text[..end].to_owned(), text.len() - end)
+    let shown = jobqueue_storage::text::beginning(text, BLOCK);
+    (shown.to_owned(), text.len() - shown.len())
 }
 
 /// Returns a text with its lines, cut after 64 KiB, and the number of bytes that are missing.

@@ -5,13 +5,9 @@ use std::fs;
 
 use crate::{root, rust_files};
 
-/// The folders with the checks, and the files with the planted defects.
-const CHECKS: [&str; 2] = ["tests/tests/world/mix", "crates/testing/src/world"];
-const PLANTED: [&str; 3] = [
-    "tests/tests/world/mix/checks/planted.rs",
-    "tests/tests/world/mix/checks/noticed.rs",
-    "tests/tests/world/planted/mod.rs",
-];
+/// The folders with the checks, and the ends of the names of files that plant defects.
+const CHECKS: [&str; 2] = ["tests/tests/world", "crates/testing/src/world"];
+const PLANTED: [&str; 3] = ["checks/planted.rs", "checks/noticed.rs", "planted/mod.rs"];
 
 /// The sentences for which nothing is planted. The list may only get shorter.
 const UNPLANTED: &[&str] = &[
@@ -55,7 +51,6 @@ fn every_sentence_of_the_judge_is_planted() {
         all.extend(sentences(checks).map(str::to_owned));
         planted.push_str(tests);
     }
-    planted.push_str(&fs::read_to_string(root().join(PLANTED[2])).unwrap());
     all.retain(|sentence| !planted.contains(&format!("\"{sentence}")));
     assert_eq!(Vec::from_iter(all), UNPLANTED);
 }

@@ -87,12 +87,13 @@ fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
 }
 
 /// A message runs again after its dead letter was stored. Its end is recorded in the message before, so that a crash or a lost answer
-/// excuses that only if it came before the letter.
+/// explains the run only if it came before the letter.
 fn runs_beside_its_letter(job: &Job<'_>) -> Option<Finding> {
     let is_stored = |fact: &Fact| matches!(fact, Fact::Put { queue, verdict: Verdict::Acknowledged, .. } if is_of_dead_letters(queue));
     // Which of two messages a process has is not known.
-    let letters = job.entries.iter().filter(|entry| is_stored(&entry.fact) && !job.has_copies(entry.number));
-    letters.into_iter().find_map(|letter| {
+    let mut letters =
+        job.entries.iter().filter(|entry| is_stored(&entry.fact) && !job.has_copies(entry.number));
+    letters.find_map(|letter| {
         let (received, message) = received_for(job, letter)?;
         let again = job.runs.iter().find(|run| run.message == message && run.began.number > letter.number)?;
         let is_in_doubt = job.may_fail_between(&letter.node, received, letter.number);
