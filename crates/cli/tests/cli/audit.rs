@@ -43,7 +43,11 @@ fn audit_and_plan_control_no_terminal() {
     let place = Place::with_mails(0, 0);
     let (audit, plan) = (place.path("audit.ndjson"), place.path("plan.json"));
     let id = "x\u{9b}2J\u{202e}gpj";
-    place.ok(&["cancel", "mails", id, "--dry-run", "--plan", plan.to_str().unwrap()]);
+    let payload = place.path("payload.json");
+    std::fs::write(&payload, r#"{"to":"ada"}"#).unwrap();
+    let send = ["send", "mails", "--kind", "mail", "--key", "k", "--id", id, "--file"];
+    place.ok(&[&send[..], &[payload.to_str().unwrap()]].concat());
+    place.ok(&["cancel", "mails", "--key", "k", "--dry-run", "--plan", plan.to_str().unwrap()]);
     place.ok(&["cancel", "mails", id, "--audit-file", audit.to_str().unwrap()]);
     for file in [&audit, &plan] {
         let text = std::fs::read_to_string(file).unwrap();
