@@ -11,7 +11,7 @@ use std::time::Duration;
 use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Storage, traced};
-use jobqueue::{azure, memory, postgres, servicebus, sqlite};
+use jobqueue::{Runtime, azure, memory, postgres, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_test_support::servicebus::{self as servicebus_support, ServiceBus};
@@ -49,7 +49,7 @@ fn in_memory() -> Subject {
 /// A wrapper promises the same as the storage in it.
 fn wrapped(wrap: fn(&Storage) -> Storage) -> Subject {
     let clock = Arc::new(ManualClock::new());
-    Subject::virtual_time(wrap(&memory::open_with_clock(clock.clone())), clock)
+    Subject::virtual_time(wrap(&memory::open_on(Runtime::new().with_clock(clock.clone()))), clock)
 }
 
 /// All promises at once on one storage with tokio's clock, which is paused: the sleeps take no time.
@@ -65,7 +65,7 @@ fn in_tokio_time() -> Result<(), Failed> {
 /// Three shards over two accounts in memory.
 fn sharded() -> Subject {
     let clock = Arc::new(ManualClock::new());
-    let account = || memory::open_with_clock(clock.clone());
+    let account = || memory::open_on(Runtime::new().with_clock(clock.clone()));
     let sharded = Sharded::builder().account("a", account()).account("b", account());
     let sharded = sharded.default_shards(3).build().unwrap();
     Subject::virtual_time(Storage::from(sharded.stores()), clock)
@@ -74,7 +74,8 @@ fn sharded() -> Subject {
 async fn in_sqlite() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new());
-    let options = sqlite::Options::new(folder.path().join("jobs.db")).clock(clock.clone());
+    let options =
+        sqlite::Options::new(folder.path().join("jobs.db")).runtime(Runtime::new().with_clock(clock.clone()));
     Subject::virtual_time(Storage::open(options).await.unwrap(), clock).keeping(folder)
 }
 

@@ -13,7 +13,7 @@ use super::texts::Beside;
 use super::tls::Trust;
 use super::token::Credential;
 use jobqueue_entra::{TokenSource, credential_methods};
-use jobqueue_storage::clock::{Clock, WITHOUT_END};
+use jobqueue_storage::clock::WITHOUT_END;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::secret::is_loopback;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
@@ -124,15 +124,9 @@ impl Options {
         self
     }
 
-    /// Sets the clock, by default the system's. It must agree with that of the service.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.runtime = self.runtime.with_clock(clock);
-        self
-    }
-
     jobqueue_storage::setters! {
         /// Sets the runtime, from which the connections and everything that is built on the storage take the time, ids and
-        /// tasks.
+        /// tasks. Its clock must agree with that of the service.
         runtime(runtime: Runtime);
 
         /// Reaches the namespace by a network of a simulation instead of sockets.

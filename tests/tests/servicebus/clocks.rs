@@ -18,7 +18,8 @@ use super::{Bench, MINUTE, options};
 impl Bench {
     /// Opens the storage on a machine whose clock shows `now`.
     fn at(&self, now: SystemTime) -> Storage {
-        let options = options(&self.emulator).clock(Arc::new(ManualClock::at(now)));
+        let options =
+            options(&self.emulator).runtime(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
         Storage::from(options.with_blobs_of(&self.blobs))
     }
 }
@@ -119,7 +120,9 @@ async fn message_comes_although_its_lock_is_over_by_a_clock_that_is_ahead() {
         blobs.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(20)));
         blobs.plan_always(Operation::BlobProperties, Fault::DelayBefore(Duration::from_millis(20)));
         let clock = Arc::new(ManualClock::at(SystemTime::now() + 5 * MINUTE));
-        let ahead = Storage::from(options(&bench.emulator).clock(clock).with_blobs_of(blobs.storage()));
+        let ahead = Storage::from(
+            options(&bench.emulator).runtime(Runtime::new().with_clock(clock)).with_blobs_of(blobs.storage()),
+        );
         bench.put(PutMessage::new("job")).await.unwrap();
         let leased = bench.get_from(&ahead).await;
         assert_eq!(leased.map(|leased| leased.dequeue_count), Some(1), "sessions: {sessions}");

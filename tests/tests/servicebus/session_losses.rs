@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{Context, JobError, JobInfo, QueueName, Storage, Worker};
+use jobqueue::{Context, JobError, JobInfo, QueueName, Runtime, Storage, Worker};
 use serde_json::json;
 use tokio::time::{pause, resume, sleep, timeout};
 
@@ -175,7 +175,7 @@ async fn a_put_back_in_a_session_is_no_delivery_for_the_service() {
 async fn a_clock_that_is_put_forward_releases_no_session() {
     let bench = Bench::of_sessions();
     let clock = Arc::new(ManualClock::at(SystemTime::now()));
-    let options = super::options(&bench.emulator).clock(clock.clone());
+    let options = super::options(&bench.emulator).runtime(Runtime::new().with_clock(clock.clone()));
     let storage = Storage::from(options.with_blobs_of(&bench.blobs));
     bench.put_in("a", "0").await;
     let leased = bench.get_all(&storage, 1).await.remove(0);

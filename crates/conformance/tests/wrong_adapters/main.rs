@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{MessageId, MessageRef, Notifier, QueueStore};
-use jobqueue::{QueueName, Storage, memory};
+use jobqueue::{QueueName, Runtime, Storage, memory};
 use jobqueue_conformance::{Broken, Deviation, Subject, exercise, promises};
 
 use mistakes::{MISTAKES, Mistake};
@@ -74,7 +74,7 @@ impl Wrong {
 
 fn subject(mistake: Mistake) -> Subject {
     let clock = Arc::new(ManualClock::new());
-    let below = memory::open_with_clock(clock.clone());
+    let below = memory::open_on(Runtime::new().with_clock(clock.clone()));
     let wrong = Arc::new(Wrong {
         mistake,
         below,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jobqueue::clock::Clock;
 use jobqueue::servicebus::Options;
-use jobqueue::{Storage, memory};
+use jobqueue::{Runtime, Storage, memory};
 use jobqueue_test_support::servicebus::Lockstep;
 use jobqueue_testing::world::{Builder, Host};
 
@@ -31,7 +31,7 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
     let lock = Duration::from_secs(LOCKS[(plan.seed % 4) as usize]);
     let detects = plan.has(Feature::Resend) && plan.seed.is_multiple_of(2);
     world.connections(move |clock: Arc<dyn Clock>| {
-        let blobs = memory::open_with_clock(Arc::clone(&clock));
+        let blobs = memory::open_on(Runtime::new().with_clock(Arc::clone(&clock)));
         let hub = Hub::open(clock, seed, trouble);
         move |host: &Host| {
             let mut options = Options::from_connection_string(&Lockstep::connection_string()).unwrap();
