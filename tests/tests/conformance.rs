@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{Storage, traced};
+use jobqueue::storage::Storage;
 use jobqueue::{Runtime, azure, memory, postgres, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
 use jobqueue_test_support::postgres::Postgres;
@@ -34,7 +34,6 @@ fn main() {
     trials.extend(azurite());
     trials.extend(service_bus());
     trials.extend(service_bus_sessions());
-    trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
     trials
         .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
     trials.push(Trial::test("memory::all_at_once", in_tokio_time));
