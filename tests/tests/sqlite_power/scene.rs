@@ -69,7 +69,7 @@ impl Scene {
 
     pub(crate) fn options(&self) -> Options {
         Options::new(self.file())
-            .runtime(Runtime::new().with_clock(self.clock.clone()))
+            .runtime(jobqueue::Runtime::new().with_clock(self.clock.clone()))
             .synchronous(self.synchronous)
     }
 
