@@ -99,7 +99,7 @@ fn in_postgres() -> impl Iterator<Item = Trial> {
                 static NUMBER: AtomicU32 = AtomicU32::new(0);
                 let schema = format!("promise_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
                 let options =
-                    postgres::Options::from_connection_string(&text)?.schema(&schema)?.max_connections(3);
+                    postgres::Options::from_connection_string(&text)?.schema(&schema).max_connections(3);
                 keeps(promise, &Subject::real_time(Storage::open(options).await?)).await
             })
         })
