@@ -171,10 +171,10 @@ fn service_bus() -> impl Iterator<Item = Trial> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = servicebus::Options::from_connection_string(&text)?;
-                let options = options.lock_duration(LOCK)?;
+                let options = options.lock_duration(LOCK);
                 let blobs = Storage::memory();
                 let subject = Subject::new(
-                    Storage::from(options.with_blobs_of(&blobs)),
+                    Storage::from(options.with_blobs_of(&blobs).unwrap()),
                     Duration::from_secs(5),
                     move |by| {
                         Box::pin(async move {
@@ -216,12 +216,12 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = servicebus::Options::from_connection_string(emulator.connection_string())?;
-                let options = options.sessions(true).lock_duration(LOCK)?;
+                let options = options.sessions(true).lock_duration(LOCK);
                 let wait = |by| -> Pin<Box<dyn Future<Output = ()> + Send>> {
                     Box::pin(tokio::time::sleep(by + LOCK))
                 };
                 let subject = Subject::new(
-                    Storage::from(options.with_blobs_of(Storage::memory())),
+                    Storage::from(options.with_blobs_of(Storage::memory()).unwrap()),
                     Duration::from_secs(5),
                     wait,
                 );

@@ -87,7 +87,7 @@ impl Two {
         emulator.create_queue("work", json!({ "LockDuration": "PT60S", "MaxDeliveryCount": 2000 }));
         let clock = Arc::new(ManualClock::new());
         let options = Options::from_connection_string(emulator.connection_string()).unwrap();
-        let subject = Storage::from(options.with_blobs_of(Storage::memory()));
+        let subject = Storage::from(options.with_blobs_of(Storage::memory()).unwrap());
         let sides = [memory::open_on(Runtime::new().with_clock(clock.clone())), subject];
         sides[0].queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         let (known, dead, random) = (Vec::new(), BTreeSet::new(), StdRng::seed_from_u64(seed));

@@ -35,9 +35,9 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
         let hub = Hub::open(clock, seed, trouble);
         move |host: &Host| {
             let mut options = Options::from_connection_string(&Lockstep::connection_string()).unwrap();
-            options = options.lock_duration(lock).unwrap().sessions(sessions);
+            options = options.lock_duration(lock).sessions(sessions);
             if detects {
-                options = options.duplicate_detection(Duration::from_secs(600)).unwrap();
+                options = options.duplicate_detection(Duration::from_secs(600));
             }
             let line = Line { hub: Arc::clone(&hub), host: host.clone() };
             open(options.runtime(host.runtime.clone()).network(Arc::new(line)), &blobs)
@@ -46,5 +46,5 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
 }
 
 fn open(options: Options, blobs: &Storage) -> Storage {
-    Storage::from(options.with_blobs_of(blobs))
+    Storage::from(options.with_blobs_of(blobs).unwrap())
 }
