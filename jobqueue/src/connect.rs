@@ -158,7 +158,7 @@ async fn service_bus(queues: &str, blobs: Option<&str>, creates: bool) -> Result
     let blobs = blobs.map(str::trim).filter(|blobs| !blobs.is_empty() && service_bus_string(blobs).is_none());
     let options = crate::servicebus::Options::from_connection_string(queues)?;
     let blobs = connect(blobs.ok_or_else(missing)?, creates).await?;
-    Ok(Storage::from(options.with_blobs_of(&blobs)))
+    Ok(Storage::from(options.with_blobs_of(&blobs)?))
 }
 
 #[cfg(not(feature = "servicebus"))]

@@ -7,11 +7,8 @@
 //! Messages are delivered in the order in which they become visible, then of insertion. The port promises no order;
 //! this order makes tests repeatable.
 
-use std::sync::Arc;
-
 use jobqueue_storage::memory;
 
-use crate::clock::Clock;
 use crate::runtime::Runtime;
 use crate::storage::Storage;
 
@@ -24,11 +21,6 @@ pub use jobqueue_storage::clock::TokioClock;
 /// See [`TokioClock`] for threads outside the runtime.
 pub fn open() -> Storage {
     memory::open().into()
-}
-
-/// Opens an empty storage that takes the time from `clock`. A time that goes backwards is treated as standing still.
-pub fn open_with_clock(clock: Arc<dyn Clock>) -> Storage {
-    memory::open_with_clock(clock).into()
 }
 
 /// Opens an empty storage that takes the time and its ids from `runtime`, as does everything that is built on it. A time

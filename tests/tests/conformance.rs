@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{Storage, traced};
-use jobqueue::{azure, memory, postgres, servicebus, sqlite};
+use jobqueue::storage::Storage;
+use jobqueue::{Runtime, azure, memory, postgres, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_test_support::servicebus::{self as servicebus_support, ServiceBus};
@@ -34,7 +34,6 @@ fn main() {
     trials.extend(azurite());
     trials.extend(service_bus());
     trials.extend(service_bus_sessions());
-    trials.extend(virtual_time("traced", || Box::pin(async { wrapped(|inner| traced(inner, "memory")) })));
     trials
         .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
     trials.push(Trial::test("memory::all_at_once", in_tokio_time));
@@ -49,7 +48,7 @@ fn in_memory() -> Subject {
 /// A wrapper promises the same as the storage in it.
 fn wrapped(wrap: fn(&Storage) -> Storage) -> Subject {
     let clock = Arc::new(ManualClock::new());
-    Subject::virtual_time(wrap(&memory::open_with_clock(clock.clone())), clock)
+    Subject::virtual_time(wrap(&memory::open_on(Runtime::new().with_clock(clock.clone()))), clock)
 }
 
 /// All promises at once on one storage with tokio's clock, which is paused: the sleeps take no time.
@@ -65,7 +64,7 @@ fn in_tokio_time() -> Result<(), Failed> {
 /// Three shards over two accounts in memory.
 fn sharded() -> Subject {
     let clock = Arc::new(ManualClock::new());
-    let account = || memory::open_with_clock(clock.clone());
+    let account = || memory::open_on(Runtime::new().with_clock(clock.clone()));
     let sharded = Sharded::builder().account("a", account()).account("b", account());
     let sharded = sharded.default_shards(3).build().unwrap();
     Subject::virtual_time(Storage::from(sharded.stores()), clock)
@@ -74,7 +73,8 @@ fn sharded() -> Subject {
 async fn in_sqlite() -> Subject {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new());
-    let options = sqlite::Options::new(folder.path().join("jobs.db")).clock(clock.clone());
+    let options =
+        sqlite::Options::new(folder.path().join("jobs.db")).runtime(Runtime::new().with_clock(clock.clone()));
     Subject::virtual_time(Storage::open(options).await.unwrap(), clock).keeping(folder)
 }
 
@@ -99,7 +99,7 @@ fn in_postgres() -> impl Iterator<Item = Trial> {
                 static NUMBER: AtomicU32 = AtomicU32::new(0);
                 let schema = format!("promise_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
                 let options =
-                    postgres::Options::from_connection_string(&text)?.schema(&schema)?.max_connections(3);
+                    postgres::Options::from_connection_string(&text)?.schema(&schema).max_connections(3);
                 keeps(promise, &Subject::real_time(Storage::open(options).await?)).await
             })
         })
@@ -171,10 +171,10 @@ fn service_bus() -> impl Iterator<Item = Trial> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = servicebus::Options::from_connection_string(&text)?;
-                let options = options.lock_duration(LOCK)?;
+                let options = options.lock_duration(LOCK);
                 let blobs = Storage::memory();
                 let subject = Subject::new(
-                    Storage::from(options.with_blobs_of(&blobs)),
+                    Storage::from(options.with_blobs_of(&blobs).unwrap()),
                     Duration::from_secs(5),
                     move |by| {
                         Box::pin(async move {
@@ -216,12 +216,12 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let options = servicebus::Options::from_connection_string(emulator.connection_string())?;
-                let options = options.sessions(true).lock_duration(LOCK)?;
+                let options = options.sessions(true).lock_duration(LOCK);
                 let wait = |by| -> Pin<Box<dyn Future<Output = ()> + Send>> {
                     Box::pin(tokio::time::sleep(by + LOCK))
                 };
                 let subject = Subject::new(
-                    Storage::from(options.with_blobs_of(Storage::memory())),
+                    Storage::from(options.with_blobs_of(Storage::memory()).unwrap()),
                     Duration::from_secs(5),
                     wait,
                 );

@@ -117,7 +117,7 @@ impl Bench {
     fn storage(&self, port: u16) -> Storage {
         let (before, after) = (format!(":{};", self.emulator.port()), format!(":{port};"));
         let text = self.emulator.connection_string().replacen(&before, &after, 1);
-        Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&self.blobs))
+        Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&self.blobs).unwrap())
     }
 
     async fn fill(&self, side: Side) {

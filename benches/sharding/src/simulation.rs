@@ -78,7 +78,7 @@ impl Setting {
         let clock = Arc::new(TokioClock::new());
         let slow = self.slow.map(|rate| ("work-s0v1".to_owned(), rate));
         let accounts = (0..self.accounts).map(|number| {
-            let plain = memory::open_with_clock(clock.clone());
+            let plain = memory::open_on(Runtime::new().with_clock(clock.clone()));
             let limits = Limits { slow: slow.clone().filter(|_| number == 0), ..Limits::default() };
             let limited = Limited::new(&plain, limits, self.seed * 1000 + u64::from(number));
             (limited, plain)

@@ -11,12 +11,12 @@ use jobqueue::__internals::{
 };
 use jobqueue::storage::StoreError;
 use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue_message::times::rfc3339;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::event::Deed;
 use super::membership::Memberships;
-use super::text::time;
 use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of a plan.
@@ -324,7 +324,7 @@ impl Admin {
         let (request, answer) = self.requests().of(queue.as_str(), &job.id, job.source.as_deref()).await?;
         let is_open = |stored: &StoredRequest| answer.is_none_or(|(_, at)| stored.made > at);
         if let Some(stored) = request.filter(is_open) {
-            return Ok((Cancellation::Requested { by: stored.request.by, at: time(stored.made) }, None));
+            return Ok((Cancellation::Requested { by: stored.request.by, at: rfc3339(stored.made) }, None));
         }
         let Some((answer, at)) = answer else { return Ok((Cancellation::None, None)) };
         let cancellation = match answer {

@@ -8,12 +8,12 @@ use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
-use jobqueue_message::times::parse_rfc3339;
+use jobqueue_message::times::{parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
-use super::text::{exact_time_option, time};
+use super::text::exact_time_option;
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -241,9 +241,9 @@ impl RawJob {
             message_id: stored.id.map(str::to_owned),
             id: stored.id.unwrap_or_default().to_owned(),
             dequeue_count: stored.dequeue_count,
-            inserted: stored.inserted.map(time),
-            expires: stored.expires.map(time),
-            due: stored.due.map(time),
+            inserted: stored.inserted.map(rfc3339),
+            expires: stored.expires.map(rfc3339),
+            due: stored.due.map(rfc3339),
             ..Self::default()
         };
         match stored.text.map(parse) {
@@ -259,7 +259,7 @@ impl RawJob {
             Err(problem) => job.problem = Some(problem.to_owned()),
         }
         if matches!(state, JobState::Delayed | JobState::BackingOff) {
-            job.due = stored.due.max(job.delayed_until()).filter(|_| stored.due.is_some()).map(time);
+            job.due = stored.due.max(job.delayed_until()).filter(|_| stored.due.is_some()).map(rfc3339);
         }
         job
     }

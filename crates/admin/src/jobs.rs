@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName};
 use jobqueue::{Error, ErrorKind, Storage};
+use jobqueue_message::times::rfc3339;
 use serde::Serialize;
 
 use super::event::{Changes, Deed};
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
-use super::text::time;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
 /// The number of jobs that are selected unless the filter says another.
@@ -228,7 +228,7 @@ impl Admin {
             if let Some(until) = found.delayed_until().filter(|until| *until > self.clock().now()) {
                 let text = format!(
                     "the message of the job says that it does not run before {}: cancel it, and send it again without a delay",
-                    time(until)
+                    rfc3339(until)
                 );
                 return Err(Error::new(ErrorKind::Invalid, text));
             }

@@ -7,12 +7,13 @@ use jiff::Timestamp;
 use jobqueue::settings::{Metadata, QueueSettings};
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::settings::{PAUSE_NOTE, PAUSED, PAUSED_BY, PAUSED_UNTIL};
+use jobqueue_message::times::rfc3339;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde::Serialize;
 use tokio::time::timeout;
 
 use super::event::Deed;
-use super::text::{exact_time, rfc3339_option, time};
+use super::text::{exact_time, rfc3339_option};
 use super::{Action, Admin, resolve, short_duration};
 
 /// The most characters of a note: metadata is small on all storages.
@@ -141,7 +142,7 @@ impl Pause {
 impl fmt::Display for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(until) = self.until {
-            write!(f, " until {}", time(until))?;
+            write!(f, " until {}", rfc3339(until))?;
         }
         if let Some(by) = &self.by {
             write!(f, " by {by}")?;

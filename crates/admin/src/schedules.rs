@@ -7,9 +7,10 @@ use futures_util::try_join;
 use jiff::Timestamp;
 use jobqueue::__internals::{ScheduleRecord, Wish, schedules, wish};
 use jobqueue::{Error, ErrorKind};
+use jobqueue_message::times::rfc3339;
 use serde::{Serialize, Serializer};
 
-use super::text::{rfc3339_option, short_duration, time};
+use super::text::{rfc3339_option, short_duration};
 use super::{Action, Admin};
 
 /// The number of next runs that are shown.
@@ -61,7 +62,7 @@ pub struct ScheduleTrigger {
 }
 
 fn times<S: Serializer>(times: &[SystemTime], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(times.iter().map(|at| time(*at)))
+    serializer.collect_seq(times.iter().map(|at| rfc3339(*at)))
 }
 
 impl ScheduleOverview {

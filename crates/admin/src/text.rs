@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use jobqueue_message::times;
 use serde::{Serialize, Serializer};
 
 use base64::Engine as _;
@@ -100,13 +101,6 @@ pub fn grouped(number: u64, separator: char) -> String {
     grouped
 }
 
-/// Returns a time as RFC 3339 in UTC with milliseconds; the ends of the calendar for a time outside it.
-pub(super) fn time(time: SystemTime) -> String {
-    let end = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
-    let timestamp = Timestamp::try_from(time).unwrap_or(end);
-    jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
-}
-
 /// Returns a time as RFC 3339 in UTC with all its digits, from which the same time can be read.
 pub(super) fn exact_time(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
@@ -120,14 +114,14 @@ pub(super) fn exact_time_option<S: Serializer>(
 }
 
 pub(super) fn rfc3339<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
-    time(*at).serialize(serializer)
+    times::rfc3339(*at).serialize(serializer)
 }
 
 pub(super) fn rfc3339_option<S: Serializer>(
     at: &Option<SystemTime>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    at.map(time).serialize(serializer)
+    at.map(times::rfc3339).serialize(serializer)
 }
 
 /// Returns seconds. Milliseconds are exact enough, and their text is short.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::account::{self, Account, Credential};
 use super::blob::AzureBlobs;
 use super::connection::{Connection, Setup};
@@ -32,6 +34,9 @@ use jobqueue_storage::{OpenStores, StoreError, StoreErrorKind, Stores};
 #[must_use]
 pub struct Options {
     setup: Setup,
+    blob_endpoint: Option<String>,
+    /// The further authorities, in PEM.
+    roots: Vec<Bytes>,
 }
 
 impl Options {
@@ -72,22 +77,14 @@ impl Options {
     }
 
     fn new(account: Account) -> Self {
-        Self { setup: Setup { account, roots: Vec::new(), runtime: Runtime::new(), in_process: None } }
+        let setup = Setup { account, roots: Vec::new(), runtime: Runtime::new(), in_process: None };
+        Self { setup, blob_endpoint: None, roots: Vec::new() }
     }
 
     /// Sets the address of the blobs, where it does not follow from that of the queues.
-    ///
-    /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not an address, or is plain http to another machine.
-    pub fn blob_endpoint(mut self, endpoint: &str) -> Result<Self, StoreError> {
-        let url = account::endpoint("the blob endpoint", endpoint).map_err(misconfigured)?;
-        if matches!(self.setup.account.credential, Credential::Token(_)) && url.scheme() != "https" {
-            return Err(misconfigured(
-                "the blob endpoint must be https: tokens are not sent in the clear".to_owned(),
-            ));
-        }
-        self.setup.account.blobs = url;
-        Ok(self)
+    pub fn blob_endpoint(mut self, endpoint: &str) -> Self {
+        self.blob_endpoint = Some(endpoint.to_owned());
+        self
     }
 
     credential_methods!();
@@ -98,14 +95,9 @@ impl Options {
     }
 
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
-    ///
-    /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not a certificate.
-    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
-        let certificate = reqwest::Certificate::from_pem(pem)
-            .map_err(|_| misconfigured("the root certificate is not a certificate in PEM".to_owned()))?;
-        self.setup.roots.push(certificate);
-        Ok(self)
+    pub fn root_certificate(mut self, pem: &[u8]) -> Self {
+        self.roots.push(Bytes::copy_from_slice(pem));
+        self
     }
 
     jobqueue_storage::setters! {
@@ -119,7 +111,16 @@ impl Options {
         in_process(client: Arc<dyn azure_core::http::HttpClient>) => setup.in_process;
     }
 
-    fn connect(self) -> Result<Arc<Connection>, StoreError> {
+    fn connect(mut self) -> Result<Arc<Connection>, StoreError> {
+        if let Some(endpoint) = &self.blob_endpoint {
+            self.setup.account.blobs =
+                account::endpoint("the blob endpoint", endpoint).map_err(misconfigured)?;
+        }
+        for pem in &self.roots {
+            let root = reqwest::Certificate::from_pem(pem)
+                .map_err(|_| misconfigured("the root certificate is not a certificate in PEM".to_owned()))?;
+            self.setup.roots.push(root);
+        }
         let account = &self.setup.account;
         let clear = [&account.queues, &account.blobs].iter().any(|url| url.scheme() != "https");
         if clear && matches!(account.credential, Credential::Token(_)) {
@@ -133,7 +134,8 @@ impl OpenStores for Options {
     /// Opens the storage. Sends no request: the first operation fails with a wrong key or address.
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) when tokens would go over plain http, or no client can be created.
+    /// [`Configuration`](StoreErrorKind::Configuration) when the address of the blobs is none, or is plain http to another machine,
+    /// when a root certificate is none, when tokens would go over plain http, or when no client can be created.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing is left to undo.

@@ -9,11 +9,11 @@
 //! # async fn main() {
 //! use std::sync::Arc;
 //! use jobqueue::clock::ManualClock;
-//! use jobqueue::memory;
+//! use jobqueue::{Runtime, memory};
 //! use jobqueue_conformance::{Subject, exercise};
 //!
 //! let clock = Arc::new(ManualClock::new());
-//! let subject = Subject::virtual_time(memory::open_with_clock(clock.clone()), clock);
+//! let subject = Subject::virtual_time(memory::open_on(Runtime::new().with_clock(clock.clone())), clock);
 //! exercise(&subject).await.assert_kept();
 //! # }
 //! ```

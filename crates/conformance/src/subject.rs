@@ -27,11 +27,11 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// use jobqueue::clock::ManualClock;
-/// use jobqueue::{Storage, memory};
+/// use jobqueue::{Runtime, Storage, memory};
 /// use jobqueue_conformance::{Subject, exercise};
 /// use std::sync::Arc;
 ///
-/// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_with_clock(clock) }
+/// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_on(Runtime::new().with_clock(clock)) }
 /// // A storage that takes its time from a clock is tested without waiting; one with its own clock by `real_time`.
 /// let clock = Arc::new(ManualClock::new());
 /// let subject = Subject::virtual_time(my_storage(clock.clone()), clock);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{BlobPowers, Call, Intercepted, Interceptor, QueuePowers, StoreError};
-use jobqueue::{Storage, memory};
+use jobqueue::{Runtime, Storage, memory};
 use jobqueue_conformance::{Deviation, Subject, exercise};
 
 /// Counts the requests to the storage below, as an account's bill does.
@@ -36,7 +36,7 @@ impl Interceptor for Billed {
 
 fn subject() -> (Arc<Billed>, Subject) {
     let (billed, clock) = (Arc::new(Billed::default()), Arc::new(ManualClock::new()));
-    let below = memory::open_with_clock(clock.clone());
+    let below = memory::open_on(Runtime::new().with_clock(clock.clone()));
     let queues = Intercepted::queues(Arc::clone(below.queues().store()), &billed);
     let blobs = Intercepted::blobs(Arc::clone(below.blobs()), &billed);
     (billed, Subject::virtual_time(Storage::new(queues, blobs, "billed"), clock))

@@ -284,7 +284,7 @@ impl QueueSettings {
             (UNKNOWN_KIND_SECONDS, self.unknown_kind_timeout.as_secs().to_string()),
             (TRUST_PRODUCERS, self.trust_producers.to_string()),
         ]);
-        entries.extend(self.paused_until.and_then(rfc3339).map(|until| (PAUSED_UNTIL, until)));
+        entries.extend(self.paused_until.map(|until| (PAUSED_UNTIL, rfc3339(until))));
         entries.extend(self.raw_version.map(|version| (RAW_VERSION, version.to_string())));
         entries
     }

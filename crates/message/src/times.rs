@@ -8,9 +8,11 @@ use jiff::fmt::temporal::DateTimePrinter;
 /// Three digits after the point, always.
 const MILLISECONDS: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// Returns the text of a moment in UTC with milliseconds, as RFC 3339 writes it; `None` outside the years that it can write.
-pub fn rfc3339(time: SystemTime) -> Option<String> {
-    Some(MILLISECONDS.timestamp_to_string(&Timestamp::try_from(time).ok()?))
+/// Returns the text of a moment in UTC with milliseconds, as RFC 3339 writes it; the nearest end of the calendar for a moment
+/// outside it.
+pub fn rfc3339(time: SystemTime) -> String {
+    let end = if time < SystemTime::UNIX_EPOCH { Timestamp::MIN } else { Timestamp::MAX };
+    MILLISECONDS.timestamp_to_string(&Timestamp::try_from(time).unwrap_or(end))
 }
 
 /// Parses an RFC 3339 timestamp.

@@ -14,7 +14,7 @@ impl OpenStores for Options {
     /// Connects, and creates or migrates the tables if that is needed.
     ///
     /// # Errors
-    /// `Configuration` if the schema is newer than this program, the database is not in UTF-8, the server too old, or the transactions of the role
+    /// `Configuration` if the name of the schema is not allowed, the schema is newer than this program, the database is not in UTF-8, the server too old, or the transactions of the role
     /// are not `read committed`, or the tables are missing or old and must [not be changed](Options::migrate); `Unauthorized` if the
     /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached; `Timeout` also while
     /// another process migrates.
@@ -23,7 +23,7 @@ impl OpenStores for Options {
     /// If the future is dropped, the tables are as before or migrated, and connections that were being opened are closed within
     /// [`timeout`](Self::timeout).
     async fn open(self) -> Result<Stores, StoreError> {
-        self.check_tokens()?;
+        self.check()?;
         let Self { settings, notifications, migrates, runtime } = self;
         let description = settings.description.clone();
         let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);

@@ -115,11 +115,12 @@ impl Options {
         self
     }
 
-    /// Refuses to send tokens to a server whose identity is not checked: it could use them at other servers.
+    /// Checks the name of the schema, and refuses to send tokens to a server whose identity is not checked: it could use them at other servers.
     ///
     /// # Errors
-    /// `Configuration` if the identity of the server is not checked.
-    pub(crate) fn check_tokens(&self) -> Result<(), StoreError> {
+    /// `Configuration` if the name is not allowed, or the identity of the server is not checked.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        check_schema(&self.settings.schema).map_err(misconfigured)?;
         if self.settings.sends_tokens && !matches!(self.settings.tls, Tls::Full(_)) {
             return Err(misconfigured(
                 "tokens of Entra ID are sent only to a server whose certificate and name are checked; add `sslmode=verify-full`",
@@ -129,16 +130,12 @@ impl Options {
     }
 
     /// Sets the schema that holds the tables, by default `jobqueue`. It is created if it is missing. Several programs with schemas of their
-    /// own can share a database.
-    ///
-    /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) unless the name has 1 to 50 lower-case ASCII letters, digits and underscores,
-    /// begins with a letter or an underscore, and not with `pg_`.
-    pub fn schema(mut self, name: &str) -> Result<Self, StoreError> {
-        check_schema(name).map_err(misconfigured)?;
+    /// own can share a database. The name has 1 to 50 lower-case ASCII letters, digits and underscores, begins with a letter or an underscore,
+    /// and not with `pg_`; opening fails with `Configuration` for another.
+    pub fn schema(mut self, name: &str) -> Self {
         name.clone_into(&mut self.settings.schema);
         self.settings.describe();
-        Ok(self)
+        self
     }
 
     /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,

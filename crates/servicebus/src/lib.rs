@@ -12,7 +12,7 @@
 //! let options = servicebus::Options::from_connection_string(
 //!     "Endpoint=sb://my-namespace.servicebus.windows.net/;SharedAccessKeyName=jobs;SharedAccessKey=…",
 //! )?;
-//! let storage = Storage::from(options.with_blobs_of(&blobs));
+//! let storage = Storage::from(options.with_blobs_of(&blobs)?);
 //! # Ok(()) }
 //! ```
 //!

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::amqp::Links;
 use super::connection_string::{self, Namespace};
 use super::entity::{Entities, NewQueues};
@@ -13,7 +15,7 @@ use super::texts::Beside;
 use super::tls::Trust;
 use super::token::Credential;
 use jobqueue_entra::{TokenSource, credential_methods};
-use jobqueue_storage::clock::{Clock, WITHOUT_END};
+use jobqueue_storage::clock::WITHOUT_END;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::secret::is_loopback;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
@@ -30,8 +32,8 @@ const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Dur
 ///
 /// let blobs = Storage::connect("https://myaccount.queue.core.windows.net").await?;
 /// let options = servicebus::Options::from_connection_string(&std::env::var("SERVICEBUS")?)?;
-/// let options = options.lock_duration(std::time::Duration::from_secs(120))?;
-/// let storage = Storage::from(options.with_blobs_of(&blobs));
+/// let options = options.lock_duration(std::time::Duration::from_secs(120));
+/// let storage = Storage::from(options.with_blobs_of(&blobs)?);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
@@ -41,7 +43,8 @@ pub struct Options {
     /// The key; `None` for tokens of `source`.
     key: Option<Key>,
     source: TokenSource,
-    trust: Trust,
+    /// The further authorities, in PEM.
+    roots: Vec<Bytes>,
     new: NewQueues,
     token_validity: Duration,
     runtime: Runtime,
@@ -63,7 +66,7 @@ impl Options {
             namespace,
             key,
             source: TokenSource::Automatic,
-            trust: Trust::default(),
+            roots: Vec::new(),
             new: NewQueues { lock: Duration::from_secs(60), duplicates: None, sessions: false },
             token_validity: VALIDITY,
             runtime: Runtime::new(),
@@ -79,34 +82,19 @@ impl Options {
         self
     }
 
-    /// Sets the length of the locks in created queues: 5 seconds to 5 minutes. The default is a minute. Existing queues
-    /// keep theirs.
-    ///
-    /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) for another length.
-    pub fn lock_duration(mut self, length: Duration) -> Result<Self, StoreError> {
-        if !LOCK.contains(&length) {
-            return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
-        }
-        self.new.lock = length;
-        Ok(self)
-    }
-
     /// Enables duplicate detection in created queues, within a window of 20 seconds to 7 days: a send repeated after a
     /// lost answer is one job, and so are two sends with the same id and source, whatever they contain. The default is
     /// off. Existing queues cannot be switched. Not available on the tier Basic.
-    ///
-    /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) for another window.
-    pub fn duplicate_detection(mut self, window: Duration) -> Result<Self, StoreError> {
-        if !WINDOW.contains(&window) {
-            return Err(refused("the window of duplicate detection is 20 seconds to 7 days".to_owned()));
-        }
+    pub fn duplicate_detection(mut self, window: Duration) -> Self {
         self.new.duplicates = Some(window);
-        Ok(self)
+        self
     }
 
     jobqueue_storage::setters! {
+        /// Sets the length of the locks in created queues: 5 seconds to 5 minutes. The default is a minute. Existing queues
+        /// keep theirs.
+        lock_duration(length: Duration) => new.lock;
+
         /// Makes created queues require sessions. Then the service itself keeps the order of messages that are sent in
         /// order (`SendOptions::in_order`), without a record of the framework. The default is off. Existing queues cannot
         /// be switched, and are used as they are; only a sender whose key has no claim but Send cannot read their setting,
@@ -124,15 +112,9 @@ impl Options {
         self
     }
 
-    /// Sets the clock, by default the system's. It must agree with that of the service.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.runtime = self.runtime.with_clock(clock);
-        self
-    }
-
     jobqueue_storage::setters! {
         /// Sets the runtime, from which the connections and everything that is built on the storage take the time, ids and
-        /// tasks.
+        /// tasks. Its clock must agree with that of the service.
         runtime(runtime: Runtime);
 
         /// Reaches the namespace by a network of a simulation instead of sockets.
@@ -141,27 +123,34 @@ impl Options {
     }
 
     /// Trusts one more certificate authority, in PEM: for private endpoints behind an authority of your own.
-    ///
-    /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) when the text is not a certificate.
-    pub fn root_certificate(mut self, pem: &[u8]) -> Result<Self, StoreError> {
-        if !self.trust.add(pem) {
-            return Err(refused("the root certificate is not a certificate in PEM".to_owned()));
-        }
-        Ok(self)
+    pub fn root_certificate(mut self, pem: &[u8]) -> Self {
+        self.roots.push(Bytes::copy_from_slice(pem));
+        self
     }
 
     /// Returns the storage of these queues and of the blobs of another storage, which keep the settings of the queues, and the texts that are
     /// saved under a lock. All processes that use the queues must use the same blobs, and the same name for the namespace, which
     /// those of its blobs contain. Sends no request: the first operation fails with a wrong key or address.
-    pub fn with_blobs_of(self, blobs: impl Into<Stores>) -> Stores {
+    ///
+    /// # Errors
+    /// [`Configuration`](StoreErrorKind::Configuration) for a lock or a window of another length than the options allow, and for a root
+    /// certificate that is none.
+    pub fn with_blobs_of(self, blobs: impl Into<Stores>) -> Result<Stores, StoreError> {
         let Stores { blobs, description, .. } = blobs.into();
         let description = format!("servicebus:{} + blobs of {description}", self.namespace.host);
         let runtime = self.runtime.clone();
-        Stores::new(self.open(Arc::clone(&blobs)), blobs, description).with_runtime(runtime)
+        Ok(Stores::new(self.open(Arc::clone(&blobs))?, blobs, description).with_runtime(runtime))
     }
 
-    fn open(self, blobs: Arc<dyn BlobStore>) -> Arc<dyn QueueStore> {
+    fn open(self, blobs: Arc<dyn BlobStore>) -> Result<Arc<dyn QueueStore>, StoreError> {
+        if !LOCK.contains(&self.new.lock) {
+            return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
+        }
+        if self.new.duplicates.is_some_and(|window| !WINDOW.contains(&window)) {
+            return Err(refused("the window of duplicate detection is 20 seconds to 7 days".to_owned()));
+        }
+        let trust = Trust::of(&self.roots)
+            .ok_or_else(|| refused("the root certificate is not a certificate in PEM".to_owned()))?;
         let beside = Beside::new(blobs, self.runtime.clone(), &self.namespace);
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.key {
@@ -169,9 +158,9 @@ impl Options {
             None => Credential::entra(self.source, self.runtime.clone()),
         });
         let entities =
-            Entities::new(Arc::clone(&namespace), Arc::clone(&credential), self.trust.clone(), self.new);
-        let links = Links::new(namespace, self.trust, credential, self.runtime);
-        Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside))
+            Entities::new(Arc::clone(&namespace), Arc::clone(&credential), trust.clone(), self.new);
+        let links = Links::new(namespace, trust, credential, self.runtime);
+        Ok(Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside)))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls_platform_verifier::Verifier;
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
@@ -11,7 +12,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Trust {
     further: Vec<CertificateDer<'static>>,
     /// Made once: the platform's authorities are read from some hundred files.
@@ -19,12 +20,10 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Adds an authority in PEM; false if the text is none.
-    pub(crate) fn add(&mut self, pem: &[u8]) -> bool {
-        let Ok(certificate) = CertificateDer::from_pem_slice(pem) else { return false };
-        self.further.push(certificate);
-        self.config = Arc::default();
-        true
+    /// Adds authorities in PEM to those of the platform; `None` if a text is none.
+    pub(crate) fn of(further: &[Bytes]) -> Option<Self> {
+        let further = further.iter().map(|pem| CertificateDer::from_pem_slice(pem).ok());
+        Some(Self { further: further.collect::<Option<_>>()?, config: Arc::default() })
     }
 
     /// Returns the configuration of a client that trusts these authorities.

@@ -1,5 +1,6 @@
 //! A full file stops no work on the messages that it has.
 
+use jobqueue_storage::runtime::Runtime;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -72,7 +73,9 @@ async fn full_file_is_worked_through() {
     for bytes in [500, 1_500, 9_000, 60_000] {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new());
-        let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<ManualClock>::clone(&clock));
+        let options =
+            Options::new(folder.path().join("jobs.db"))
+                .runtime(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock)));
         let store = Store::open(options.max_bytes(4 << 20)).await.unwrap();
         let queue: QueueName = "orders".parse().unwrap();
         store.create_queue(&queue, &Metadata::new()).await.unwrap();
@@ -124,7 +127,9 @@ async fn put_back(store: &Store, queue: &QueueName, leased: Vec<LeasedMessage>, 
 async fn full_file_gives_messages_although_all_are_put_back() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new());
-    let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<ManualClock>::clone(&clock));
+    let options =
+        Options::new(folder.path().join("jobs.db"))
+            .runtime(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock)));
     let options = options.max_bytes(1 << 20).synchronous(Synchronous::Normal);
     let store = Store::open(options).await.unwrap();
     let queue: QueueName = "orders".parse().unwrap();

@@ -161,6 +161,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
     use jobqueue_storage::clock::{Clock, ManualClock};
+    use jobqueue_storage::runtime::Runtime;
 
     /// A clock that a test sets.
     #[derive(Debug, Default)]
@@ -180,7 +181,9 @@ mod tests {
     async fn clock_that_was_set_ahead_expires_no_entry() {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(Settable::default());
-        let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<Settable>::clone(&clock));
+        let options =
+            Options::new(folder.path().join("jobs.db"))
+                .runtime(Runtime::new().with_clock(Arc::<Settable>::clone(&clock)));
         let store = Store::open(options).await.unwrap();
         let text = || Arc::from("a");
         let entry = JournalEntry {

@@ -1,10 +1,8 @@
 //! Options for opening a store.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue_storage::clock::Clock;
 use jobqueue_storage::runtime::Runtime;
 
 /// The durability of a commit.
@@ -68,15 +66,9 @@ impl Options {
         }
     }
 
-    /// Sets the clock, by default the system's. All processes that use a file at once must agree on the time. Further handles
-    /// of a process on a file have the clock of the first.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.runtime = self.runtime.with_clock(clock);
-        self
-    }
-
     jobqueue_storage::setters! {
-        /// Sets the runtime, from which the file and everything that is built on it take the time and their ids.
+        /// Sets the runtime, from which the file and everything that is built on it take the time and their ids. All processes
+        /// that use a file at once must agree on the time. Further handles of a process on a file have the clock of the first.
         runtime(runtime: Runtime);
 
         /// Sets the durability of commits. The default is [`Synchronous::Full`].

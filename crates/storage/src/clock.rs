@@ -19,7 +19,7 @@ pub const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
 ///
 /// ```
 /// use jobqueue::clock::{Clock, SystemClock};
-/// use jobqueue::memory;
+/// use jobqueue::{Runtime, memory};
 /// use std::sync::Arc;
 /// use std::time::{Duration, SystemTime};
 ///
@@ -33,7 +33,7 @@ pub const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
 ///     }
 /// }
 ///
-/// let storage = memory::open_with_clock(Arc::new(Tomorrow));
+/// let storage = memory::open_on(Runtime::new().with_clock(Arc::new(Tomorrow)));
 /// # drop(storage);
 /// ```
 pub trait Clock: fmt::Debug + Send + Sync + 'static {

@@ -76,15 +76,6 @@ impl LogSpan {
             polled
         })
     }
-
-    /// Records a value in the span.
-    pub fn record(&self, field: &'static str, value: &dyn tracing::Value) {
-        guarded(|| {
-            if let Some(span) = &self.0 {
-                span.record(field, value);
-            }
-        });
-    }
 }
 
 impl Drop for LogSpan {

@@ -42,7 +42,7 @@ impl Bench {
             std::env::var("JOBQUEUE_POSTGRES").expect("JOBQUEUE_POSTGRES is the address of a server");
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let schema = format!("drivers_{}_{number}", std::process::id());
-        let options = Options::from_connection_string(&address).unwrap().schema(&schema).unwrap();
+        let options = Options::from_connection_string(&address).unwrap().schema(&schema);
         let storage = Storage::open(options).await.unwrap();
         let queue = storage.queue().await.unwrap();
         let bench = Self { driver, address, schema, storage, queue };

@@ -184,7 +184,7 @@ impl DeadLetter {
 
     /// Returns [`time`](Self::time) as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
     pub fn time_text(&self) -> Option<String> {
-        self.time.and_then(rfc3339)
+        self.time.map(rfc3339)
     }
 
     /// Returns the original text of a message that could not be read as a job, byte for byte as it was received.

@@ -4,12 +4,12 @@ use bytes::Bytes;
 
 use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
+use crate::clock::rfc3339;
 use crate::envelope::{
     DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, UNREADABLE_KIND, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
-use crate::queue_core::rfc3339;
 use crate::storage::PeekedMessage;
 
 /// The source of dead letters whose text is not an event. Their id is the storage's id, which stays the same at every delivery.
@@ -35,7 +35,7 @@ pub(crate) fn dead_envelope(
         reason: rejection.reason.as_str().to_owned(),
         queue: job.core.name.as_str().to_owned(),
         message: Some(job.lease.message_id().to_string()),
-        time: rfc3339(Some(job.core.now()))?,
+        time: rfc3339(job.core.now()),
         deliveries: job.dequeue_count,
         worker: Some(job.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
     });

@@ -7,12 +7,11 @@ use std::time::{Duration, SystemTime};
 
 use super::disposition::Rejection;
 use super::leased_job::LeasedJob;
-use crate::clock::parse_rfc3339;
+use crate::clock::{parse_rfc3339, rfc3339};
 use crate::envelope::Deferral;
 use crate::error::Error;
 use crate::job::Backoff;
 use crate::job::outcome::Reason;
-use crate::queue_core::rfc3339;
 use crate::runtime::Runtime;
 use crate::settings::QueueSettings;
 
@@ -140,7 +139,7 @@ pub(crate) async fn defer(
 ) -> Result<Result<Duration, Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
-        None => (first(cause, job)?, Duration::ZERO),
+        None => (first(cause, job), Duration::ZERO),
     };
     if let Some(reason) = reason_to_end(job, cause, &deferral, waited) {
         let tries = deferral.count;
@@ -170,10 +169,10 @@ fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
     former.filter(|former| former.cause == cause.code()).and_then(|former| waited(former, job.present()))
 }
 
-fn first(cause: Cause, job: &LeasedJob) -> Result<Deferral, Error> {
+fn first(cause: Cause, job: &LeasedJob) -> Deferral {
     // Each deferral of an event that cannot be rewritten is its first one, and costs an attempt.
     let count = if job.is_unwritable { job.dequeue_count.saturating_sub(1) } else { 0 };
-    Ok(Deferral { cause: cause.code().to_owned(), since: rfc3339(Some(job.present()))?, count })
+    Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count }
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.

@@ -75,7 +75,7 @@ fn list(history: &History) -> Vec<Box<RawValue>> {
 impl PastDeadLetter {
     /// Returns [`time`](Self::time) as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
     pub fn time_text(&self) -> Option<String> {
-        self.time.and_then(rfc3339)
+        self.time.map(rfc3339)
     }
 }
 
@@ -91,7 +91,7 @@ mod as_rfc3339 {
         time: &Option<SystemTime>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&time.and_then(rfc3339).unwrap_or_default())
+        serializer.serialize_str(&time.map(rfc3339).unwrap_or_default())
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::record::WorkerRecord;
@@ -179,12 +178,6 @@ pub(super) fn rounding(time: SystemTime) -> Duration {
 
 pub(super) fn name(id: &str) -> Result<BlobName, Error> {
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, id)?)
-}
-
-/// Returns a time as RFC 3339 with milliseconds.
-pub(super) fn time(time: SystemTime) -> String {
-    let timestamp = Timestamp::try_from(time).unwrap_or_default();
-    jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3)).timestamp_to_string(&timestamp)
 }
 
 /// Returns the time of the storage: `answered`, which came with an answer about a queue, or else that of a listing. `None` if neither has one.

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, Standing, StandingRequests, job_key};
 use super::store::rounding;
+use crate::clock::rfc3339;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, kept_text, printable};
 use crate::sync::lock;
@@ -96,7 +97,7 @@ impl Run {
             key: job.key.as_deref().map(|key| kept_text(key).to_owned()),
             attempt: job.attempt,
             max_attempts: job.max_attempts,
-            since: super::store::time(since),
+            since: rfc3339(since),
             running_seconds: seconds(elapsed),
             lease_seconds: Some(seconds(self.lease)),
             progress: lock(&self.progress).clone(),

@@ -12,6 +12,7 @@ use super::record::{ListeningQueue, WorkerRecord};
 use super::requests::{AT_ONCE, Requests};
 use super::store::{self, Document, Records};
 use super::tracker::{Snapshot, Tracker};
+use crate::clock::rfc3339;
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::json_blob::{Changed, Edit, JsonBlob, Known};
@@ -49,7 +50,7 @@ pub(crate) async fn keep(
         Ok(blob) => blob,
         Err(error) => return crate::log::error!(error = %chain(&error), "the worker has no record"),
     };
-    let started = store::time(runtime.now());
+    let started = rfc3339(runtime.now());
     let records = Records::new(Arc::clone(&blobs), runtime.clone());
     let requests = Requests::new(blobs, runtime.clone());
     let mut writer = Writer {
@@ -273,7 +274,7 @@ impl Writer {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),
-            written: store::time(now),
+            written: rfc3339(now),
             interval_seconds: self.about.interval.as_secs_f64(),
             queues: queues.collect(),
             slots: u32::try_from(self.about.slots).unwrap_or(u32::MAX),

@@ -14,6 +14,7 @@ use super::history_reserve::reserve_history_space;
 use super::options::SendOptions;
 use super::resend::mark_copy;
 use super::sent::Sent;
+use crate::clock::rfc3339;
 use crate::codec::{Codec, Json, encode_message, is_json};
 use crate::envelope::{
     Envelope, JsonText, Parsed, Payload, StoredReference, encoding_of, is_own_header, keep_state, parse,
@@ -22,7 +23,7 @@ use crate::envelope::{
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{Announcement, stamp_page};
 use crate::message::QueueMessage;
-use crate::queue_core::{MAX_DELAY, QueueCore, check_length, fit, rfc3339};
+use crate::queue_core::{MAX_DELAY, QueueCore, check_length, fit};
 use crate::runtime::Runtime;
 use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
 use crate::trace::{OpenSpan, Step, TraceContext};
@@ -191,7 +192,7 @@ pub(crate) fn prepare_envelope(
         ));
     }
     if delay > MAX_VISIBILITY {
-        envelope.not_before = Some(rfc3339(now.checked_add(delay))?);
+        envelope.not_before = now.checked_add(delay).map(rfc3339);
     }
     for (name, value) in &options.headers {
         envelope.insert_header(name, value)?;
@@ -207,7 +208,7 @@ pub(crate) fn prepare_envelope(
     }
     // An event that is forwarded has one.
     if envelope.time.is_none() {
-        envelope.time = Some(stamp(now)?);
+        envelope.time = Some(stamp(now));
     }
     let span = span_of(core, &mut envelope, purpose);
 
@@ -302,7 +303,7 @@ pub(crate) fn new_id(runtime: &Runtime) -> Arc<str> {
     (&*runtime.uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 
-fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
+fn stamp(now: SystemTime) -> Arc<str> {
     thread_local! {
         /// The last millisecond that was written, and its text: under load many messages share one.
         static LAST: RefCell<(i64, Arc<str>)> = RefCell::new((i64::MIN, Arc::from("")));
@@ -310,8 +311,8 @@ fn stamp(now: SystemTime) -> Result<Arc<str>, Error> {
     let millisecond = Timestamp::try_from(now).map_or(i64::MIN, Timestamp::as_millisecond);
     LAST.with_borrow_mut(|last| {
         if last.0 != millisecond || millisecond == i64::MIN {
-            *last = (millisecond, rfc3339(Some(now))?.into());
+            *last = (millisecond, rfc3339(now).into());
         }
-        Ok(Arc::clone(&last.1))
+        Arc::clone(&last.1)
     })
 }

@@ -253,10 +253,3 @@ fn not_opened(cause: StoreError) -> Error {
         .with_retryable(retryable)
         .with_source(cause)
 }
-
-/// Returns `storage` with a span for each operation; `system` is the value of `messaging.system`, such as `sqlite`.
-///
-/// Both are one storage: when it throttles one of them, users of the other wait too.
-pub fn traced(storage: &Storage, system: &'static str) -> Storage {
-    storage.wrapped(storage.stores.traced(system))
-}

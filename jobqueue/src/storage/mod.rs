@@ -11,7 +11,7 @@ mod handle;
 
 pub use builder::StorageBuilder;
 pub(crate) use expiry::{EXPIRES, NEVER, needed_at_most_until, needed_until};
-pub use handle::{Storage, traced};
+pub use handle::Storage;
 #[doc(inline)]
 pub use jobqueue_storage::{
     Access, Advice, Arrivals, Batches, Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties,

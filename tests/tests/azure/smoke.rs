@@ -178,7 +178,7 @@ async fn by_token_over_https() {
 async fn an_unknown_certificate_is_refused() {
     let azurite = Azurite::shared_https();
     let options = Options::from_endpoint(azurite.queue_endpoint()).unwrap();
-    let options = options.blob_endpoint(azurite.blob_endpoint()).unwrap();
+    let options = options.blob_endpoint(azurite.blob_endpoint());
     let storage = Storage::open(options.credential(Arc::new(FakeToken::default()))).await.unwrap();
     let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
@@ -192,6 +192,17 @@ async fn a_certificate_for_another_host_is_refused() {
     let error = storage.queues().queue_properties(&QueueName::new("abc").unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn wrong_options_are_refused_when_they_are_used() {
+    let options = || Options::from_endpoint("https://account.queue.core.windows.net").unwrap();
+    let addresses =
+        ["no address", "http://127.0.0.1:10000/account"].map(|wrong| options().blob_endpoint(wrong));
+    for wrong in addresses.into_iter().chain([options().root_certificate(b"no certificate")]) {
+        let refused = Storage::open(wrong).await.unwrap_err();
+        assert_eq!(refused.kind(), jobqueue::ErrorKind::Configuration, "{refused}");
+    }
 }
 
 /// Tokens are not sent in clear text.
@@ -216,6 +227,6 @@ async fn one_string_connects() {
 fn entra(azurite: &Azurite) -> Options {
     let pem = azurite.certificate.as_ref().expect("https").pem.clone();
     let options = Options::from_endpoint(azurite.queue_endpoint()).unwrap();
-    let options = options.blob_endpoint(azurite.blob_endpoint()).unwrap();
-    options.root_certificate(pem.as_bytes()).unwrap().credential(Arc::new(FakeToken::default()))
+    let options = options.blob_endpoint(azurite.blob_endpoint());
+    options.root_certificate(pem.as_bytes()).credential(Arc::new(FakeToken::default()))
 }

@@ -239,7 +239,7 @@ async fn missed_slot_gets_a_message_for_its_own_time() {
 async fn panic_in_message_factory_does_not_end_schedule() {
     let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
     let clock = Arc::new(memory::TokioClock::at(moment.into()));
-    let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+    let storage = memory::open_on(Runtime::new().with_clock(Arc::<memory::TokioClock>::clone(&clock)));
     let calls = AtomicU32::new(0);
     let make = move |slot: SystemTime| {
         assert!(calls.fetch_add(1, Ordering::Relaxed) >= 2, "not yet");
@@ -269,7 +269,7 @@ async fn slot_whose_message_always_fails_is_skipped() {
     for panics in [true, false] {
         let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
         let clock = Arc::new(memory::TokioClock::at(moment.into()));
-        let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+        let storage = memory::open_on(Runtime::new().with_clock(Arc::<memory::TokioClock>::clone(&clock)));
         let tries = Arc::new(AtomicU32::new(0));
         let counted = Arc::clone(&tries);
         let make = move |slot: SystemTime| {
@@ -296,7 +296,7 @@ async fn slot_whose_message_always_fails_is_skipped() {
 async fn storage_failure_skips_no_slot() {
     let moment: jiff::Timestamp = "2026-01-01T12:00:10Z".parse().unwrap();
     let clock = Arc::new(memory::TokioClock::at(moment.into()));
-    let storage = memory::open_with_clock(Arc::<memory::TokioClock>::clone(&clock));
+    let storage = memory::open_on(Runtime::new().with_clock(Arc::<memory::TokioClock>::clone(&clock)));
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Full));
     let make = |slot: SystemTime| Report { slot: jiff::Timestamp::try_from(slot).unwrap().to_string() };

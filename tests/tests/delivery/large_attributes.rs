@@ -194,7 +194,7 @@ async fn message_of_a_redriven_letter_without_room_leaves_the_payload_to_the_job
 
 // AU20-3: the notes of its own deliveries made it unreadable.
 #[tokio::test(start_paused = true)]
-async fn event_with_all_attributes_that_a_producer_may_set_runs_as_often_as_any_other() {
+async fn event_with_all_attributes_of_a_producer_runs_as_others_do() {
     for (count, attempts) in [(256, 3), (257, 0)] {
         let storage = in_memory();
         let queue = storage.queue::<Task>().await.unwrap();

@@ -111,7 +111,7 @@ async fn job_with_all_headers_that_a_send_takes_is_forwarded() {
 
 // AU20-3: it was acknowledged, deleted here and unread there.
 #[tokio::test(start_paused = true)]
-async fn event_with_all_attributes_that_a_producer_may_set_is_read_behind_a_relay() {
+async fn event_with_all_attributes_of_a_producer_passes_a_relay() {
     let (outbox, destination) = (in_memory(), in_memory());
     let (_sending, _arrived) = (tasks(&outbox).await, tasks(&destination).await);
     let mut event = serde_json::json!({

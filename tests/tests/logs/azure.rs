@@ -81,8 +81,8 @@ async fn trace_log_shows_no_secret() {
     known.secrets.push(token.signature.clone());
     let pem = https.certificate.as_ref().unwrap().pem.clone();
     let by_token = Options::from_endpoint(https.queue_endpoint()).unwrap();
-    let by_token = by_token.blob_endpoint(https.blob_endpoint()).unwrap();
-    let by_token = by_token.root_certificate(pem.as_bytes()).unwrap().credential(Arc::new(token));
+    let by_token = by_token.blob_endpoint(https.blob_endpoint());
+    let by_token = by_token.root_certificate(pem.as_bytes()).credential(Arc::new(token));
     a_run(&Storage::open(by_token.clone()).await.unwrap(), &mut known).await;
 
     // Failures of the connection, whose reasons like to carry URLs.

@@ -112,10 +112,9 @@ async fn finest_trace_shows_no_payload_and_no_line_of_a_sender() {
     let reader = PeriodicReader::builder(metrics.clone()).build();
     let meters = SdkMeterProvider::builder().with_reader(reader).build();
     let telemetry = Telemetry::builder().tracer_provider(&tracers).meter_provider(&meters).log_spans(true);
-    let observed = telemetry.build().observe(jobqueue::storage::traced(&Storage::memory(), "memory"));
+    let observed = telemetry.build().observe(Storage::memory());
     run(&observed).await;
-    let without_tracer = jobqueue::storage::traced(&Storage::memory(), "memory");
-    run(&without_tracer).await;
+    run(&Storage::memory()).await;
 
     let spans = exporter.get_finished_spans().unwrap();
     assert!(spans.iter().any(|span| span.name == "process orders"), "spans are exported");

@@ -12,7 +12,7 @@ use jobqueue::storage::{
     ExpiredReceipt, GetMessages, Interceptor, LeaseLinks, LeaseRevoked, MessageRef, Operation, PutMessage,
     QueuePowers, StoreErrorKind, WarmUp,
 };
-use jobqueue::{JobError, QueueName, SendOptions, Storage, memory};
+use jobqueue::{JobError, QueueName, Runtime, SendOptions, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::dead_letters_on_two_shards;
 use jobqueue_tests::jobs::{Task, in_memory, task, worker};
@@ -28,7 +28,8 @@ pub(super) struct Setup {
 impl Setup {
     pub(super) fn new(accounts: usize) -> Self {
         let clock = Arc::new(ManualClock::new());
-        let accounts = (0..accounts).map(|_| memory::open_with_clock(clock.clone())).collect();
+        let accounts =
+            (0..accounts).map(|_| memory::open_on(Runtime::new().with_clock(clock.clone()))).collect();
         Self { accounts, clock, queue: "work".parse().unwrap() }
     }
 

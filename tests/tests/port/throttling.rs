@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, Storage, StoreErrorKind, traced};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, Storage, StoreErrorKind};
 use jobqueue::{Context, JobError, QueueMessage, Runtime, Worker};
 use jobqueue_testing::faults::{AzureLike, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, outcomes, task, worker};
@@ -126,7 +126,7 @@ async fn throttled_deletion_in_a_wrapped_shard_delays_no_send() {
     let sharded = Sharded::builder().account("a", faulty.storage()).shards("busy", 2).build().unwrap();
     let sharded = Storage::from(sharded.stores());
     let own = Storage::new(Arc::clone(sharded.queues().store()), Arc::clone(sharded.blobs()), "wrapped");
-    for storage in [traced(&sharded, "memory"), own] {
+    for storage in [sharded, own] {
         let busy = storage.queue::<Busy>().await.unwrap();
         busy.send(&Busy {}).await.unwrap();
         let (queues, name) = (storage.queues(), "busy".parse().unwrap());

@@ -21,7 +21,7 @@ async fn lease_is_renewed_while_the_server_has_no_connection_left() {
     let statements = format!("CREATE ROLE {role} LOGIN; CREATE SCHEMA {schema} AUTHORIZATION {role}");
     client.batch_execute(&statements).await.unwrap();
     let text = Postgres::shared().connection_string().replace("//postgres@", &format!("//{role}@"));
-    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema);
     let (storage, queue) = with_queue(options.notifications(false)).await;
     put(&storage, &queue, "text").await;
     let leased = get(&storage, &queue, 1).await.remove(0);

@@ -28,7 +28,7 @@ fn worker(storage: Storage) -> WorkerBuilder {
 async fn worker_process() {
     let Some(input) = part("crashes::worker_process") else { return };
     let (address, schema) = input.split_once(' ').unwrap();
-    let options = Options::from_connection_string(address).unwrap().schema(schema).unwrap();
+    let options = Options::from_connection_string(address).unwrap().schema(schema);
     let storage = Storage::open(options).await.unwrap();
     let handler = |task: Task| async move {
         say!("{}", task.name);

@@ -18,7 +18,7 @@ use jobqueue_test_support::postgres::Postgres;
 async fn change_of_a_session_that_was_ended_is_uncertain() {
     let (_, schema) = own_schema();
     let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
-    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema);
     let (storage, queue) = with_queue(options).await;
     let (mut locking, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
     let lock = locking.transaction().await.unwrap();
@@ -57,11 +57,11 @@ async fn change_of_a_session_that_was_ended_is_uncertain() {
 #[tokio::test]
 async fn read_only_server_refuses_certainly() {
     let (_, schema) = own_schema();
-    drop(with_queue(options(Postgres::shared()).schema(&schema).unwrap()).await);
+    drop(with_queue(options(Postgres::shared()).schema(&schema)).await);
     let text =
         format!("{}&options=-c%20default_transaction_read_only%3Don", Postgres::shared().connection_string());
     let options = Options::from_connection_string(&text).unwrap();
-    let storage = jobqueue::Storage::open(options.schema(&schema).unwrap()).await.unwrap();
+    let storage = jobqueue::Storage::open(options.schema(&schema)).await.unwrap();
     let error = storage.queues().put(&"jobs".parse().unwrap(), PutMessage::new("text")).await.unwrap_err();
     assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
     assert!(error.is_retryable() && error.to_string().contains("read-only"), "{error}");
@@ -139,7 +139,7 @@ async fn statement_without_an_answer_is_cancelled_once() {
     let (proxy, server) = (Arc::<SilentProxy>::default(), Postgres::shared().address());
     let address = Arc::clone(&proxy).start(server).await;
     let text = Postgres::shared().connection_string().replace(&server.to_string(), &address.to_string());
-    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema);
     let hasty = options.timeout(Duration::from_secs(1)).max_connections(1);
     let storage = jobqueue::Storage::open(hasty).await.unwrap();
     proxy.is_silent.store(true, Ordering::Release);
@@ -170,7 +170,7 @@ async fn dropped_operation_does_not_hold_up_the_next() {
 async fn abandoned_statements_end_at_the_server() {
     let (_, schema) = own_schema();
     let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
-    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema);
     let (storage, queue) = with_queue(options.clone()).await;
     let hasty = jobqueue::Storage::open(options.timeout(Duration::from_secs(2))).await.unwrap();
     let (mut locking, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);

@@ -145,7 +145,7 @@ async fn open_transaction_delays_only_the_sends_of_its_group() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn number_of_sends_that_are_held_up_does_not_matter_to_other_groups() {
     let (_, schema) = own_schema();
-    let options = options(Postgres::shared()).schema(&schema).unwrap().timeout(Duration::from_secs(5));
+    let options = options(Postgres::shared()).schema(&schema).timeout(Duration::from_secs(5));
     let (storage, queue) = with_queue(options).await;
     let mut open = connect(Postgres::shared()).await;
     let transaction = open.transaction().await.unwrap();
@@ -325,7 +325,7 @@ async fn clear_that_an_open_transaction_holds_up_fails_certainly() {
 #[tokio::test]
 async fn send_that_an_open_transaction_holds_up_fails_certainly() {
     let (_, schema) = own_schema();
-    let options = options(Postgres::shared()).schema(&schema).unwrap().timeout(Duration::from_secs(2));
+    let options = options(Postgres::shared()).schema(&schema).timeout(Duration::from_secs(2));
     let (storage, queue) = with_queue(options).await;
     let mut open = connect(Postgres::shared()).await;
     let transaction = open.transaction().await.unwrap();

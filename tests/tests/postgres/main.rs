@@ -43,7 +43,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 pub(crate) fn own_schema() -> (Options, String) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let schema = format!("test_{}_{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-    (options(Postgres::shared()).schema(&schema).unwrap(), schema)
+    (options(Postgres::shared()).schema(&schema), schema)
 }
 
 pub(crate) fn options(server: &Postgres) -> Options {
@@ -67,7 +67,7 @@ pub(crate) async fn named() -> (Storage, QueueName, String) {
 pub(crate) async fn named_with_limit(limit: Duration) -> (Storage, QueueName, String) {
     let (_, schema) = own_schema();
     let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
-    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema);
     let (storage, queue) = with_queue(options.timeout(limit)).await;
     (storage, queue, schema)
 }

@@ -69,19 +69,19 @@ async fn schemas_of_one_database_are_apart() {
     assert_eq!(get(&other, &queue, 1).await, []);
     assert_eq!(texts(&get(&one, &queue, 1).await), ["one"]);
     for wrong in ["", "1a", "a-b", "a\"b", "A", &"a".repeat(51)] {
-        let refused = options(Postgres::shared()).schema(wrong).unwrap_err();
-        assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{wrong:?}");
+        let (kind, refused) = refusal(options(Postgres::shared()).schema(wrong)).await;
+        assert_eq!(kind, StoreErrorKind::Configuration, "{wrong:?}: {refused}");
     }
 }
 
 /// A schema may be named as a word of SQL.
 #[tokio::test]
 async fn word_of_sql_names_a_schema() {
-    let (storage, queue) = with_queue(options(Postgres::shared()).schema("user").unwrap()).await;
+    let (storage, queue) = with_queue(options(Postgres::shared()).schema("user")).await;
     put(&storage, &queue, "text").await;
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["text"]);
-    let refused = options(Postgres::shared()).schema("pg_jobs").unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused}");
+    let (kind, refused) = refusal(options(Postgres::shared()).schema("pg_jobs")).await;
+    assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
 }
 
 /// With a snapshot of the transaction's begin a deletion does not find the next of a group.
@@ -90,7 +90,7 @@ async fn other_isolation_than_read_committed_is_refused() {
     let (plain, schema) = own_schema();
     let text = Postgres::shared().connection_string()
         + "&options=-c%20default_transaction_isolation%3Drepeatable%5C%20read";
-    let other = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let other = Options::from_connection_string(&text).unwrap().schema(&schema);
     let (kind, refused) = refusal(other).await;
     assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
     assert!(refused.contains("default_transaction_isolation"), "{refused}");
@@ -149,7 +149,7 @@ async fn owner_of_the_schema_creates_its_tables() {
     let create = format!("CREATE ROLE {role} LOGIN; CREATE SCHEMA {schema} AUTHORIZATION {role}");
     client.batch_execute(&create).await.unwrap();
     let text = Postgres::shared().connection_string().replace("//postgres@", &format!("//{role}@"));
-    let options = Options::from_connection_string(&text).unwrap().schema(&schema).unwrap();
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema);
     let (storage, queue) = with_queue(options).await;
     put(&storage, &queue, "text").await;
 }

@@ -48,7 +48,7 @@ async fn role() -> (String, String, Client) {
 }
 
 fn in_schema(text: &str, schema: &str) -> Options {
-    Options::from_connection_string(text).unwrap().schema(schema).unwrap()
+    Options::from_connection_string(text).unwrap().schema(schema)
 }
 
 /// Uses a checkpoint, a recorded effect and a large payload; dead-letters a job without data.

@@ -106,7 +106,7 @@ async fn payload_is_not_written_into_another_database_than_that_of_the_blobs() {
     let mut client = connect(Postgres::shared()).await;
     client.batch_execute(&format!("CREATE DATABASE {schema}")).await.unwrap();
     let other = Postgres::shared().connection_string().replace("/postgres?", &format!("/{schema}?"));
-    let other = Options::from_connection_string(&other).unwrap().schema(&schema).unwrap();
+    let other = Options::from_connection_string(&other).unwrap().schema(&schema);
     let mut stores = Stores::from(Storage::open(options).await.unwrap());
     let other = Stores::from(Storage::open(other).await.unwrap());
     (stores.blobs, stores.blob_powers) = (other.blobs, other.blob_powers);

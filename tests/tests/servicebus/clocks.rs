@@ -18,8 +18,9 @@ use super::{Bench, MINUTE, options};
 impl Bench {
     /// Opens the storage on a machine whose clock shows `now`.
     fn at(&self, now: SystemTime) -> Storage {
-        let options = options(&self.emulator).clock(Arc::new(ManualClock::at(now)));
-        Storage::from(options.with_blobs_of(&self.blobs))
+        let options =
+            options(&self.emulator).runtime(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
+        Storage::from(options.with_blobs_of(&self.blobs).unwrap())
     }
 }
 
@@ -119,7 +120,12 @@ async fn message_comes_although_its_lock_is_over_by_a_clock_that_is_ahead() {
         blobs.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(20)));
         blobs.plan_always(Operation::BlobProperties, Fault::DelayBefore(Duration::from_millis(20)));
         let clock = Arc::new(ManualClock::at(SystemTime::now() + 5 * MINUTE));
-        let ahead = Storage::from(options(&bench.emulator).clock(clock).with_blobs_of(blobs.storage()));
+        let ahead = Storage::from(
+            options(&bench.emulator)
+                .runtime(Runtime::new().with_clock(clock))
+                .with_blobs_of(blobs.storage())
+                .unwrap(),
+        );
         bench.put(PutMessage::new("job")).await.unwrap();
         let leased = bench.get_from(&ahead).await;
         assert_eq!(leased.map(|leased| leased.dequeue_count), Some(1), "sessions: {sessions}");
@@ -132,7 +138,7 @@ async fn options_may_last_for_ever() {
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
         let options = options(&bench.emulator).token_validity(Duration::MAX);
-        let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+        let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
         bench.put(PutMessage::new("job")).await.unwrap();
         let leased = timeout(MINUTE / 6, bench.get_from(&storage)).await.expect("no message comes").unwrap();
         storage.queues().delete(&bench.queue, &leased.message, Default::default()).await.unwrap();

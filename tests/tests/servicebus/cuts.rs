@@ -191,7 +191,9 @@ async fn connections_cut_at_any_byte_lose_no_job() {
     let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
     let proxy = CuttingProxy::start(bench.emulator.port(), jobqueue_tests::seed()).await;
     let text = proxy.through(&bench);
-    let open = || Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&bench.blobs));
+    let open = || {
+        Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&bench.blobs).unwrap())
+    };
     let done = Done::default();
     let book = Arc::clone(&done);
     let tell = move |name: &str| *book.lock().unwrap().entry(name.to_owned()).or_default() += 1;

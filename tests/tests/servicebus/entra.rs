@@ -54,7 +54,7 @@ fn open(emulator: &ServiceBus, credential: Arc<Fake>) -> Storage {
     let pem = std::fs::read(emulator.certificate_path()).unwrap();
     let options = Options::from_connection_string(&endpoint).unwrap().credential(credential);
     assert!(!format!("{options:?}").contains("secret"));
-    Storage::from(options.root_certificate(&pem).unwrap().with_blobs_of(Storage::memory()))
+    Storage::from(options.root_certificate(&pem).with_blobs_of(Storage::memory()).unwrap())
 }
 
 #[tokio::test]

@@ -165,7 +165,7 @@ async fn a_busy_service_is_told_as_throttling() {
 async fn tokens_are_renewed_before_they_run_out() {
     let bench = Bench::new();
     let options = options(&bench.emulator).token_validity(Duration::from_secs(6));
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     storage.queues().put(&bench.queue, PutMessage::new("a")).await.unwrap();
     let link = |links: &serde_json::Value| {
         let links = links.as_array().unwrap().iter();
@@ -187,7 +187,7 @@ async fn tokens_are_renewed_before_they_run_out() {
 async fn a_token_is_used_until_it_ends_while_another_is_awaited() {
     let bench = Bench::new();
     let options = options(&bench.emulator).token_validity(Duration::from_secs(8));
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     storage.queues().put(&bench.queue, PutMessage::new("a")).await.unwrap();
     let fault = bench.emulator.plant_with("put-token", "hold", json!({ "times": null }));
     tokio::task::block_in_place(|| assert_eq!(fault.wait(1), 1));

@@ -140,7 +140,7 @@ async fn a_token_that_ran_out_unnoticed_is_replaced() {
 async fn a_worker_outlives_many_tokens() {
     let bench = Bench::new();
     let options = options(&bench.emulator).token_validity(Duration::from_secs(4));
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     let queue = storage.queue::<Work>().await.unwrap();
     let done = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&done);

@@ -245,7 +245,7 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
         let bench = Bench::with(json!({ "RequiresSession": sessions, "MaxDeliveryCount": 3 }), &[]);
         // Quiet: the emulator is asked in real time.
         let blobs = Faulty::quiet(&bench.blobs);
-        let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+        let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()).unwrap());
         bench.put(PutMessage::new("job")).await.unwrap();
         blobs.plan_always(operation, Fault::Hang);
         let (asking, queue) = (storage.clone(), bench.queue.clone());
@@ -279,7 +279,7 @@ async fn get_that_is_dropped_while_it_waits_for_the_blobs_costs_no_delivery() {
         let bench = Bench::with(json!({ "MaxDeliveryCount": 3 }), &[]);
         // Quiet: the emulator is asked in real time.
         let blobs = Faulty::quiet(&bench.blobs);
-        let mut storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+        let mut storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()).unwrap());
         if is_shard {
             let sharded = Sharded::builder().account("one", storage).shards("work", 1).build().unwrap();
             storage = Storage::from(sharded.stores());

@@ -91,13 +91,13 @@ impl Bench {
     fn of(settings: Value, arguments: &[&str], blobs: Storage) -> Self {
         let emulator = ServiceBus::start_with(arguments);
         emulator.create_queue("work", settings);
-        let storage = Storage::from(options(&emulator).with_blobs_of(&blobs));
+        let storage = Storage::from(options(&emulator).with_blobs_of(&blobs).unwrap());
         Self { emulator, blobs, storage, queue: QueueName::new("work").unwrap() }
     }
 
     /// Opens the same storage as another process would.
     fn another(&self) -> Storage {
-        Storage::from(options(&self.emulator).with_blobs_of(&self.blobs))
+        Storage::from(options(&self.emulator).with_blobs_of(&self.blobs).unwrap())
     }
 
     fn store(&self) -> &Queues {

@@ -7,7 +7,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ContainerName, PutMessage};
-use jobqueue::{SendOptions, Storage, memory};
+use jobqueue::{Runtime, SendOptions, Storage, memory};
 use jobqueue_test_support::servicebus::{Fault, is_excluded};
 use serde_json::json;
 
@@ -28,7 +28,7 @@ async fn payloads_stay_while_a_queue_that_counts_as_empty_has_a_message() {
     }
     for is_dead in [false, true] {
         let clock = Arc::new(ManualClock::new());
-        let bench = Bench::with_blobs(memory::open_with_clock(clock.clone()));
+        let bench = Bench::with_blobs(memory::open_on(Runtime::new().with_clock(clock.clone())));
         let queue = bench.storage.queue::<Work>().await.unwrap();
         let delay = if is_dead { Duration::ZERO } else { MINUTE };
         queue.send(&work(&"x".repeat(100_000))).with(SendOptions::new().delay(delay)).await.unwrap();

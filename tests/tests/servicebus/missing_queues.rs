@@ -17,7 +17,7 @@ use super::{Bench, MINUTE, later, options};
 #[tokio::test]
 async fn queue_is_created_on_its_first_use() {
     let emulator = ServiceBus::start();
-    let storage = Storage::from(options(&emulator).with_blobs_of(Storage::memory()));
+    let storage = Storage::from(options(&emulator).with_blobs_of(Storage::memory()).unwrap());
     storage.queue::<Work>().await.unwrap().send(&work("first")).await.unwrap();
     let handler = |_: Work| async { Ok::<(), JobError>(()) };
     let worker = Worker::builder(storage.clone()).handle(handler).build().unwrap();
@@ -72,7 +72,7 @@ async fn token_of_a_deleted_queue_is_not_renewed() {
     bench.emulator.create_queue("gone", json!({}));
     let gone = QueueName::new("gone").unwrap();
     let options = options(&bench.emulator).token_validity(Duration::from_secs(32));
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     let put = async |queue: &QueueName| storage.queues().put(queue, PutMessage::new("a")).await.unwrap();
     put(&bench.queue).await;
     put(&gone).await;

@@ -19,7 +19,7 @@ const GETS: usize = 6;
 impl Bench {
     /// Opens the queue over blobs that fail.
     fn over(&self, blobs: &Faulty) -> Storage {
-        Storage::from(options(&self.emulator).with_blobs_of(blobs.storage()))
+        Storage::from(options(&self.emulator).with_blobs_of(blobs.storage()).unwrap())
     }
 
     async fn get_until(&self, storage: &Storage) -> LeasedMessage {

@@ -23,7 +23,7 @@ async fn with_blobs(bench: &Bench, letters: &str) -> Storage {
     let string = sas::connection_string(azurite.queue_endpoint(), azurite.blob_endpoint(), &sas);
     let blobs =
         Storage::open(jobqueue::azure::Options::from_connection_string(&string).unwrap()).await.unwrap();
-    Storage::from(options(&bench.emulator).with_blobs_of(blobs))
+    Storage::from(options(&bench.emulator).with_blobs_of(blobs).unwrap())
 }
 
 #[tokio::test]

@@ -73,7 +73,10 @@ async fn connections_cut_at_any_byte_keep_the_order_of_sessions() {
     let text = proxy.through(&bench);
     let open = || {
         Storage::from(
-            jobqueue::servicebus::Options::from_connection_string(&text).unwrap().with_blobs_of(&bench.blobs),
+            jobqueue::servicebus::Options::from_connection_string(&text)
+                .unwrap()
+                .with_blobs_of(&bench.blobs)
+                .unwrap(),
         )
     };
     let seen = Seen::default();

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{Context, JobError, JobInfo, QueueName, Storage, Worker};
+use jobqueue::{Context, JobError, JobInfo, QueueName, Runtime, Storage, Worker};
 use serde_json::json;
 use tokio::time::{pause, resume, sleep, timeout};
 
@@ -146,7 +146,7 @@ async fn a_handler_hears_that_its_session_was_released_because_nothing_renewed_i
 async fn a_web_socket_that_falls_silent_is_a_lost_session() {
     let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5M" }));
     let options = super::options(&bench.emulator).web_socket(true);
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     bench.put_in("a", "0").await;
     let leased = bench.get_all(&storage, 1).await.remove(0);
     let revoked = storage.queues().lease_revoked(&bench.queue, &leased.message).unwrap();
@@ -175,8 +175,8 @@ async fn a_put_back_in_a_session_is_no_delivery_for_the_service() {
 async fn a_clock_that_is_put_forward_releases_no_session() {
     let bench = Bench::of_sessions();
     let clock = Arc::new(ManualClock::at(SystemTime::now()));
-    let options = super::options(&bench.emulator).clock(clock.clone());
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let options = super::options(&bench.emulator).runtime(Runtime::new().with_clock(clock.clone()));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     bench.put_in("a", "0").await;
     let leased = bench.get_all(&storage, 1).await.remove(0);
     let revoked = storage.queues().lease_revoked(&bench.queue, &leased.message).unwrap();
@@ -288,7 +288,7 @@ async fn a_session_of_a_process_that_stands_still_is_free_after_its_lock() {
 async fn a_held_session_outlives_its_tokens() {
     let bench = Bench::of_sessions();
     let options = super::options(&bench.emulator).token_validity(Duration::from_secs(4));
-    let storage = Storage::from(options.with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options.with_blobs_of(&bench.blobs).unwrap());
     bench.put_in("a", "0").await;
     let leased = bench.get_all(&storage, 1).await.remove(0);
     let tokens = || bench.emulator.calls("put-token", "$cbs", 0);

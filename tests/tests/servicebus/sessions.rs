@@ -141,7 +141,7 @@ async fn a_delay_outlives_the_process_that_gave_the_message_back() {
     bench.update(&first.message, change).await.unwrap();
     let Bench { emulator, blobs, storage, queue } = bench;
     drop(storage);
-    let storage = Storage::from(super::options(&emulator).with_blobs_of(&blobs));
+    let storage = Storage::from(super::options(&emulator).with_blobs_of(&blobs).unwrap());
     let bench = Bench { emulator, blobs, storage, queue };
     let again = bench.next().await;
     assert!(from.elapsed().unwrap() >= delay, "it came too early");

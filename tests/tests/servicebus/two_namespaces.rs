@@ -26,7 +26,7 @@ async fn a_sweep_of_one_namespace_keeps_the_texts_of_another() {
     let (bench, other) = (Bench::new(), ServiceBus::start());
     let leased = bench.leased("job").await;
     bench.update(&leased.message, save()).await.unwrap();
-    let storage = Storage::from(options(&other).with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options(&other).with_blobs_of(&bench.blobs).unwrap());
     assert_eq!(sweep_later(&storage).await, 0);
     bench.emulator.advance(MINUTE);
     assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("step 1"));
@@ -35,7 +35,7 @@ async fn a_sweep_of_one_namespace_keeps_the_texts_of_another() {
 #[tokio::test]
 async fn a_sweep_of_shards_on_two_namespaces_keeps_the_texts_of_both() {
     let (one, two, blobs) = (ServiceBus::start(), ServiceBus::start(), Storage::memory());
-    let of = |emulator: &ServiceBus| Storage::from(options(emulator).with_blobs_of(&blobs));
+    let of = |emulator: &ServiceBus| Storage::from(options(emulator).with_blobs_of(&blobs).unwrap());
     let sharded = Sharded::builder().account("one", of(&one)).account("two", of(&two)).shards("work", 2);
     let storage = Storage::from(sharded.build().unwrap().stores());
     let (queue, queues) = (QueueName::new("work").unwrap(), storage.queues());
@@ -65,7 +65,7 @@ async fn a_sweep_of_shards_on_two_namespaces_keeps_the_texts_of_both() {
 #[tokio::test]
 async fn queues_of_one_name_have_settings_of_their_own() {
     let (bench, other) = (Bench::new(), ServiceBus::start());
-    let storage = Storage::from(options(&other).with_blobs_of(&bench.blobs));
+    let storage = Storage::from(options(&other).with_blobs_of(&bench.blobs).unwrap());
     let paused = Metadata::new().with("paused", "true");
     bench.store().set_queue_metadata(&bench.queue, &paused).await.unwrap();
     storage.queues().create_queue(&bench.queue, &Metadata::new()).await.unwrap();

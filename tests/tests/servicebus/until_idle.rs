@@ -47,7 +47,7 @@ impl Bench {
         let port = late_proxy(self.emulator.port()).await;
         let (before, after) = (format!(":{};", self.emulator.port()), format!(":{port};"));
         let text = self.emulator.connection_string().replacen(&before, &after, 1);
-        Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&self.blobs))
+        Storage::from(Options::from_connection_string(&text).unwrap().with_blobs_of(&self.blobs).unwrap())
     }
 }
 
@@ -200,7 +200,7 @@ async fn a_job_that_is_kept_back_for_the_blobs_is_awaited() {
             let is_refused = call.subject.contains("work") && std::mem::take(&mut is_first);
             is_refused.then_some(Fault::Refuse(StoreErrorKind::Unavailable))
         });
-        let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+        let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()).unwrap());
         assert_eq!(run(&storage, 1).await.completed, 1, "sessions: {requires_session}");
     }
 }
@@ -228,7 +228,7 @@ async fn a_get_that_was_given_up_frees_the_session() {
     let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5M" }));
     bench.put_in("a", "1").await;
     let faulty = Faulty::new(&bench.blobs);
-    let storage = Storage::from(options(&bench.emulator).with_blobs_of(faulty.storage()));
+    let storage = Storage::from(options(&bench.emulator).with_blobs_of(faulty.storage()).unwrap());
     faulty.plan(Operation::PutBlob, 1, Fault::Hang);
     tokio::select! {
         biased;

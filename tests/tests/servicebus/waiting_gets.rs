@@ -91,7 +91,7 @@ async fn blob_that_is_read_slowly_takes_nothing_from_the_lease_of_a_session() {
     let bench = Bench::of_sessions();
     // Quiet: the emulator is asked in real time.
     let blobs = Faulty::quiet(&bench.blobs);
-    let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
+    let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()).unwrap());
     bench.put(PutMessage::new("job")).await.unwrap();
     blobs.plan(Operation::PutBlob, 1, Fault::DelayBefore(slow));
     let (asking, queue) = (storage.clone(), bench.queue.clone());

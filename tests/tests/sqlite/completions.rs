@@ -9,7 +9,7 @@ use futures_util::FutureExt as _;
 use jobqueue::clock::ManualClock;
 use jobqueue::settings::SettingOverrides;
 use jobqueue::sqlite::Options;
-use jobqueue::{Context, Error, ErrorKind, Event, JobError, Queue, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, Error, ErrorKind, Event, JobError, Queue, Runtime, Storage, Worker, WorkerBuilder};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::completions::{self, Effects, End};
 use jobqueue_tests::jobs::{Task, task};
@@ -160,7 +160,7 @@ async fn batch_goes_on_after_children_that_were_completed_in_transactions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn transaction_of_a_run_that_has_lost_its_lease_cannot_complete() {
     let clock = Arc::new(ManualClock::new());
-    let bench = Bench::with(|options| options.clock(clock.clone())).await;
+    let bench = Bench::with(|options| options.runtime(Runtime::new().with_clock(clock.clone()))).await;
     let _ = bench.queue.send(&task("a")).id("a").await.unwrap();
     let (path, queue) = (bench.path.clone(), bench.queue.clone());
     let handler = move |_: Task, ctx: Context| {

@@ -1,5 +1,6 @@
 //! A full disk, damage at run time, clock jumps, expired messages.
 
+use jobqueue::Runtime;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ async fn open(options: Options) -> Storage {
 }
 
 async fn open_at(path: &Path, clock: &Arc<ManualClock>) -> Storage {
-    open(Options::new(path).clock(clock.clone())).await
+    open(Options::new(path).runtime(Runtime::new().with_clock(clock.clone()))).await
 }
 
 /// Outside of a runtime the last handle waits until the file is closed.

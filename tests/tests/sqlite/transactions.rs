@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use jobqueue::clock::{Clock as _, ManualClock};
 use jobqueue::sqlite::Options;
 use jobqueue::storage::{ContainerName, Operation, PutMessage};
-use jobqueue::{ErrorKind, Event, JobError, Queue, SendOptions, Storage, Worker};
+use jobqueue::{ErrorKind, Event, JobError, Queue, Runtime, SendOptions, Storage, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
@@ -61,7 +61,8 @@ async fn a_send_in_a_transaction_uses_the_time_of_the_open_store() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let clock = Arc::new(ManualClock::new());
-    let storage = Storage::open(Options::new(&path).clock(clock.clone())).await.unwrap();
+    let storage =
+        Storage::open(Options::new(&path).runtime(Runtime::new().with_clock(clock.clone()))).await.unwrap();
     let queue = storage.queue::<Task>().await.unwrap();
     clock.advance(Duration::from_secs(5));
     let mut mine = Connection::open(&path).unwrap();

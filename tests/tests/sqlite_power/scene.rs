@@ -68,7 +68,9 @@ impl Scene {
     }
 
     pub(crate) fn options(&self) -> Options {
-        Options::new(self.file()).clock(self.clock.clone()).synchronous(self.synchronous)
+        Options::new(self.file())
+            .runtime(jobqueue::Runtime::new().with_clock(self.clock.clone()))
+            .synchronous(self.synchronous)
     }
 
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {

@@ -43,7 +43,7 @@ pub(super) fn waits_until(message: &RawJob) -> Option<Obstacle> {
 /// Returns the delay of a job that is longer than the storage's, if it is not over.
 pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let not_before = message.delayed_until()?;
-    let text = || format!("it is delayed until {}", crate::text::time(not_before));
+    let text = || format!("it is delayed until {}", jobqueue_message::times::rfc3339(not_before));
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 

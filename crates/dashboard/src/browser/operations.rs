@@ -157,7 +157,7 @@ impl Operations {
             id: uuid::Uuid::new_v4().simple().to_string(),
             order,
             operator: admin.operator().to_owned(),
-            started: SystemTime::now(),
+            started: admin.storage().runtime().now(),
             progress: watch::Sender::default(),
             stop: self.stop.child_token(),
         });

@@ -189,7 +189,7 @@ async fn make(
     if !change.needs.iter().any(|action| access.allows(*action)) {
         let posted = form.iter().flat_map(|Form(values)| values);
         let queue = query.iter().chain(posted).find(|(name, _)| *name == "queue");
-        // The form of whoever is refused may have megabytes.
+        // A refused form may have megabytes.
         let named = |queue: &String| {
             QueueName::new(queue.as_str()).map_or("an invalid name".to_owned(), |name| name.to_string())
         };

@@ -49,11 +49,10 @@ impl ScaleDocument {
             Some((name.clone(), ScaleFigures::of(figures, desired)))
         });
         let errors = snapshot.unreadable.iter().filter(|(name, _)| is_asked(name));
-        let as_of = jiff::fmt::temporal::DateTimePrinter::new().precision(Some(3));
         Self {
             queues: figures.collect(),
             errors: errors.map(|(name, error)| (name.clone(), error.clone())).collect(),
-            as_of: as_of.timestamp_to_string(&snapshot.as_of),
+            as_of: format!("{:.3}", snapshot.as_of),
             age_seconds: round(snapshot.taken.elapsed().as_secs_f64()),
         }
     }

@@ -1,3 +1,4 @@
+use jobqueue_storage::runtime::Runtime;
 use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,9 @@ use jobqueue_storage::{
 
 async fn store(clock: &Arc<ManualClock>) -> (TempDir, Store) {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options::new(folder.path().join("jobs.db")).clock(Arc::<ManualClock>::clone(clock));
+    let options =
+        Options::new(folder.path().join("jobs.db"))
+            .runtime(Runtime::new().with_clock(Arc::<ManualClock>::clone(clock)));
     let store = Store::open(options).await.unwrap();
     (folder, store)
 }

@@ -1,16 +1,12 @@
-//! Wraps a storage so that its operations are traced and reported, and its load is measured.
+//! Wraps a storage so that its operations are reported, and its load is measured.
 //!
-//! A traced operation is one span at DEBUG level, with OpenTelemetry's messaging names. It contains the names of queues and
-//! blobs; it never contains receipts, lease ids, metadata or payloads. An observed operation is one [`StorageRequest`]. The
-//! [`Throttle`] of the storage takes note of every answer of the queues. The wrapper changes no answer.
+//! An observed operation is one [`StorageRequest`]. The [`Throttle`] of the storage takes note of every answer of the queues.
+//! The wrapper changes no answer.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tracing::{Span, debug_span, field};
 
-use super::log::LogSpan;
 use super::throttle::Throttle;
 use super::{
     Call, Intercepted, Interceptor, Operation, Queues, StorageObserver, StorageRequest, StoreError, Stores,
@@ -18,12 +14,6 @@ use super::{
 };
 
 impl Stores {
-    /// Returns this storage with a span for each operation; `system` is the value of `messaging.system`, such as `sqlite`.
-    #[must_use]
-    pub fn traced(&self, system: &'static str) -> Self {
-        self.intercepted(&Arc::new(Wrapping { system: Some(system), ..Wrapping::default() }))
-    }
-
     /// Returns this storage with an observer of its operations. `throttle` is the load of the storage, for the waits that
     /// the observer is given.
     #[doc(hidden)]
@@ -49,8 +39,6 @@ impl Stores {
 struct Wrapping {
     /// The load that takes note of the answers.
     throttle: Option<Arc<Throttle>>,
-    /// The system that spans name. Without it there are no spans.
-    system: Option<&'static str>,
     /// The observer of every operation, and the load whose wait it is given when the storage throttles.
     observer: Option<(Arc<dyn StorageObserver>, Arc<Throttle>)>,
     /// True if an operation on several messages is one request.
@@ -58,17 +46,6 @@ struct Wrapping {
 }
 
 impl Wrapping {
-    fn span(&self, Call { operation, subject }: Call<'_>) -> Span {
-        let Some(system) = self.system else { return Span::none() };
-        debug_span!(
-            "storage",
-            messaging.system = system,
-            messaging.destination.name = %subject,
-            messaging.operation.name = operation.as_str(),
-            error.type = field::Empty,
-        )
-    }
-
     fn note<T>(&self, operation: Operation, answer: &Result<T, StoreError>) {
         if let Some(throttle) = &self.throttle {
             throttle.note(answer, operation.can_wait());
@@ -108,13 +85,10 @@ impl Interceptor for Wrapping {
         call: Call<'_>,
         perform: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        let (span, began) = (LogSpan::new(|| self.span(call)), self.begin());
-        let answer = span.run(pin!(perform)).await;
+        let began = self.begin();
+        let answer = perform.await;
         self.note(call.operation, &answer);
         self.report(call, 1, began, answer.as_ref().err());
-        if let Err(error) = &answer {
-            span.record("error.type", &field::debug(error.kind()));
-        }
         answer
     }
 
@@ -125,7 +99,7 @@ impl Interceptor for Wrapping {
         perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
     ) -> Vec<Result<T, StoreError>> {
         let began = self.begin();
-        let answers = LogSpan::new(|| self.span(call)).run(pin!(perform)).await;
+        let answers = perform.await;
         answers.iter().for_each(|answer| self.note(call.operation, answer));
         let requests = if self.commits_together { 1 } else { count };
         let error = answers.iter().find_map(|answer| answer.as_ref().err());

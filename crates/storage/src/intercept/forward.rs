@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::{Call, Intercepted, Interceptor, Subject};
+use super::{Intercepted, Interceptor, Subject};
 use crate::name::{BlobName, ContainerName, QueueName};
 use crate::{
     Access, Batches, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Created,
@@ -46,10 +46,16 @@ forward! {
         Other ListQueues: list_queues(prefix: &str) -> Vec<QueueName>;
         Queue QueueProperties: queue_properties(queue: &QueueName) -> QueueProperties;
         Queue SetQueueMetadata: set_queue_metadata(queue: &QueueName, metadata: &Metadata) -> ();
-        Queue Put: put(queue: &QueueName, message: PutMessage) -> PutOutcome;
-        Queue Get: get(queue: &QueueName, options: GetMessages) -> Received;
         Queue Peek: peek(queue: &QueueName, count: u32) -> Vec<PeekedMessage>;
         Queue Clear: clear(queue: &QueueName) -> ();
+    }
+
+    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+        self.interceptor.put(queue, message, |message| self.inner.put(queue, message)).await
+    }
+
+    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+        self.interceptor.get(queue, options, |options| self.inner.get(queue, options)).await
     }
 
     async fn update(
@@ -59,7 +65,8 @@ forward! {
         mut change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
         change.expired = self.interceptor.expired(change.expired);
-        self.call(Operation::Update, Subject::Queue(queue), self.inner.update(queue, message, change)).await
+        let perform = |change| self.inner.update(queue, message, change);
+        self.interceptor.update(queue, message, change, perform).await
     }
 
     async fn delete(
@@ -69,7 +76,8 @@ forward! {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let expired = self.interceptor.expired(expired);
-        self.call(Operation::Delete, Subject::Queue(queue), self.inner.delete(queue, message, expired)).await
+        let perform = self.inner.delete(queue, message, expired);
+        self.interceptor.remove(Operation::Delete, queue, message, perform).await
     }
 
     fn powers(self: Arc<Self>) -> QueuePowers {
@@ -155,8 +163,16 @@ forward! {
 }
 
 forward! {
-    NativeDeadLetters {
-        Queue DeadLetter: dead_letter(queue: &QueueName, message: &MessageRef, letter: DeadLetterMessage) -> ();
+    NativeDeadLetters {}
+
+    async fn dead_letter(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        letter: DeadLetterMessage,
+    ) -> Result<(), StoreError> {
+        let perform = self.inner.dead_letter(queue, message, letter);
+        self.interceptor.remove(Operation::DeadLetter, queue, message, perform).await
     }
 }
 
@@ -188,9 +204,8 @@ forward! {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let call = Call { operation: Operation::PutAll, subject: Subject::Queue(queue) };
-        let count = messages.len();
-        self.interceptor.call_all(call, count, self.inner.put_all(queue, messages)).await
+        let perform = self.inner.put_all(queue, Arc::clone(&messages));
+        self.interceptor.put_all(queue, &messages, perform).await
     }
 
     async fn delete_all(
@@ -199,9 +214,9 @@ forward! {
         messages: Vec<MessageRef>,
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        let call = Call { operation: Operation::DeleteAll, subject: Subject::Queue(queue) };
-        let (count, expired) = (messages.len(), self.interceptor.expired(expired));
-        self.interceptor.call_all(call, count, self.inner.delete_all(queue, messages, expired)).await
+        let expired = self.interceptor.expired(expired);
+        let perform = |messages| self.inner.delete_all(queue, messages, expired);
+        self.interceptor.delete_all(queue, messages, perform).await
     }
 }
 

@@ -1,8 +1,8 @@
 //! Wraps a store so that something happens around each of its operations.
 //!
-//! This is the only place that forwards the port by hand. A wrapper implements [`Interceptor`], which sees the operations of
-//! the store and of most powers, and [`Intercepted`] does the rest. A new power does not compile before it is forwarded
-//! here.
+//! This is the only place that forwards the port and its powers by hand. A wrapper implements [`Interceptor`], which sees the
+//! operations of the store and of most powers, with their messages if it asks for them, and [`Intercepted`] does the rest. A
+//! new power does not compile before it is forwarded here.
 
 mod forward;
 
@@ -10,7 +10,10 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use super::{BlobPowers, BlobStore, ExpiredReceipt, Operation, QueuePowers, QueueStore, StoreError};
+use super::{
+    BlobPowers, BlobStore, ExpiredReceipt, GetMessages, MessageRef, Operation, PutMessage, PutOutcome,
+    QueuePowers, QueueStore, Received, StoreError, UpdateMessage, Updated,
+};
 use crate::name::QueueName;
 
 /// The behaviour around the operations of a store and of its powers. By default all operations pass unchanged. Requests of
@@ -67,6 +70,70 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         perform
     }
 
+    /// Performs a put, which begins with `perform`. The default is a [`call`](Self::call), as that of the four below.
+    fn put<F: Future<Output = Result<PutOutcome, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        message: PutMessage,
+        perform: impl FnOnce(PutMessage) -> F + Send,
+    ) -> impl Future<Output = Result<PutOutcome, StoreError>> + Send {
+        self.call(Call::of(Operation::Put, queue), perform(message))
+    }
+
+    /// Performs a get.
+    fn get<F: Future<Output = Result<Received, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        options: GetMessages,
+        perform: impl FnOnce(GetMessages) -> F + Send,
+    ) -> impl Future<Output = Result<Received, StoreError>> + Send {
+        self.call(Call::of(Operation::Get, queue), perform(options))
+    }
+
+    /// Performs an update of a leased message.
+    fn update<F: Future<Output = Result<Updated, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        message: &MessageRef,
+        change: UpdateMessage,
+        perform: impl FnOnce(UpdateMessage) -> F + Send,
+    ) -> impl Future<Output = Result<Updated, StoreError>> + Send {
+        let _ = message;
+        self.call(Call::of(Operation::Update, queue), perform(change))
+    }
+
+    /// Performs a removal of a leased message, which is [`Delete`](Operation::Delete) or [`DeadLetter`](Operation::DeadLetter).
+    fn remove(
+        &self,
+        operation: Operation,
+        queue: &QueueName,
+        message: &MessageRef,
+        perform: impl Future<Output = Result<(), StoreError>> + Send,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        let _ = message;
+        self.call(Call::of(operation, queue), perform)
+    }
+
+    /// Performs puts of several messages. The default is [`call_all`](Self::call_all), as that of deletions.
+    fn put_all(
+        &self,
+        queue: &QueueName,
+        messages: &[PutMessage],
+        perform: impl Future<Output = Vec<Result<PutOutcome, StoreError>>> + Send,
+    ) -> impl Future<Output = Vec<Result<PutOutcome, StoreError>>> + Send {
+        self.call_all(Call::of(Operation::PutAll, queue), messages.len(), perform)
+    }
+
+    /// Performs deletions of several messages.
+    fn delete_all<F: Future<Output = Vec<Result<(), StoreError>>> + Send>(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        perform: impl FnOnce(Vec<MessageRef>) -> F + Send,
+    ) -> impl Future<Output = Vec<Result<(), StoreError>>> + Send {
+        self.call_all(Call::of(Operation::DeleteAll, queue), messages.len(), perform(messages))
+    }
+
     /// Returns how the store treats an expired receipt that is passed as `asked`.
     fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
         asked
@@ -90,6 +157,12 @@ pub struct Call<'a> {
     pub operation: Operation,
     /// The queue, container, blob or prefix of names.
     pub subject: Subject<'a>,
+}
+
+impl<'a> Call<'a> {
+    fn of(operation: Operation, queue: &'a QueueName) -> Self {
+        Self { operation, subject: Subject::Queue(queue) }
+    }
 }
 
 /// The subject of an operation.

@@ -15,7 +15,6 @@ mod queue;
 use std::sync::Arc;
 
 use crate::Stores;
-use crate::clock::Clock;
 use crate::runtime::Runtime;
 
 pub use crate::clock::TokioClock;
@@ -25,12 +24,7 @@ pub use crate::clock::TokioClock;
 ///
 /// See [`TokioClock`] for threads outside the runtime.
 pub fn open() -> Stores {
-    open_with_clock(Arc::new(TokioClock::new()))
-}
-
-/// Opens an empty storage that takes the time from `clock`. A time that goes backwards is treated as standing still.
-pub fn open_with_clock(clock: Arc<dyn Clock>) -> Stores {
-    open_on(Runtime::new().with_clock(clock))
+    open_on(Runtime::new().with_clock(Arc::new(TokioClock::new())))
 }
 
 /// Opens an empty storage that takes the time and its ids from `runtime`, as does everything that is built on it. A time

@@ -24,7 +24,7 @@ pub enum Disturbance {
         ahead: i64,
     },
     /// The worker of the process is asked to shut down.
-    ToldToStop,
+    StopRequested,
     /// The worker of the process has ended.
     WorkerEnded {
         /// The error with which it ended.
@@ -46,8 +46,8 @@ pub enum Disturbance {
         /// The duration of the outage.
         time: Duration,
     },
-    /// A planned break of a process has not struck.
-    NeverStruck(String),
+    /// A planned break of a process was not reached.
+    BreakNotReached(String),
     /// Nothing fails from now on.
     FaultsEnd,
 }
@@ -64,9 +64,9 @@ impl Disturbance {
             | Self::QueuesOut { .. }
             | Self::BlobsOut { .. } => true,
             Self::Clock { .. }
-            | Self::ToldToStop
+            | Self::StopRequested
             | Self::WorkerEnded { .. }
-            | Self::NeverStruck(_)
+            | Self::BreakNotReached(_)
             | Self::FaultsEnd => false,
         }
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Disturbance {
             Self::Frozen { time } => write!(f, "frozen for {time:?}"),
             Self::Continues => f.write_str("continues"),
             Self::Clock { ahead } => write!(f, "clock {ahead} ms ahead"),
-            Self::ToldToStop => f.write_str("told to stop"),
+            Self::StopRequested => f.write_str("asked to stop"),
             Self::WorkerEnded { error: None } => f.write_str("worker ended"),
             Self::WorkerEnded { error: Some(error) } => write!(f, "worker ended: {error}"),
             Self::Connection(text) => f.write_str(text),
@@ -90,7 +90,7 @@ impl fmt::Display for Disturbance {
             Self::BlobsOut { account, time } => {
                 write!(f, "the blobs of account {account} are out for {time:?}")
             }
-            Self::NeverStruck(text) => f.write_str(text),
+            Self::BreakNotReached(text) => f.write_str(text),
             Self::FaultsEnd => f.write_str("all faults end"),
         }
     }

@@ -204,7 +204,7 @@ mod tests {
         };
         let run = World::builder().profile(Profile::quiet()).scenario(scenario).run(1);
         let said = |text: &str| {
-            let is = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::NeverStruck(said)) if said.contains("sender never struck") && said.contains(text));
+            let is = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::BreakNotReached(said)) if said.contains("sender never struck") && said.contains(text));
             run.history.iter().filter(|entry| is(&entry.fact)).count()
         };
         assert_eq!((said("Put"), said("Update")), (1, 1), "{:?}", run.history);

@@ -16,7 +16,7 @@
 //! - a worker that settles a message whose lease it has lost.
 //!
 //! The ledger records each message that a process puts, receives and deletes, so that it also knows the jobs that the library or a handler
-//! sends. A cause excuses the job that it concerns and no other: a call for a message of this job that failed, or an incident of the
+//! sends. A cause explains a delivery of the job that it concerns and of no other: a call for a message of this job that failed, or an incident of the
 //! process that had its lease, between the request for the message and its next delivery.
 //!
 //! ```

@@ -162,7 +162,7 @@ impl Shared {
     /// Notes that a planned break of a process has not struck: the world has not tried what it was to try.
     pub(super) fn note_in_vain(&self, node: &str, planned: BreakPoint) {
         let text = format!("a planned break of {node} never struck: {planned:?}");
-        self.ledger.note(&"storage".into(), Fact::Incident(Disturbance::NeverStruck(text)));
+        self.ledger.note(&"storage".into(), Fact::Incident(Disturbance::BreakNotReached(text)));
     }
 
     /// Ends all processes, so that nothing happens any more.

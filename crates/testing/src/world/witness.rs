@@ -7,11 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use jobqueue::storage::{
-    Batches, Created, DeadLetterMessage, Detach, ExpiredReceipt, GetMessages, MessageRef, Metadata,
-    NativeDeadLetters, Operation, PeekedMessage, PutMessage, PutOutcome, QueueName, QueuePowers,
-    QueueProperties, QueueStore, Received, Storage, StoreError, Stores, UpdateMessage, Updated,
+    GetMessages, Intercepted, Interceptor, MessageRef, Operation, PutMessage, PutOutcome, QueueName,
+    Received, Storage, StoreError, Stores, UpdateMessage, Updated,
 };
 
 use super::known_messages::job_of;
@@ -22,9 +20,8 @@ use super::shared::Shared;
 const LATE: Duration = Duration::from_secs(1);
 
 /// The queues of one account, as one process sees them.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Witness {
-    inner: Arc<dyn QueueStore>,
     shared: Arc<Shared>,
     node: Arc<str>,
     account: usize,
@@ -33,10 +30,10 @@ pub(super) struct Witness {
 impl Witness {
     /// Returns the storage of a process whose calls are recorded.
     pub(super) fn of(storage: &Storage, shared: &Arc<Shared>, node: &Arc<str>, account: usize) -> Storage {
-        let inner = Arc::clone(storage.queues().store());
-        let witness = Self { inner, shared: Arc::clone(shared), node: Arc::clone(node), account };
+        let witness = Self { shared: Arc::clone(shared), node: Arc::clone(node), account };
+        let queues = Intercepted::queues(Arc::clone(storage.queues().store()), &Arc::new(witness));
         // The throttle of a storage draws from the runtime that it is built with.
-        let stores = Stores::new(Arc::new(witness), Arc::clone(storage.blobs()), storage.description());
+        let stores = Stores::new(queues, Arc::clone(storage.blobs()), storage.description());
         stores.with_runtime(storage.runtime().clone()).into()
     }
 
@@ -128,19 +125,27 @@ impl Drop for Change<'_> {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-#[async_trait]
-impl QueueStore for Witness {
-    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
+impl Interceptor for Witness {
+    async fn put<F: Future<Output = Result<PutOutcome, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        message: PutMessage,
+        perform: impl FnOnce(PutMessage) -> F + Send,
+    ) -> Result<PutOutcome, StoreError> {
         let put = self.put_begins(queue, &message);
-        let answer = self.inner.put(queue, message).await;
+        let answer = perform(message).await;
         self.put_ended(queue, put, &answer);
         answer
     }
 
-    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
+    async fn get<F: Future<Output = Result<Received, StoreError>> + Send>(
+        &self,
+        queue: &QueueName,
+        options: GetMessages,
+        perform: impl FnOnce(GetMessages) -> F + Send,
+    ) -> Result<Received, StoreError> {
         let asked = self.shared.ledger.len();
-        let received = self.inner.get(queue, options).await?;
+        let received = perform(options).await?;
         for message in &received.messages {
             let Some(id) = message.text.as_deref().ok().and_then(job_of) else { continue };
             self.shared.messages.add((self.account, queue), &message.message, &id);
@@ -150,149 +155,58 @@ impl QueueStore for Witness {
         Ok(received)
     }
 
-    async fn update(
+    async fn update<F: Future<Output = Result<Updated, StoreError>> + Send>(
         &self,
         queue: &QueueName,
         message: &MessageRef,
         change: UpdateMessage,
+        perform: impl FnOnce(UpdateMessage) -> F + Send,
     ) -> Result<Updated, StoreError> {
         let pending = self.change(Operation::Update, vec![self.job(queue, message)]);
-        let answer = self.inner.update(queue, message, change).await;
+        let answer = perform(change).await;
         pending.ended([&answer]);
         answer
     }
 
-    async fn delete(
+    async fn remove(
         &self,
+        operation: Operation,
         queue: &QueueName,
         message: &MessageRef,
-        expired: ExpiredReceipt,
+        perform: impl Future<Output = Result<(), StoreError>> + Send,
     ) -> Result<(), StoreError> {
-        let pending = self.change(Operation::Delete, vec![self.job(queue, message)]);
-        let answer = self.inner.delete(queue, message, expired).await;
+        let pending = self.change(operation, vec![self.job(queue, message)]);
+        let answer = perform.await;
         let jobs = pending.ended([&answer]);
-        self.deleted(queue, jobs[0].as_ref(), &answer);
+        if operation == Operation::Delete {
+            self.deleted(queue, jobs[0].as_ref(), &answer);
+        }
         answer
     }
 
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
-        self.inner.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.inner.delete_queue(queue).await
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-        self.inner.list_queues(prefix).await
-    }
-
-    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        self.inner.queue_properties(queue).await
-    }
-
-    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
-        self.inner.set_queue_metadata(queue, metadata).await
-    }
-
-    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        self.inner.peek(queue, count).await
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.inner.clear(queue).await
-    }
-
-    fn powers(self: Arc<Self>) -> QueuePowers {
-        let QueuePowers {
-            guarantees,
-            peek_reach,
-            metadata,
-            counts,
-            index,
-            batches,
-            groups,
-            dead_letters,
-            arrivals,
-            links,
-            upkeep,
-            permissions,
-            detach,
-            transaction_place,
-        } = Arc::clone(&self.inner).powers();
-        let witness = || Self::clone(&self);
-        QueuePowers {
-            batches: batches.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
-            dead_letters: dead_letters.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
-            detach: detach.map(|inner| Arc::new(Power { witness: witness(), inner }) as _),
-            // These are not recorded: none of them puts, receives or deletes the message of a job.
-            guarantees,
-            peek_reach,
-            metadata,
-            counts,
-            index,
-            groups,
-            arrivals,
-            links,
-            upkeep,
-            permissions,
-            transaction_place,
-        }
-    }
-}
-
-/// A power of the queues whose calls concern messages.
-#[derive(Debug)]
-struct Power<P: ?Sized> {
-    witness: Witness,
-    inner: Arc<P>,
-}
-
-#[async_trait]
-impl Batches for Power<dyn Batches> {
     async fn put_all(
         &self,
         queue: &QueueName,
-        messages: Arc<[PutMessage]>,
+        messages: &[PutMessage],
+        perform: impl Future<Output = Vec<Result<PutOutcome, StoreError>>> + Send,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let puts: Vec<_> = messages.iter().map(|message| self.witness.put_begins(queue, message)).collect();
-        let answers = self.inner.put_all(queue, messages).await;
-        puts.into_iter().zip(&answers).for_each(|(put, answer)| self.witness.put_ended(queue, put, answer));
+        let puts: Vec<_> = messages.iter().map(|message| self.put_begins(queue, message)).collect();
+        let answers = perform.await;
+        puts.into_iter().zip(&answers).for_each(|(put, answer)| self.put_ended(queue, put, answer));
         answers
     }
 
-    async fn delete_all(
+    async fn delete_all<F: Future<Output = Vec<Result<(), StoreError>>> + Send>(
         &self,
         queue: &QueueName,
         messages: Vec<MessageRef>,
-        expired: ExpiredReceipt,
+        perform: impl FnOnce(Vec<MessageRef>) -> F + Send,
     ) -> Vec<Result<(), StoreError>> {
-        let jobs = messages.iter().map(|message| self.witness.job(queue, message)).collect();
-        let pending = self.witness.change(Operation::DeleteAll, jobs);
-        let answers = self.inner.delete_all(queue, messages, expired).await;
+        let jobs = messages.iter().map(|message| self.job(queue, message)).collect();
+        let pending = self.change(Operation::DeleteAll, jobs);
+        let answers = perform(messages).await;
         let jobs = pending.ended(&answers);
-        jobs.iter().zip(&answers).for_each(|(job, answer)| self.witness.deleted(queue, job.as_ref(), answer));
+        jobs.iter().zip(&answers).for_each(|(job, answer)| self.deleted(queue, job.as_ref(), answer));
         answers
-    }
-}
-
-#[async_trait]
-impl NativeDeadLetters for Power<dyn NativeDeadLetters> {
-    async fn dead_letter(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        letter: DeadLetterMessage,
-    ) -> Result<(), StoreError> {
-        let pending = self.witness.change(Operation::DeadLetter, vec![self.witness.job(queue, message)]);
-        let answer = self.inner.dead_letter(queue, message, letter).await;
-        pending.ended([&answer]);
-        answer
-    }
-}
-
-impl Detach<dyn QueueStore> for Power<dyn Detach<dyn QueueStore>> {
-    fn detached(&self) -> Arc<dyn QueueStore> {
-        Arc::new(Witness { inner: self.inner.detached(), ..self.witness.clone() })
     }
 }

@@ -118,7 +118,7 @@ impl Slot {
             (state.node.clone(), state.stop.clone())
         };
         if let Some(node) = node {
-            self.shared.ledger.note(node.name(), Fact::Incident(Disturbance::ToldToStop));
+            self.shared.ledger.note(node.name(), Fact::Incident(Disturbance::StopRequested));
         }
         stop.cancel();
     }

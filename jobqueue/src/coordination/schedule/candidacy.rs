@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedule_with_a_longer_lease_does_not_lengthen_the_fail_over_of_others() {
+    fn longer_lease_of_one_schedule_delays_no_other() {
         let (set, seconds) = (Candidacy::default(), Duration::from_secs);
         assert!(!set.add("default", None));
         assert!(set.add("long", Some(seconds(60))));

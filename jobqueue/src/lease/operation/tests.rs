@@ -40,7 +40,7 @@ impl Scene {
     }
 
     async fn over(faulty: fn(&Storage) -> Faulty) -> Self {
-        let inner = crate::memory::open_with_clock(Arc::new(TokioClock::new()));
+        let inner = crate::memory::open_on(Runtime::new().with_clock(Arc::new(TokioClock::new())));
         let (faulty, queue) = (faulty(&inner), QueueName::new("leases").unwrap());
         inner.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         Self { faulty, queue, inner, renewer: LeaseRenewer::on_this_runtime(&Runtime::new()) }

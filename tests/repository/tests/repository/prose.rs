@@ -22,6 +22,7 @@ const FORMER: &[(&str, &str)] = &[
     ("withdrawn", "cancelled"),
     ("excuse", "release without counting"),
     ("excused", "uncounted"),
+    ("excuses", "explains"),
     ("bury", "dead-letter"),
     ("buried", "dead-lettered"),
     ("grave", "dead letter"),

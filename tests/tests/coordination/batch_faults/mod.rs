@@ -16,7 +16,8 @@ use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
 use jobqueue::storage::{Operation, PutBlob, StoreErrorKind};
 use jobqueue::{
-    Context, JobError, QueueMessage, QueueName, Reason, State, Storage, Worker, WorkerBuilder, memory,
+    Context, JobError, QueueMessage, QueueName, Reason, Runtime, State, Storage, Worker, WorkerBuilder,
+    memory,
 };
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, clock, in_memory, worker};
@@ -364,7 +365,7 @@ async fn children_that_end_at_the_same_time_share_their_listings() {
 /// I17: children and continuations are on several queues of two accounts; the markers are not.
 #[tokio::test(start_paused = true)]
 async fn a_batch_over_shards_joins_once_also_when_they_become_more() {
-    let accounts = [(); 2].map(|()| memory::open_with_clock(clock()));
+    let accounts = [(); 2].map(|()| memory::open_on(Runtime::new().with_clock(clock())));
     let log = Log::default();
     let open = || {
         let builder = Sharded::builder().shards("slices", 4).shards("joins", 2);

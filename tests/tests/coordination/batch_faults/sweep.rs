@@ -285,7 +285,7 @@ async fn batch_that_begins_after_a_sweep_died_between_its_last_deletions_is_not_
 
 // The plan is deleted, and the token is not yet, when the next batch begins under the id.
 #[tokio::test(start_paused = true)]
-async fn sweep_leaves_the_token_of_a_batch_that_begins_before_its_last_deletions() {
+async fn sweep_leaves_the_token_of_the_next_batch() {
     let (storage, log) = (in_memory(), Log::default());
     small(&storage, "b").await;
     run(&storage, &log).await;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use jobqueue::storage::{
-    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, Operation, PeekedMessage, PutMessage,
-    PutOutcome, QueueProperties, QueueStore, Received, StoreError, UpdateMessage, Updated,
+    GetMessages, Intercepted, Interceptor, MessageRef, Operation, QueuePowers, Received, StoreError,
+    UpdateMessage, Updated,
 };
 use jobqueue::{JobError, QueueName, Storage};
 use jobqueue_admin::Admin;
@@ -18,78 +17,47 @@ use super::disturbed::{REFUSED, SECOND, Step, Trail, step, steps};
 /// The length of each lock, in seconds.
 const LOCK: u32 = 300;
 
-/// Queues in memory whose locks are all of one length.
+/// Makes all locks of one length.
 #[derive(Debug)]
-struct LongLocks(Arc<dyn QueueStore>);
+struct LongLocks;
 
-#[async_trait]
-impl QueueStore for LongLocks {
-    async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
-        let mut received = self.0.get(queue, GetMessages::new(options.count, SECOND * LOCK)).await?;
+impl Interceptor for LongLocks {
+    async fn get<F: Future<Output = Result<Received, StoreError>> + Send>(
+        &self,
+        _: &QueueName,
+        options: GetMessages,
+        perform: impl FnOnce(GetMessages) -> F + Send,
+    ) -> Result<Received, StoreError> {
+        let mut received = perform(GetMessages::new(options.count, SECOND * LOCK)).await?;
         for message in &mut received.messages {
             message.granted = Some(SECOND * LOCK);
         }
         Ok(received)
     }
 
-    async fn update(
+    async fn update<F: Future<Output = Result<Updated, StoreError>> + Send>(
         &self,
-        queue: &QueueName,
-        message: &MessageRef,
+        _: &QueueName,
+        _: &MessageRef,
         mut change: UpdateMessage,
+        perform: impl FnOnce(UpdateMessage) -> F + Send,
     ) -> Result<Updated, StoreError> {
         if !change.ends_lease && !change.visibility.is_zero() {
             change.visibility = SECOND * LOCK;
         }
-        Ok(self.0.update(queue, message, change).await?.with_granted(Some(SECOND * LOCK)))
+        Ok(perform(change).await?.with_granted(Some(SECOND * LOCK)))
     }
 
-    async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        self.0.put(queue, message).await
-    }
-
-    async fn delete(
-        &self,
-        queue: &QueueName,
-        message: &MessageRef,
-        expired: ExpiredReceipt,
-    ) -> Result<(), StoreError> {
-        self.0.delete(queue, message, expired).await
-    }
-
-    async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
-        self.0.peek(queue, count).await
-    }
-
-    async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.0.clear(queue).await
-    }
-
-    async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
-        self.0.create_queue(queue, metadata).await
-    }
-
-    async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.0.delete_queue(queue).await
-    }
-
-    async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
-        self.0.list_queues(prefix).await
-    }
-
-    async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
-        self.0.queue_properties(queue).await
-    }
-
-    async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
-        self.0.set_queue_metadata(queue, metadata).await
+    /// The storage has no powers.
+    fn queue_powers(&self, _: QueuePowers) -> QueuePowers {
+        QueuePowers::default()
     }
 }
 
 fn with_long_locks() -> Storage {
     let below = in_memory();
-    let queues = LongLocks(Arc::clone(below.queues().store()));
-    Storage::new(Arc::new(queues), Arc::clone(below.blobs()), "long locks").with_runtime(runtime())
+    let queues = Intercepted::queues(Arc::clone(below.queues().store()), &Arc::new(LongLocks));
+    Storage::new(queues, Arc::clone(below.blobs()), "long locks").with_runtime(runtime())
 }
 
 // Its message was hidden for longer than the jobs behind it waited: they ran before it.

@@ -7,7 +7,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{ContainerName, ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
-use jobqueue::{QueueName, SendOptions, Storage, sqlite};
+use jobqueue::{QueueName, Runtime, SendOptions, Storage, sqlite};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{in_memory, worker};
 use tempfile::TempDir;
@@ -162,7 +162,7 @@ async fn expired_messages_of_a_group_hold_up_nobody_on_sqlite() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new());
     let options = sqlite::Options::new(folder.path().join("jobs.db"));
-    let storage = Storage::open(options.clock(clock.clone())).await.unwrap();
+    let storage = Storage::open(options.runtime(Runtime::new().with_clock(clock.clone()))).await.unwrap();
     let queue = QueueName::new("steps").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     for number in 0..5 {

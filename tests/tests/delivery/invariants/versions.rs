@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
 use jobqueue::sqlite::Options;
-use jobqueue::{JobError, QueueMessage, Storage, Worker, memory};
+use jobqueue::{JobError, QueueMessage, Runtime, Storage, Worker, memory};
 use jobqueue_tests::jobs::outcomes;
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +60,11 @@ impl From<Order> for Second {
 
 /// The storages in which the matrix is tried, on a clock that the test moves.
 async fn storages(folder: &std::path::Path, clock: &Arc<ManualClock>) -> [Storage; 2] {
-    let file = Storage::open(Options::new(folder.join("jobs.db")).clock(clock.clone())).await.unwrap();
-    [memory::open_with_clock(clock.clone()), file]
+    let file =
+        Storage::open(Options::new(folder.join("jobs.db")).runtime(Runtime::new().with_clock(clock.clone())))
+            .await
+            .unwrap();
+    [memory::open_on(Runtime::new().with_clock(clock.clone())), file]
 }
 
 /// Runs a worker that knows `M` until nothing is visible. Returns the outcomes and the messages of its handler.

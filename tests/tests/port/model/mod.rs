@@ -12,7 +12,7 @@ mod pair;
 mod servicebus;
 mod sessions;
 
-use jobqueue::{Storage, memory, sqlite};
+use jobqueue::{Runtime, Storage, memory, sqlite};
 use operation::Operations;
 use pair::Pair;
 use proptest::test_runner::{Config, TestRunner};
@@ -33,13 +33,14 @@ impl<const STORAGE: u8> StateMachineTest for Against<STORAGE> {
         Pair::open(async |clock| match STORAGE {
             SQLITE => {
                 let folder = tempfile::tempdir().unwrap();
-                let options = sqlite::Options::new(folder.path().join("jobs.db")).clock(clock);
+                let options = sqlite::Options::new(folder.path().join("jobs.db"))
+                    .runtime(Runtime::new().with_clock(clock));
                 // The model is about answers, not about power cuts.
                 let options = options.synchronous(sqlite::Synchronous::Normal);
                 (Storage::open(options).await.unwrap(), Some(folder))
             }
-            LENIENT => (lenient::wrap(&memory::open_with_clock(clock)), None),
-            _ => (memory::open_with_clock(clock), None),
+            LENIENT => (lenient::wrap(&memory::open_on(Runtime::new().with_clock(clock))), None),
+            _ => (memory::open_on(Runtime::new().with_clock(clock)), None),
         })
     }
 

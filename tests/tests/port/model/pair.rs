@@ -45,7 +45,10 @@ impl Pair {
         let ids = jobqueue::Runtime::new();
         let clock = Arc::new(ManualClock::new());
         let (subject, folder) = runtime.block_on(open(clock.clone()));
-        let sides = [Side::new(memory::open_with_clock(clock.clone())), Side::new(subject)];
+        let sides = [
+            Side::new(memory::open_on(jobqueue::Runtime::new().with_clock(clock.clone()))),
+            Side::new(subject),
+        ];
         let mut pair = Self {
             runtime,
             clock,

@@ -20,7 +20,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::servicebus::Options;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::*;
-use jobqueue::{QueueName, Storage, memory};
+use jobqueue::{QueueName, Runtime, Storage, memory};
 use jobqueue_test_support::servicebus::{ServiceBus, is_excluded};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -87,8 +87,8 @@ impl Two {
         emulator.create_queue("work", json!({ "LockDuration": "PT60S", "MaxDeliveryCount": 2000 }));
         let clock = Arc::new(ManualClock::new());
         let options = Options::from_connection_string(emulator.connection_string()).unwrap();
-        let subject = Storage::from(options.with_blobs_of(Storage::memory()));
-        let sides = [memory::open_with_clock(clock.clone()), subject];
+        let subject = Storage::from(options.with_blobs_of(Storage::memory()).unwrap());
+        let sides = [memory::open_on(Runtime::new().with_clock(clock.clone())), subject];
         sides[0].queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         let (known, dead, random) = (Vec::new(), BTreeSet::new(), StdRng::seed_from_u64(seed));
         Self { sides, clock, emulator, queue, known, dead, has_struck: false, random }

@@ -46,7 +46,7 @@ async fn worker_process() {
     let Some(input) = part("completions::kills::worker_process") else { return };
     let (address, schema) = input.split_once(' ').unwrap();
     let place = Place { address: address.to_owned(), schema: schema.to_owned() };
-    let options = Options::from_connection_string(address).unwrap().schema(schema).unwrap();
+    let options = Options::from_connection_string(address).unwrap().schema(schema);
     let storage = Storage::open(options).await.unwrap();
     let handler = move |_: Task, ctx: Context| {
         let place = place.clone();

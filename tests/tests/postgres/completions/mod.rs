@@ -38,7 +38,7 @@ impl Place {
     }
 
     async fn open(self) -> Bench {
-        let options = Options::from_connection_string(&self.address).unwrap().schema(&self.schema).unwrap();
+        let options = Options::from_connection_string(&self.address).unwrap().schema(&self.schema);
         let storage = Storage::open(options).await.unwrap();
         let queue = storage.queue().await.unwrap();
         self.connect()

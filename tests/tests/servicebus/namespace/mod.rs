@@ -68,10 +68,9 @@ struct Place<M> {
 
 impl<M: QueueMessage + From<String>> Place<M> {
     async fn open() -> Self {
-        let options =
-            Options::from_connection_string(&connection_string()).unwrap().lock_duration(LOCK).unwrap();
-        let options = options.duplicate_detection(Duration::from_secs(60)).unwrap();
-        let storage = Storage::from(options.with_blobs_of(Storage::memory()));
+        let options = Options::from_connection_string(&connection_string()).unwrap().lock_duration(LOCK);
+        let options = options.duplicate_detection(Duration::from_secs(60));
+        let storage = Storage::from(options.with_blobs_of(Storage::memory()).unwrap());
         let name = QueueName::new(M::QUEUE).unwrap();
         // Left over from a run that failed.
         if let Err(error) = storage.queues().delete_queue(&name).await {

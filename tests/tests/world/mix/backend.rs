@@ -1,5 +1,6 @@
 //! The storages behind the accounts of a world.
 
+use jobqueue::Runtime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,5 +50,9 @@ async fn open(folder: Arc<TempDir>, clock: Arc<dyn Clock>) -> Storage {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let file = folder.path().join(format!("{}.db", COUNT.fetch_add(1, Ordering::Relaxed)));
     // Nothing cuts the power here.
-    Storage::open(Options::new(file).clock(clock).synchronous(Synchronous::Normal)).await.unwrap()
+    Storage::open(
+        Options::new(file).runtime(Runtime::new().with_clock(clock)).synchronous(Synchronous::Normal),
+    )
+    .await
+    .unwrap()
 }

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::{
-    Context, JobError, JobInfo, QueueMessage, SendOptions, State, Storage, WorkerBuilder, memory,
+    Context, JobError, JobInfo, QueueMessage, Runtime, SendOptions, State, Storage, WorkerBuilder, memory,
 };
 use jobqueue_testing::world::{Builder, Effects, Profile, World};
 use queues::{BrokenQueues, Defect, Seen};
@@ -115,11 +115,13 @@ fn findings(world: &Builder) -> Vec<String> {
 #[track_caller]
 fn assert_found(defect: Defect, word: &'static str, manner: Manner, millis: u64, what: &str) {
     let shop = shop(manner, millis);
-    let sound = shop.clone().storage(|clock| async move { memory::open_with_clock(clock) });
+    let sound =
+        shop.clone().storage(|clock| async move { memory::open_on(Runtime::new().with_clock(clock)) });
     let sound = findings(&sound);
     assert!(manner == Manner::Repeats || sound.is_empty(), "without the defect: {sound:?}");
-    let broken =
-        shop.storage(move |clock| async move { broken(&memory::open_with_clock(clock), defect, word) });
+    let broken = shop.storage(move |clock| async move {
+        broken(&memory::open_on(Runtime::new().with_clock(clock)), defect, word)
+    });
     let found = findings(&broken);
     assert!(found.iter().any(|found| found.starts_with(what)), "{defect:?} is found as {found:?}");
 }

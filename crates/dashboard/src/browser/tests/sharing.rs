@@ -101,13 +101,20 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
 /// Who has paused the queue is known while its messages cannot be read.
 #[tokio::test(start_paused = true)]
 async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
-    let faulty = Faulty::new(&filled().await);
-    let browser = Browser::operating(&faulty.storage());
-    browser.page("/").await;
-    faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
-    let page = browser.page("/queues/mails").await;
-    assert!(page.contains(">open<") && page.contains("They cannot be read: "), "{page}");
-    assert!(!page.contains("No message is visible"), "{page}");
+    for (fault, reason) in
+        [(Fault::Refuse(StoreErrorKind::Unavailable), ""), (Fault::Hang, "no answer within 8s")]
+    {
+        let faulty = Faulty::new(&filled().await);
+        let browser = Browser::operating(&faulty.storage());
+        browser.page("/").await;
+        faulty.plan_always(Operation::Peek, fault);
+        let page = browser.page("/queues/mails").await;
+        assert!(
+            page.contains(">open<") && page.contains(&format!("They cannot be read: {reason}")),
+            "{page}"
+        );
+        assert!(!page.contains("No message is visible"), "{page}");
+    }
 }
 
 // D13

@@ -103,10 +103,10 @@ fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Fin
 
 /// Returns whether a worker was stopped before one of its entries, or ends soon after it.
 fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
-    let is_told = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::ToldToStop));
+    let is_asked = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::StopRequested));
     let mut before = evidence.history[..put_back.number].iter();
     // It may die before it has ended.
-    if before.any(|entry| entry.node == put_back.node && is_told(&entry.fact)) {
+    if before.any(|entry| entry.node == put_back.node && is_asked(&entry.fact)) {
         return true;
     }
     let mut since = Some(put_back.at);
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(found[0].what, "a failed attempt is not counted");
         // The failure of a handler that a shutdown has cancelled costs no attempt.
         let mut told = facts(1);
-        told.insert(0, Fact::Incident(Disturbance::ToldToStop));
+        told.insert(0, Fact::Incident(Disturbance::StopRequested));
         assert!(check(&history(told)).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The history of a world by jobs, and the events that excuse a further delivery of a message.
+//! The history of a world by jobs, and the events that explain a further delivery of a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -13,7 +13,7 @@ const ENDS: [&str; 4] = ["detach", "end-session", "close-connection", "abort"];
 impl World {
     pub(super) fn process(&self) -> Storage {
         let options = Options::from_connection_string(self.emulator.connection_string()).unwrap();
-        Storage::from(options.with_blobs_of(&self.blobs))
+        Storage::from(options.with_blobs_of(&self.blobs).unwrap())
     }
 
     /// Ends links of the queue or all, or what carries them.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use jobqueue::clock::Clock;
 use jobqueue::servicebus::Options;
-use jobqueue::{Storage, memory};
+use jobqueue::{Runtime, Storage, memory};
 use jobqueue_test_support::servicebus::Lockstep;
 use jobqueue_testing::world::{Builder, Host};
 
@@ -31,13 +31,13 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
     let lock = Duration::from_secs(LOCKS[(plan.seed % 4) as usize]);
     let detects = plan.has(Feature::Resend) && plan.seed.is_multiple_of(2);
     world.connections(move |clock: Arc<dyn Clock>| {
-        let blobs = memory::open_with_clock(Arc::clone(&clock));
+        let blobs = memory::open_on(Runtime::new().with_clock(Arc::clone(&clock)));
         let hub = Hub::open(clock, seed, trouble);
         move |host: &Host| {
             let mut options = Options::from_connection_string(&Lockstep::connection_string()).unwrap();
-            options = options.lock_duration(lock).unwrap().sessions(sessions);
+            options = options.lock_duration(lock).sessions(sessions);
             if detects {
-                options = options.duplicate_detection(Duration::from_secs(600)).unwrap();
+                options = options.duplicate_detection(Duration::from_secs(600));
             }
             let line = Line { hub: Arc::clone(&hub), host: host.clone() };
             open(options.runtime(host.runtime.clone()).network(Arc::new(line)), &blobs)
@@ -46,5 +46,5 @@ pub(super) fn of(world: Builder, plan: &Plan, sessions: bool) -> Builder {
 }
 
 fn open(options: Options, blobs: &Storage) -> Storage {
-    Storage::from(options.with_blobs_of(blobs))
+    Storage::from(options.with_blobs_of(blobs).unwrap())
 }

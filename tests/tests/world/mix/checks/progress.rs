@@ -96,8 +96,9 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
 fn is_stopped_in(evidence: &Evidence, run: u64, since: usize) -> bool {
     let node = &evidence.history[since].node;
     let ends = |fact: &Fact| matches!(fact, Fact::RunEnded { run: ended, end } if *ended == run && *end != RunEnd::Done);
-    let is_told =
-        |entry: &Entry| entry.node == *node && matches!(entry.fact, Fact::Incident(Disturbance::ToldToStop));
+    let is_told = |entry: &Entry| {
+        entry.node == *node && matches!(entry.fact, Fact::Incident(Disturbance::StopRequested))
+    };
     let meanwhile = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
     meanwhile.is_some_and(|end| evidence.history[since..since + end].iter().any(is_told))
 }

@@ -62,7 +62,7 @@ fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
         |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
     let faultless = at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::FaultsEnd)))?;
     let faultless = if evidence.diary.plan.is_quiet() { Duration::ZERO } else { faultless };
-    let end = at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop)))?;
+    let end = at(|entry| matches!(&entry.fact, Fact::Incident(Disturbance::StopRequested)))?;
     let faultless = faultless.max(awake_since(evidence, end)?);
     let began = evidence.world.clock().now() - evidence.world.now();
     let since = |slot: &i64| {
@@ -104,7 +104,7 @@ fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
     let stopped = evidence
         .history
         .iter()
-        .filter(|entry| entry.at == end && matches!(&entry.fact, Fact::Incident(Disturbance::ToldToStop)));
+        .filter(|entry| entry.at == end && matches!(&entry.fact, Fact::Incident(Disturbance::StopRequested)));
     stopped.filter_map(|entry| awake.get(&*entry.node).copied().flatten()).min()
 }
 
