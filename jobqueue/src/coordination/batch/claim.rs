@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Ledger, MAX_BYTES};
 use crate::delivery::{HookContext, position_of};
 use crate::error::Error;
-use crate::json_blob::{Edit, JsonBlob, Known};
-use crate::storage::{BlobStore, MessageId, StoreError, StoreErrorKind as K};
+use crate::json_blob::{Edit, JsonBlob, Known, is_raced};
+use crate::storage::{BlobStore, MessageId};
 
 /// The delay of a copy that is put back for the first time while another one runs.
 const WAIT: Duration = Duration::from_secs(5);
@@ -171,7 +171,7 @@ impl Ledger<'_> {
         match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
             Ok(taken) => Ok(taken.result),
             // Other copies were faster, or a sweep has just removed the claim.
-            Err(e) if is_conflict(&e) => Ok(Turn::Wait(WAIT)),
+            Err(e) if is_raced(e.kind()) => Ok(Turn::Wait(WAIT)),
             Err(e) => Err(e.into()),
         }
     }
@@ -202,9 +202,4 @@ impl Ledger<'_> {
         self.claim(who, self.storage.blobs())?.change(Known::Nothing, end).await?;
         Ok(())
     }
-}
-
-/// Returns whether a conditional write was refused because another writer was faster.
-fn is_conflict(error: &StoreError) -> bool {
-    matches!(error.kind(), K::BlobAlreadyExists | K::ConditionNotMet | K::BlobNotFound)
 }
