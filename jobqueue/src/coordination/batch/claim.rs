@@ -18,12 +18,12 @@
 //! records of one turn would hold each other up.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::ledger::{Ledger, MAX_BYTES};
 use crate::delivery::{HookContext, position_of};
@@ -40,6 +40,9 @@ const LONGEST_WAIT: u32 = 12;
 const PATIENCE: u32 = 4;
 /// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The time for which a copy runs without a sign of life: longer than any outage. Most children have no other copy, and would begin anew
+/// for nothing.
+const UNCONFIRMED: Duration = Duration::from_secs(365 * 86_400);
 
 /// The holder of a claim that a copy has made: the first message of the child, which may run without one.
 const FIRST_MESSAGE: &str = "";
@@ -78,6 +81,34 @@ pub(super) enum Turn {
     Wait(Duration),
 }
 
+/// The turn of a delivery that has made a claim, or makes it at its first sign of life.
+struct ClaimedTurn {
+    document: JsonBlob<Claim>,
+    message: MessageId,
+    is_claimed: AtomicBool,
+}
+
+impl ClaimedTurn {
+    async fn confirm(self: Arc<Self>) -> Result<Option<Instant>, Error> {
+        let (own, is_claimed) = (Claim::of(self.message.as_str()), self.is_claimed.load(Ordering::Relaxed));
+        let sign_of_life = |found: Option<Claim>| match found {
+            None if !is_claimed => Edit::Write(own.clone(), true),
+            Some(found) if found.message.is_some() && found != own => {
+                match found.is_free_for(&self.message, false) {
+                    true => Edit::Write(own.clone(), true),
+                    false => Edit::Keep(false),
+                }
+            }
+            // The child was dead-lettered by hand, or the batch swept.
+            _ => Edit::Keep(true),
+        };
+        let known = if is_claimed { Known::Nothing } else { Known::Absent };
+        let has_turn = self.document.change(known, sign_of_life).await?.result;
+        self.is_claimed.store(true, Ordering::Relaxed);
+        Ok(has_turn.then(|| Instant::now() + UNCONFIRMED))
+    }
+}
+
 impl Ledger<'_> {
     /// Gives the turn of `who` to this delivery until its lease ends, unless another copy has it. The delivery loses its lease if
     /// another copy takes the turn over.
@@ -103,42 +134,16 @@ impl Ledger<'_> {
         &self,
         who: &str,
         delivery: HookContext<'_>,
-        mut is_claimed: bool,
+        is_claimed: bool,
     ) -> Result<(), Error> {
         if position_of(delivery.leased_job).is_some() {
             return Ok(());
         }
-        let (claim, own) =
-            (self.claim(who, &self.storage.blobs_apart())?, Claim::of(delivery.message.as_str()));
-        let message = delivery.message.clone();
-        let lease = Arc::downgrade(&delivery.leased_job.lease);
-        let keep = async move {
-            loop {
-                tokio::time::sleep(HEARTBEAT).await;
-                let Some(lease) = lease.upgrade().filter(|lease| lease.check_not_ended().is_ok()) else {
-                    return;
-                };
-                let sign_of_life = |found: Option<Claim>| match found {
-                    None if !is_claimed => Edit::Write(own.clone(), true),
-                    Some(found) if found.message.is_some() && found != own => {
-                        match found.is_free_for(&message, false) {
-                            true => Edit::Write(own.clone(), true),
-                            false => Edit::Keep(false),
-                        }
-                    }
-                    // The child was dead-lettered by hand, or the batch swept.
-                    _ => Edit::Keep(true),
-                };
-                let known = if is_claimed { Known::Nothing } else { Known::Absent };
-                match AssertUnwindSafe(claim.change(known, sign_of_life)).catch_unwind().await {
-                    Ok(Ok(kept)) if !kept.result => return lease.expire(),
-                    Ok(Ok(_)) => is_claimed = true,
-                    Ok(Err(error)) => crate::log::debug!(%error, "the claim of a copy was not renewed"),
-                    Err(_) => crate::log::debug!("the claim of a copy was not renewed: the storage panicked"),
-                }
-            }
-        };
-        delivery.leased_job.spawn_heartbeat(keep);
+        let document = self.claim(who, &self.storage.blobs_apart())?;
+        let (message, is_claimed) = (delivery.message.clone(), is_claimed.into());
+        let turn = Arc::new(ClaimedTurn { document, message, is_claimed });
+        let (until, confirm) = (Instant::now() + UNCONFIRMED, move || Arc::clone(&turn).confirm());
+        delivery.leased_job.keep_turn(HEARTBEAT, HEARTBEAT, until, confirm);
         Ok(())
     }
 
