@@ -10,6 +10,7 @@
 
 mod candidacy;
 pub(crate) mod operate;
+mod record;
 mod run;
 mod state;
 #[cfg(test)]
@@ -28,8 +29,8 @@ use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use candidacy::Candidacy;
 use jobqueue_storage::fast::hex::to_hex;
+use record::About;
 use run::Runner;
-use state::About;
 use timetable::Timetable;
 
 const CONTAINER: &str = "jobqueue-schedules";
