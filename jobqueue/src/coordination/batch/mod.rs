@@ -38,6 +38,7 @@ mod progress;
 mod results;
 mod roster;
 mod sweep;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::fmt;
