@@ -39,6 +39,7 @@ const LONGEST_WAIT: u32 = 12;
 /// The number of waits without a sign of life after which a copy takes the turn over. A count, because the clocks of several machines
 /// may differ.
 const PATIENCE: u32 = 4;
+
 /// The holder of a claim that a copy has made: the first message of the child, which may run without one.
 const FIRST_MESSAGE: &str = "";
 

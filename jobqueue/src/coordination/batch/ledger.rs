@@ -98,6 +98,33 @@ impl<'a> Ledger<'a> {
         Ok(tries(self.storage).run(|| delete_if_present(blobs, blob)).await?)
     }
 
+    /// Returns the batch's secret. Creates one if the batch is new.
+    pub(super) async fn make_secret(&self) -> Result<String, Error> {
+        let document = self.document::<String>(&self.id.blob("token")?);
+        let (known, former) = match self.read_version(&document).await? {
+            None => (Known::Absent, None),
+            // A sweep that was interrupted has left the secret of the former batch of this id, which is done.
+            Some(former) if self.has_continued().await? && self.plan().await?.is_none() => {
+                let secret = former.value.clone();
+                (Known::Version(former), Some(secret))
+            }
+            Some(known) => return Ok(known.value),
+        };
+        let new = self.storage.runtime().uuid_v4().simple().to_string();
+        let make = |found: Option<String>| match found == former {
+            true => Edit::Write(new.clone(), Some(new.clone())),
+            false => Edit::Keep(found),
+        };
+        let made = document.change(known, make).await.map_err(damaged)?;
+        let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
+        made.result.ok_or_else(missing)
+    }
+
+    /// Returns the batch's secret; `None` if the batch does not exist.
+    pub(super) async fn secret(&self) -> Result<Option<String>, Error> {
+        self.read(&self.id.blob("token")?).await
+    }
+
     pub(super) async fn plan(&self) -> Result<Option<Plan>, Error> {
         self.read(&self.id.blob("plan")?).await
     }
