@@ -10,7 +10,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::store::{readable, rounding};
+use super::document::rounding;
+use super::store::readable;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Outcome, printable};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
@@ -93,6 +94,11 @@ impl Answer {
             _ => None,
         }
     }
+
+    /// Decides on this answer after another: a completion stays.
+    fn after(self, found: Option<Self>) -> Edit<Self, ()> {
+        if found == Some(Self::Completed) { Edit::Keep(()) } else { Edit::Write(self, ()) }
+    }
 }
 
 /// The requests in a storage, and their answers.
@@ -133,11 +139,7 @@ impl Requests {
     /// replaced by the end of that message.
     pub(super) async fn answer(&self, queue: &str, key: &str, answer: Answer) -> Result<(), Error> {
         let document = self.document(blob("answers", queue, key)?);
-        let change = |found: Option<Answer>| match found {
-            Some(Answer::Completed) => Edit::Keep(()),
-            _ => Edit::Write(answer, ()),
-        };
-        if readable(document.change(Known::Absent, change).await)?.is_none() {
+        if readable(document.change(Known::Absent, |found| answer.after(found)).await)?.is_none() {
             document.replace(&answer, self.tries()).await?;
         }
         Ok(())
