@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::ledger::Ledger;
-use super::names::{BATCH, BatchId, COPY, FAN, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
+use super::names::{BATCH, BatchId, COPY, GROUP_SIZE, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
 use super::roster::{Announced, ChildRecord, announced};
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
@@ -103,7 +103,7 @@ impl Batch {
                 let (announced_now, end) = self.announce(&[record]).await?;
                 if index >= self.sent_before && self.ledger().is_done(index).await? {
                     // The earlier start may have failed between the marker and the groups above it.
-                    self.ledger().climb(index).await?;
+                    self.ledger().complete_ancestors(index).await?;
                 } else if index >= self.sent_before {
                     let child = format!("{}/{index}", self.secret().await?);
                     let draft = if index < announced_now { draft.into_copy() } else { draft };
@@ -170,7 +170,7 @@ impl Ledger<'_> {
         let (mut at, mut new) = (first, first);
         let mut rest = children;
         while !rest.is_empty() {
-            let room = usize::try_from(FAN - at % FAN).unwrap_or(rest.len()).min(rest.len());
+            let room = usize::try_from(GROUP_SIZE - at % GROUP_SIZE).unwrap_or(rest.len()).min(rest.len());
             let (here, later) = rest.split_at(room);
             new += self.announce_in_group(at, here).await?;
             (at, rest) = (at + room as u64, later);
@@ -180,8 +180,8 @@ impl Ledger<'_> {
 
     /// Returns the number of children that were announced before.
     async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
-        let blob = self.id.roster(first / FAN)?;
-        let place = usize::try_from(first % FAN).unwrap_or(usize::MAX);
+        let blob = self.id.roster(first / GROUP_SIZE)?;
+        let place = usize::try_from(first % GROUP_SIZE).unwrap_or(usize::MAX);
         let announce = |found| announced(found, place, children);
         let document = self.document(&blob);
         let announced = document.change(Known::Nothing, announce).await?.result;
@@ -198,8 +198,9 @@ impl Ledger<'_> {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced more.
     pub(super) async fn check_announced(&self, children: u64) -> Result<(), Error> {
-        let names: Vec<ChildRecord> = self.read(&self.id.roster(children / FAN)?).await?.unwrap_or_default();
-        if names.len() as u64 == children % FAN { Ok(()) } else { Err(other_children(&self.id)) }
+        let names: Vec<ChildRecord> =
+            self.read(&self.id.roster(children / GROUP_SIZE)?).await?.unwrap_or_default();
+        if names.len() as u64 == children % GROUP_SIZE { Ok(()) } else { Err(other_children(&self.id)) }
     }
 }
 

@@ -138,7 +138,7 @@ impl Ledger<'_> {
     ///
     /// # Errors
     /// The storage failed. The continuation may have been sent; the next delivery sends it again.
-    pub(super) async fn proceed(&self) -> Result<(), Error> {
+    pub(super) async fn send_continuation(&self) -> Result<(), Error> {
         let sent = self.id.blob("sent")?;
         if self.read::<bool>(&sent).await?.is_some() {
             return Ok(());

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::known::KnownBatch;
-use super::names::{BatchId, CHILDREN, FAN, container, group_size, width};
+use super::names::{BatchId, CHILDREN, GROUP_SIZE, container, group_size, width};
 use super::source;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
@@ -152,7 +152,7 @@ impl<'a> Ledger<'a> {
             };
             document.change(Known::Nothing, replace_failure).await.map_err(damaged)?;
         }
-        self.climb(index).await
+        self.complete_ancestors(index).await
     }
 
     /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text, or none: an earlier
@@ -187,15 +187,16 @@ impl<'a> Ledger<'a> {
     }
 
     /// Marks the groups above the marker of a child as far as they are complete. Sends the continuation if all are.
-    pub(super) async fn climb(&self, index: u64) -> Result<(), Error> {
+    pub(super) async fn complete_ancestors(&self, index: u64) -> Result<(), Error> {
+        let complete = |sealed| self.mark_complete_groups(index, sealed);
         match &self.known {
-            Some(known) => known.climb(index / FAN, |sealed| self.climb_from(index, sealed)).await,
-            None => self.climb_from(index, None).await.map(drop),
+            Some(known) => known.complete_ancestors(index / GROUP_SIZE, complete).await,
+            None => complete(None).await.map(drop),
         }
     }
 
     /// Marks the complete groups of a batch with `sealed` children, if that number is known. Returns the number, if the batch is sealed.
-    async fn climb_from(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
+    async fn mark_complete_groups(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
         let mut children = sealed;
         let mut at = index;
         for level in 0.. {
@@ -208,10 +209,10 @@ impl<'a> Ledger<'a> {
                 break;
             }
             if children.is_some_and(|children| width(children, level) <= 1) {
-                self.proceed().await?;
+                self.send_continuation().await?;
                 break;
             }
-            let group = at / FAN;
+            let group = at / GROUP_SIZE;
             if !self.is_complete(level, group, group_size(children, level, group)).await? {
                 break;
             }
@@ -225,15 +226,15 @@ impl<'a> Ledger<'a> {
     /// only now.
     pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
-            return self.proceed().await;
+            return self.send_continuation().await;
         }
         for level in 0.. {
             let width = width(plan.children, level);
             if width <= 1 {
                 let top = self.is_complete(level, 0, 1).await?;
-                return if top { self.proceed().await } else { Ok(()) };
+                return if top { self.send_continuation().await } else { Ok(()) };
             }
-            let group = (width - 1) / FAN;
+            let group = (width - 1) / GROUP_SIZE;
             if self.is_complete(level, group, group_size(Some(plan.children), level, group)).await? {
                 self.create(&self.id.marker(level + 1, group)?, &Marker::Group).await?;
             }

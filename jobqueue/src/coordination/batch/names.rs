@@ -27,7 +27,7 @@ use jobqueue_storage::fast::hex::to_hex;
 
 const CONTAINER: &str = "jobqueue-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
-pub(super) const FAN: u64 = 100;
+pub(super) const GROUP_SIZE: u64 = 100;
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
 /// The place of the continuation.
@@ -77,7 +77,7 @@ impl BatchId {
 
     /// Returns the name of the marker of child or group `index` at a level.
     pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
-        self.blob(&format!("{level}/{:08}/{:02}", index / FAN, index % FAN))
+        self.blob(&format!("{level}/{:08}/{:02}", index / GROUP_SIZE, index % GROUP_SIZE))
     }
 
     /// Returns the name of the record with the digests of a group's children.
@@ -104,18 +104,20 @@ pub(super) fn batch_of(name: &str) -> Option<(&str, &str)> {
 pub(super) fn child_of(marker: &str) -> Option<u64> {
     let mut parts = marker.rsplit('/');
     let (place, leaf) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
-    leaf.checked_mul(FAN)?.checked_add(place)
+    leaf.checked_mul(GROUP_SIZE)?.checked_add(place)
 }
 
 /// Returns the number of markers at a level in a batch of `children`.
 pub(super) fn width(children: u64, level: u32) -> u64 {
-    (0..level).fold(children, |width, _| width.div_ceil(FAN))
+    (0..level).fold(children, |width, _| width.div_ceil(GROUP_SIZE))
 }
 
 /// Returns the number of markers of a complete group at a level. Before the batch is sealed, `children` is `None`,
 /// and every group counts as full.
 pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
-    children.map_or(FAN, |children| (width(children, level).saturating_sub(group * FAN)).min(FAN))
+    children.map_or(GROUP_SIZE, |children| {
+        (width(children, level).saturating_sub(group * GROUP_SIZE)).min(GROUP_SIZE)
+    })
 }
 
 #[cfg(test)]
