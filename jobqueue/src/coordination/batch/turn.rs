@@ -49,7 +49,13 @@ impl Ledger<'_> {
         if position_of(delivery.leased_job).is_some() {
             return Ok(Turn::Again);
         }
-        let turn = self.take_turn(who, delivery.message, delivery.job.dequeue_count, is_copy).await?;
+        let take = |found| Claim::take(found, delivery.message, delivery.job.dequeue_count, is_copy);
+        let turn = match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
+            Ok(taken) => taken.result,
+            // Other copies were faster, or a sweep has just removed the claim.
+            Err(e) if is_raced(e.kind()) => Turn::Wait(WAIT),
+            Err(e) => return Err(e.into()),
+        };
         if !matches!(turn, Turn::Wait(_)) {
             self.keep_turn(who, delivery, true)?;
         }
@@ -73,23 +79,6 @@ impl Ledger<'_> {
         let (until, confirm) = (Instant::now() + UNCONFIRMED, move || Arc::clone(&turn).confirm());
         delivery.leased_job.keep_turn(HEARTBEAT, HEARTBEAT, until, confirm);
         Ok(())
-    }
-
-    /// Gives the turn of `who` to delivery number `delivery` of `message`, unless another copy has it.
-    async fn take_turn(
-        &self,
-        who: &str,
-        message: &MessageId,
-        delivery: u32,
-        is_copy: bool,
-    ) -> Result<Turn, Error> {
-        let take = |found| Claim::take(found, message, delivery, is_copy);
-        match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
-            Ok(taken) => Ok(taken.result),
-            // Other copies were faster, or a sweep has just removed the claim.
-            Err(e) if is_raced(e.kind()) => Ok(Turn::Wait(WAIT)),
-            Err(e) => Err(e.into()),
-        }
     }
 
     fn claim(&self, who: &str, blobs: &Arc<dyn BlobStore>) -> Result<JsonBlob<Claim>, Error> {
