@@ -1,5 +1,15 @@
 //! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
 //! record counts one more notification.
+//!
+//! | state of a job | an operator requests | a worker answers `Cancelled` or `DeadLettered` | a worker answers `Completed` |
+//! |---|---|---|---|
+//! | none | → requested | – | – |
+//! | requested | → requested, by this operator and at this time | → answered so | → completed |
+//! | answered so | → requested: the answer is removed first | → answered so: another message of the job has ended | → completed |
+//! | completed | → requested: the answer is removed first | stays completed | stays completed |
+//!
+//! A sweep removes requests and answers after 30 days. If the process dies between the removal of an answer and the request, the operator
+//! repeats the request; an answer that is lost is written again, and comes to the same.
 
 use std::collections::BTreeMap;
 use std::future::ready;

@@ -1,4 +1,5 @@
-//! The blobs of one batch. Each is written once and read by every process that ends a child.
+//! The blobs of one batch. Each is written once and read by every process that ends a child. The table in `names` says for each event
+//! which blob is written, and who continues after a crash.
 //!
 //! Every step can be repeated, and several processes may take it at once. A step that must happen once is a blob that
 //! is created if absent, or a message whose duplicates do not run.

@@ -1,20 +1,20 @@
 //! The blob names of a batch, and the tree of its markers.
 //!
-//! ```text
-//! <id>/token                the secret from which the tokens in the children's headers are made
-//! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
-//! <id>/plan                 the number of children and the continuation, written once when the batch is sealed
-//! <id>/cursor               the number of children that were certainly sent
-//! <id>/sent                 the continuation was certainly sent
-//! <id>/done                 the continuation has run
-//! <id>/swept                all that is left of a batch of a job for a year: the job, and the number of children
-//! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs; none for most first deliveries
-//! <id>/handover/<index>     the batches through which this child ends, in their order
-//! <id>/returned/<index>/<n> the handler that handed the child over to batch n of these has returned
-//! <id>/continued/<index>    the result of the last continuation, if one of these handlers has not returned by then
-//! <id>/0/<leaf>/<place>     a child has ended: its result, or its failure (with metadata that says so)
-//! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
-//! ```
+//! | event | blob, below the id of the batch | after a crash |
+//! |---|---|---|
+//! | begun | `token`: the secret from which the tokens in the children's headers are made | a restart reads it |
+//! | children announced, before they are sent | `names/<leaf>`: digests of the children with these numbers | a restart announces the same ones, and sends them as copies |
+//! | children certainly sent | `cursor`: their number | a restart begins behind them |
+//! | end of the sending job handed over | `handover/<index>` in its batch: the batches through which this child ends, in their order | the next attempt of the job seals the batch, or leaves it out |
+//! | sealed | `plan`: the number of children and the continuation, written once | a restart marks the groups that no child can complete |
+//! | a copy runs, or waits | `claim/<who>`: see `claim`; none for most first deliveries | the message itself, or a copy that has waited |
+//! | a child has ended | `0/<leaf>/<place>`: its result, or its failure (with metadata that says so) | its message is delivered again, does not run, and marks the groups above |
+//! | a leaf of 100 children is done | `1/<group>/<place>`; `2/…` for a hundred leaves, and so on up to one | the message of the child that has ended last goes on from there |
+//! | continuation certainly sent | `sent` | before this blob, the same message puts another copy, which waits for its turn |
+//! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again |
+//! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
+//! | the continuation has run | `done` | its message is delivered again and discarded |
+//! | swept | `swept`, for a year: the job that has sent the batch, and the number of children; then all others are removed, `plan`, `token` and `done` last | the next sweep removes the rest |
 
 use sha2::{Digest, Sha256};
 
