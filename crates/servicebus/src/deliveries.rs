@@ -14,7 +14,8 @@ use bytes::Bytes;
 
 use super::amqp::{instant, millis};
 use super::held::Held;
-use super::texts::{Beside, ROUNDS, SavedText, is_conflict};
+use super::texts::{Beside, ROUNDS, SavedText};
+use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +69,7 @@ impl Beside {
                     held.saved = Some(properties.etag);
                     return Ok(Begun::Now);
                 }
-                Err(error) if is_conflict(&error) => present = self.record(held).await?,
+                Err(error) if is_raced(error.kind()) => present = self.record(held).await?,
                 Err(error) => return Err(error),
             }
         }

@@ -2,32 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use super::texts::{Beside, is_conflict};
+use tokio::time::Instant;
+
+use super::texts::Beside;
 use jobqueue_storage::QueueName;
+use jobqueue_storage::json_blob::{Edit, JsonBlob, Known, is_raced};
 use jobqueue_storage::{
-    Condition, ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
-    get_if_present, put_creating,
+    ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind, Tries,
 };
 
 /// JSON doubles some characters, and adds some per entry.
 const MAX_BLOB: u64 = 16 * MAX_METADATA_BYTES as u64;
 
+type Entries = BTreeMap<String, String>;
+
 impl Beside {
     /// Returns the metadata of a queue; `None` if none was ever written.
     pub(super) async fn metadata(&self, queue: &QueueName) -> Result<Option<Metadata>, StoreError> {
-        Ok(self.tagged_metadata(queue).await?.map(|(metadata, _)| metadata))
+        Ok(self.document(queue)?.read().await?.map(|found| found.value.into_iter().collect()))
     }
 
-    /// Returns the metadata of a queue with the tag of its blob.
-    async fn tagged_metadata(&self, queue: &QueueName) -> Result<Option<(Metadata, ETag)>, StoreError> {
-        let name = self.metadata_blob(queue)?;
-        let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
-        let entries: BTreeMap<String, String> = serde_json::from_slice(&blob.data).map_err(|error| {
-            StoreError::new(Kind::Corrupt, Operation::QueueMetadata.as_str(), queue)
-                .with_detail("the metadata in the blob is not JSON")
-                .with_source(error)
-        })?;
-        Ok(Some((entries.into_iter().collect(), blob.properties.etag)))
+    /// Writes the first metadata of a queue. Returns false if it has some.
+    pub(super) async fn create_metadata(
+        &self,
+        queue: &QueueName,
+        all: &Metadata,
+    ) -> Result<bool, StoreError> {
+        self.document(queue)?.create(&entries(all), self.one_try()).await
     }
 
     /// Writes the metadata if it is still `before`.
@@ -40,19 +41,14 @@ impl Beside {
         before: &Metadata,
         metadata: &Metadata,
     ) -> Result<(), StoreError> {
-        let (present, condition) = match self.tagged_metadata(queue).await? {
-            Some((present, tag)) => (present, Condition::IfMatch(tag)),
-            None => (Metadata::new(), Condition::IfAbsent),
+        let replace = |found: Option<Entries>| match Metadata::from_iter(found.unwrap_or_default()) == *before
+        {
+            true => Edit::Write(entries(metadata), true),
+            false => Edit::Keep(false),
         };
+        let replaced = self.document(queue)?.change(Known::Nothing, replace).await?.result;
         let changed = || StoreError::new(Kind::ConditionNotMet, Operation::SetQueueMetadata.as_str(), queue);
-        if present != *before {
-            return Err(changed());
-        }
-        let options = PutBlob::new().with_condition(condition);
-        match self.write_metadata(queue, metadata, options).await {
-            Err(error) if is_conflict(&error) => Err(changed()),
-            written => written,
-        }
+        replaced.then_some(()).ok_or_else(changed)
     }
 
     /// Returns the tag of the metadata that are there.
@@ -63,17 +59,29 @@ impl Beside {
         }
     }
 
-    pub(super) async fn write_metadata(
-        &self,
-        queue: &QueueName,
-        metadata: &Metadata,
-        options: PutBlob,
-    ) -> Result<(), StoreError> {
-        let entries: BTreeMap<_, _> = metadata.iter().collect();
-        let data = serde_json::to_vec(&entries).map_err(|error| {
-            StoreError::new(Kind::InvalidInput, Operation::SetQueueMetadata.as_str(), queue)
-                .with_source(error)
-        })?;
-        put_creating(&*self.blobs, &self.metadata_blob(queue)?, data.into(), options).await.map(drop)
+    /// Removes all metadata if they still have this tag. They are not read: damaged ones hold up no deletion of their queue.
+    pub(super) async fn empty_metadata(&self, queue: &QueueName, tag: ETag) -> Result<(), StoreError> {
+        let blob = self.metadata_blob(queue)?;
+        match self.blobs.put_blob(&blob, "{}".into(), PutBlob::if_match(tag)).await {
+            Err(error) if !is_raced(error.kind()) => Err(error),
+            _ => Ok(()),
+        }
     }
+
+    pub(super) async fn write_metadata(&self, queue: &QueueName, all: &Metadata) -> Result<(), StoreError> {
+        self.document(queue)?.replace(&entries(all), self.one_try()).await.map(drop)
+    }
+
+    fn document(&self, queue: &QueueName) -> Result<JsonBlob<Entries>, StoreError> {
+        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.metadata_blob(queue)?, MAX_BLOB))
+    }
+
+    /// Returns the one attempt of a write: its caller repeats it.
+    fn one_try(&self) -> Tries {
+        Tries::until(&self.runtime, Instant::now(), 0, 0)
+    }
+}
+
+fn entries(metadata: &Metadata) -> Entries {
+    metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }

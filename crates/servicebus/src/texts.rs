@@ -16,6 +16,7 @@ use super::held::Held;
 use super::place::Place;
 use super::secret::SharedSecret;
 use jobqueue_storage::fast::hex::to_hex;
+use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName};
@@ -181,7 +182,7 @@ impl Beside {
                 .await
             {
                 Ok(properties) => return Ok(properties.etag),
-                Err(error) if !is_conflict(&error) => return Err(error),
+                Err(error) if !is_raced(error.kind()) => return Err(error),
                 Err(_) => {}
             }
             let present = self.record(held).await?;
@@ -229,11 +230,6 @@ pub(super) fn named(name: &str) -> Result<BlobName, StoreError> {
         StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
     };
     BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
-}
-
-/// Returns whether another process has written or removed the blob meanwhile.
-pub(super) fn is_conflict(error: &StoreError) -> bool {
-    matches!(error.kind(), Kind::BlobAlreadyExists | Kind::ConditionNotMet | Kind::BlobNotFound)
 }
 
 /// Reads `number[ time][\ntext]`.

@@ -14,6 +14,8 @@
 //! the condition excludes that it is applied later. A document that was changed more often than that in between is
 //! changed again.
 //!
+//! A record of another form that is written once, and never changed, is written by [`create_once`] alone.
+//!
 //! The module knows blobs and conditions; it knows nothing of the meaning of the documents.
 
 use std::marker::PhantomData;
@@ -27,8 +29,8 @@ use serde::de::DeserializeOwned;
 use crate::name::BlobName;
 use crate::runtime::Runtime;
 use crate::{
-    Blob, BlobProperties, BlobStore, Condition, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind,
-    Tries, get_if_present, put_creating,
+    Blob, BlobProperties, BlobStore, ETag, Metadata, PutBlob, StoreError, StoreErrorKind as Kind, Tries,
+    get_if_present, put_creating,
 };
 
 #[cfg(test)]
@@ -155,17 +157,13 @@ impl<T: DeserializeOwned> JsonBlob<T> {
 }
 
 impl<T: Serialize> JsonBlob<T> {
-    /// Writes the document if there is none, without a mark. Returns whether an answer says so: a write whose answer was lost may have
-    /// left the document that the next one finds.
+    /// Writes the document if there is none, without a mark, as [`create_once`] does.
     ///
     /// # Errors
     /// Those of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn create(&self, value: &T, tries: Tries) -> Result<bool, StoreError> {
-        match self.put(value, Condition::IfAbsent, tries).await {
-            Ok(_) => Ok(true),
-            Err(e) if matches!(e.kind(), Kind::BlobAlreadyExists | Kind::ConditionNotMet) => Ok(false),
-            Err(e) => Err(e),
-        }
+        let (data, metadata) = self.encode(value, &[])?;
+        create_once(&*self.blobs, &self.name, data, metadata, tries).await
     }
 
     /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same, or whose
@@ -174,20 +172,13 @@ impl<T: Serialize> JsonBlob<T> {
     /// # Errors
     /// Those of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn replace(&self, value: &T, tries: Tries) -> Result<SystemTime, StoreError> {
-        Ok(self.put(value, Condition::Always, tries).await?.modified)
+        let (data, metadata) = self.encode(value, &[])?;
+        let options = PutBlob::new().with_metadata(metadata);
+        let put = || put_creating(&*self.blobs, &self.name, data.clone(), options.clone());
+        Ok(tries.run(put).await?.modified)
     }
 
-    async fn put(&self, value: &T, condition: Condition, tries: Tries) -> Result<BlobProperties, StoreError> {
-        let (data, options) = self.encode(value, condition, &[])?;
-        tries.run(|| put_creating(&*self.blobs, &self.name, data.clone(), options.clone())).await
-    }
-
-    fn encode(
-        &self,
-        value: &T,
-        condition: Condition,
-        marks: &[String],
-    ) -> Result<(Bytes, PutBlob), StoreError> {
+    fn encode(&self, value: &T, marks: &[String]) -> Result<(Bytes, Metadata), StoreError> {
         let data = serde_json::to_vec(value)
             .map_err(|e| StoreError::new(Kind::InvalidInput, "write record", &self.name).with_source(e))?;
         if data.len() as u64 > self.max_bytes {
@@ -197,8 +188,7 @@ impl<T: Serialize> JsonBlob<T> {
         if !marks.is_empty() {
             metadata = metadata.with(METADATA, marks.join(" "));
         }
-        let options = PutBlob::new().with_condition(condition).with_metadata(metadata);
-        Ok((Bytes::from(data), options))
+        Ok((Bytes::from(data), metadata))
     }
 
     async fn write(
@@ -207,8 +197,8 @@ impl<T: Serialize> JsonBlob<T> {
         before: Option<ETag>,
         marks: &[String],
     ) -> Result<BlobProperties, StoreError> {
-        let (data, options) = self.encode(value, condition(before), marks)?;
-        put_creating(&*self.blobs, &self.name, data, options).await
+        let (data, metadata) = self.encode(value, marks)?;
+        put_creating(&*self.blobs, &self.name, data, if_unchanged(before, metadata)).await
     }
 }
 
@@ -294,18 +284,37 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
             Edit::Keep(result) => Ok(result),
             Edit::Write(value, result) => {
                 let (_, marks) = next_marks(before.as_ref(), &self.runtime);
-                let (data, options) =
-                    self.encode(&value, condition(before.map(|version| version.tag)), &marks)?;
-                blobs.put(&self.name, data, options)?;
+                let (data, metadata) = self.encode(&value, &marks)?;
+                blobs.put(&self.name, data, if_unchanged(before.map(|version| version.tag), metadata))?;
                 Ok(result)
             }
         }
     }
 }
 
-/// Returns the condition that the document is still as it was found.
-fn condition(before: Option<ETag>) -> Condition {
-    before.map_or(Condition::IfAbsent, Condition::IfMatch)
+/// Writes a blob of any form that is written once. Returns whether an answer says that this call has written it: a write whose answer was
+/// lost may have left the blob that the next attempt finds.
+///
+/// # Errors
+/// Those of the storage.
+pub async fn create_once(
+    blobs: &dyn BlobStore,
+    name: &BlobName,
+    data: Bytes,
+    metadata: Metadata,
+    tries: Tries,
+) -> Result<bool, StoreError> {
+    let options = if_unchanged(None, metadata);
+    match tries.run(|| put_creating(blobs, name, data.clone(), options.clone())).await {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.kind(), Kind::BlobAlreadyExists | Kind::ConditionNotMet) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns the options of a write on condition that the blob is still as it was found.
+fn if_unchanged(before: Option<ETag>, metadata: Metadata) -> PutBlob {
+    before.map_or_else(PutBlob::if_absent, PutBlob::if_match).with_metadata(metadata)
 }
 
 /// Returns the result of the unanswered write that was applied, as `version` shows.

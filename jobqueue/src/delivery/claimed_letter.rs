@@ -9,13 +9,13 @@ use std::time::SystemTime;
 
 use super::dead_envelope::{DeathOf, dead_envelope};
 use super::disposition::Rejection;
-use super::durable::{COMPLETED, create, digest_name, expiry, read};
+use super::durable::{COMPLETED, digest_name, expiry, read, record};
 use super::leased_job::LeasedJob;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
-use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries, needed_until};
+use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries};
 
 /// The claim of a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
     // Every delivery of the message that stores a letter has another number.
     let own = format!("{} {}", note.deliveries, note.time);
     let name = name(core, &death)?;
-    match record(core, &name, own.clone()).await {
+    match record_brief(core, &name, own.clone()).await {
         Ok(true) => Ok(LetterClaim::New),
         Ok(false) => match read(&**core.blobs(), &name).await? {
             Some(claimed) if claimed != own => Ok(LetterClaim::Copy),
@@ -67,7 +67,7 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
 /// Records, before a letter is deleted, that a redrive has put its job back: if the deletion gets no answer, a later redrive must not put
 /// the job back again. Without the record, which the storage may refuse, it does.
 pub(crate) async fn record_put_back(core: &QueueCore, letter: &StoredLetter<'_>) {
-    let recorded = async { record(core, &name_of_put_back(core, letter)?, String::new()).await };
+    let recorded = async { record_brief(core, &name_of_put_back(core, letter)?, String::new()).await };
     if let Err(error) = recorded.await {
         crate::log::debug!(queue = %core.name, error = %chain(&error), "it is not recorded that a redrive has put a job back");
     }
@@ -84,10 +84,9 @@ pub(crate) async fn was_put_back(core: &QueueCore, letter: &StoredLetter<'_>) ->
     }
 }
 
-/// Creates a record. Returns false if it exists.
-async fn record(core: &QueueCore, name: &BlobName, text: String) -> Result<bool, Error> {
-    let needed = needed_until(core.now(), Some(expiry(core.now(), None)));
-    create(&**core.blobs(), name, text, needed, Tries::brief(core.runtime(), 1, 2)).await
+/// Creates a record in a few attempts. Returns false if there is one.
+async fn record_brief(core: &QueueCore, name: &BlobName, text: String) -> Result<bool, Error> {
+    record(core, name, text, expiry(core.now(), None), Tries::brief(core.runtime(), 1, 2)).await
 }
 
 fn name_of_put_back(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<BlobName, Error> {

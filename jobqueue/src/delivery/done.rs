@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::durable::{COMPLETED, digest_name, expiry, write};
+use super::durable::{COMPLETED, digest_name, expiry, record};
 use super::executor::Executor;
 use super::leased_job::LeasedJob;
 use crate::envelope::EventDigest;
@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
-use crate::storage::{BlobStore, QueueName};
+use crate::storage::{BlobStore, QueueName, Tries};
 
 /// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
@@ -32,9 +32,8 @@ impl Executor {
             return;
         }
         let Some(event) = leased_job.event() else { return };
-        let blobs = &**self.state.storage.blobs();
         let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
-        if let Err(error) = record_completion(&leased_job.core, blobs, event, give_up).await {
+        if let Err(error) = record_completion(&leased_job.core, event, give_up).await {
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
         }
     }
@@ -68,14 +67,10 @@ impl Executor {
 }
 
 /// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
-async fn record_completion(
-    core: &QueueCore,
-    blobs: &dyn BlobStore,
-    event: EventDigest,
-    give_up: Instant,
-) -> Result<(), Error> {
+async fn record_completion(core: &QueueCore, event: EventDigest, give_up: Instant) -> Result<(), Error> {
     let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
-    let recorded = write(core.runtime(), blobs, &name, "true".to_owned(), expiry(core.now(), None));
+    let (expires, tries) = (expiry(core.now(), None), Tries::persistent(core.runtime()));
+    let recorded = record(core, &name, "true".to_owned(), expires, tries);
     match timeout_at(give_up, recorded).await {
         Ok(recorded) => recorded.map(drop),
         Err(_) => Err(Error::new(ErrorKind::Storage, "the storage took no record before the lease ended")),

@@ -1,10 +1,18 @@
 //! State that survives an attempt: durable steps and recorded effects.
 //!
-//! Steps are stored in the message's checkpoint; effects in blobs that are created if absent.
+//! Steps are stored in the message's checkpoint; effects in blobs that are created if absent. Records of ends are such blobs as well. A
+//! record is absent or written, never changed, and kept for 30 days at least:
+//!
+//! | record | written by | found by | if its writer gets no answer |
+//! |---|---|---|---|
+//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | it tries until the lease ends, and returns what was recorded |
+//! | effect in a transaction | the transaction | later transactions, which leave the effect out | the commit decides |
+//! | completion | the delivery that has run the job, if the message may be there or another may share its blobs | deliveries of the job, which end it without a run | it tries until the message can be delivered; then the job may run again |
+//! | claimed letter: its number and time | a redrive or purge, before it handles the letter | deliveries of the message, which store no other letter; passes that meet another letter of the same end, a copy | the next pass handles the same letter |
+//! | put-back | a redrive, before it deletes the letter | later redrives, which only delete the letter | a later redrive may put the job back again |
 
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,10 +25,9 @@ use super::saved::{from_json, to_json};
 use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
-use crate::runtime::Runtime;
-use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName, Storage};
-use crate::storage::{BlobStore, PutBlob, StoreErrorKind, Tries, get_if_present, needed_until, put_creating};
+use crate::json_blob::create_once;
+use crate::queue_core::QueueCore;
+use crate::storage::{BlobName, BlobStore, ContainerName, Storage, Tries, get_if_present, needed_until};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The container of recorded effects.
@@ -160,7 +167,7 @@ fn record_effect<'j>(
 ) -> BoxFuture<'j, Result<bool, Error>> {
     Box::pin(async move {
         let expires = expiry(job.core.now(), job.expires);
-        let recorded = write(job.core.runtime(), &**job.core.blobs(), name, json, expires);
+        let recorded = record(&job.core, name, json, expires, Tries::persistent(job.core.runtime()));
         tokio::select! {
             biased;
             recorded = recorded => recorded,
@@ -193,33 +200,14 @@ pub(super) async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Optio
     Ok(Some(text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))?))
 }
 
-/// Creates the blob, and tries again for as long as that may help. Returns false if it exists.
-pub(super) async fn write(
-    runtime: &Runtime,
-    blobs: &dyn BlobStore,
+/// Creates a record, which is kept until `expires`. Returns false if there is one.
+pub(super) async fn record(
+    core: &QueueCore,
     name: &BlobName,
-    json: String,
+    text: String,
     expires: SystemTime,
+    tries: Tries,
 ) -> Result<bool, Error> {
-    let needed = needed_until(runtime.now(), Some(expires));
-    create(blobs, name, json, needed, Tries::persistent(runtime)).await
-}
-
-/// Creates the blob. Returns false if it exists.
-pub(super) async fn create(
-    blobs: &dyn BlobStore,
-    name: &BlobName,
-    json: String,
-    needed: Metadata,
-    mut tries: Tries,
-) -> Result<bool, Error> {
-    let options = PutBlob::if_absent().with_metadata(needed);
-    let data = Bytes::from(json);
-    loop {
-        match put_creating(blobs, name, data.clone(), options.clone()).await {
-            Ok(_) => return Ok(true),
-            Err(e) if e.kind() == StoreErrorKind::BlobAlreadyExists => return Ok(false),
-            Err(e) => tries.failed(e).await?,
-        }
-    }
+    let needed = needed_until(core.now(), Some(expires));
+    Ok(create_once(&**core.blobs(), name, text.into(), needed, tries).await?)
 }

@@ -1,12 +1,14 @@
 //! A leased message and its content.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use futures_util::FutureExt;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::saved::Saved;
 use super::shrink_history::HistoryTrim;
@@ -24,6 +26,8 @@ use crate::trace::{OpenSpan, Step, TraceContext};
 
 /// The maximum size of a checkpoint inside the message, in bytes. A larger one goes to a blob.
 const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
+/// The pause after which a turn is confirmed that could not be confirmed at its time.
+const UNCONFIRMED_PAUSE: Duration = Duration::from_secs(5);
 
 /// One delivery: the lease, and the content as it is in the storage.
 #[derive(Debug)]
@@ -59,17 +63,7 @@ pub(crate) struct LeasedJob {
     pub(crate) in_order: OnceLock<Option<InOrder>>,
     /// The content of the checkpoint, read once.
     pub(crate) saved: tokio::sync::Mutex<Option<Saved>>,
-    heartbeats: OnceLock<Heartbeats>,
-}
-
-/// Fires when the heartbeats of a delivery must end.
-#[derive(Debug, Default)]
-struct Heartbeats(CancellationToken);
-
-impl Drop for Heartbeats {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
+    heartbeat: OnceLock<DropGuard>,
 }
 
 #[derive(Debug, Clone)]
@@ -127,16 +121,55 @@ impl LeasedJob {
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
             saved: tokio::sync::Mutex::new(None),
-            heartbeats: OnceLock::new(),
+            heartbeat: OnceLock::new(),
         }
     }
 
-    /// Runs a heartbeat until the delivery is dropped: on the renewer's runtime, which a handler cannot block. It has to look itself
-    /// whether the lease has ended: an application may keep the delivery.
-    pub(crate) fn spawn_heartbeat(&self, heartbeat: impl Future<Output = ()> + Send + 'static) {
-        let end = self.heartbeats.get_or_init(Heartbeats::default).0.clone();
+    /// Confirms the turn that the delivery has among other messages, first after `pause`, until it is dropped or its lease ends: on the
+    /// renewer's runtime, which a handler cannot block. `confirm` returns the time until which no other takes the turn, at first `until`;
+    /// `None` if another has it. The delivery loses its lease with its turn, and if it cannot confirm the turn by then.
+    pub(crate) fn keep_turn<F>(
+        &self,
+        interval: Duration,
+        mut pause: Duration,
+        mut until: Instant,
+        mut confirm: impl FnMut() -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<Option<Instant>, Error>> + Send + 'static,
+    {
+        let lease = Arc::downgrade(&self.lease);
+        let beats = async move {
+            while Instant::now() < until {
+                tokio::time::sleep(pause).await;
+                // An application may keep the delivery for longer than its lease.
+                if lease.upgrade().is_none_or(|lease| lease.check_not_ended().is_err()) {
+                    return;
+                }
+                let failed = |text| Error::new(ErrorKind::Storage, text);
+                let confirmed = match timeout_at(until, AssertUnwindSafe(confirm()).catch_unwind()).await {
+                    Ok(Ok(confirmed)) => confirmed,
+                    Ok(Err(_)) => Err(failed("the storage panicked")),
+                    Err(_) => Err(failed("no answer came in time")),
+                };
+                match confirmed {
+                    Ok(Some(kept)) => (until, pause) = (kept, interval),
+                    Ok(None) => break,
+                    Err(error) => {
+                        crate::log::debug!(%error, "the turn of a job among other messages was not confirmed");
+                        pause = UNCONFIRMED_PAUSE.min(until.saturating_duration_since(Instant::now()));
+                    }
+                }
+            }
+            if let Some(lease) = lease.upgrade() {
+                crate::log::warn!("a job lost its turn to another message, or could not confirm it in time");
+                lease.expire();
+            }
+        };
+        let end = CancellationToken::new();
+        // A delivery has one turn: a second call changes nothing.
+        let _ = self.heartbeat.set(end.clone().drop_guard());
         self.core.renewer().spawn(async move {
-            let _ = end.run_until_cancelled_owned(heartbeat).await;
+            let _ = end.run_until_cancelled_owned(beats).await;
         });
     }
 

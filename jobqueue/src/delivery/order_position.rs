@@ -3,17 +3,15 @@
 //! Messages that an application receives by hand come in any order, but they give up their positions too: the next job
 //! of the key must not wait forever.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
 use super::leased_job::LeasedJob;
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{EndState, GRACE, InOrder, LogBlob, Millis, Position};
+use crate::group_log::{EndState, GRACE, InOrder, Millis, Position};
 use crate::job::outcome::chain;
-use crate::lease::Lease;
-use crate::runtime::Runtime;
 
 /// The longest put-back of the first of a group that is not recorded in the log. It is shorter than the jobs behind it wait at least.
 pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
@@ -21,7 +19,7 @@ pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
 /// The time for which a put-back that cannot be noted is tried again at least.
 const LONGEST_NOTE: Duration = Duration::from_secs(15 * 60);
 
-/// The pause before a put-back is noted, or a turn confirmed, again.
+/// The pause before a put-back is noted again.
 const NOTE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The interval at which a worker confirms that the message of a running job exists.
@@ -73,60 +71,20 @@ pub(crate) async fn is_done_in_order(job: &LeasedJob) -> Result<bool, Error> {
     }
 }
 
-/// Confirms at intervals, from when the delivery has its turn until its lease ends, that the message exists: on the renewer's runtime,
-/// which a handler cannot block. If the turn is lost, or cannot be confirmed for so long that the next job of the key may start soon, the
-/// delivery loses its lease.
+/// Confirms at intervals, from when the delivery has its turn until its lease ends, that the message exists.
 pub(crate) fn keep_expected(job: &LeasedJob) {
     let Some(position) = position_of(job) else { return };
     let core = &job.core;
     let logs = (core.groups.of(&position.entry), core.groups_apart.of(&position.entry));
     let (Ok(known), Ok(log)) = logs else { return };
     let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
-    let lease = Arc::downgrade(&job.lease);
-    let heartbeat = Heartbeat { lease, log, position, runtime: core.runtime().clone() };
-    job.spawn_heartbeat(heartbeat.beat(left));
-}
-
-struct Heartbeat {
-    lease: Weak<Lease>,
-    log: Arc<LogBlob>,
-    position: InOrder,
-    runtime: Runtime,
-}
-
-impl Heartbeat {
-    /// Confirms the turn until the lease ends. The log expects the message for the time that is `left`.
-    async fn beat(self, left: Duration) {
-        let InOrder { entry, turn } = self.position;
-        let mut lost_at = Instant::now() + left + OVERDUE_MARGIN;
-        let mut pause = left.min(HEARTBEAT);
-        loop {
-            tokio::time::sleep(pause).await;
-            if self.lease.upgrade().is_none_or(|lease| lease.check_not_ended().is_err()) {
-                return;
-            }
-            let begun = Instant::now();
-            let due = Millis::from(self.runtime.now()).after(GRACE);
-            match timeout_at(lost_at, self.log.change(move |log| log.extend(&entry, turn, due))).await {
-                Ok(Ok(true)) => (lost_at, pause) = (begun + GRACE + OVERDUE_MARGIN, HEARTBEAT),
-                Ok(Ok(false)) => lost_at = begun,
-                Ok(Err(error)) => {
-                    crate::log::debug!(%error, "the group log does not show that the job is running");
-                    pause = NOTE_PAUSE.min(lost_at.saturating_duration_since(Instant::now()));
-                }
-                Err(_) => {}
-            }
-            if Instant::now() >= lost_at {
-                if let Some(lease) = self.lease.upgrade() {
-                    crate::log::warn!(
-                        "a job in order lost its turn: its group log could not be changed in time"
-                    );
-                    lease.expire();
-                }
-                return;
-            }
-        }
-    }
+    let (InOrder { entry, turn }, runtime) = (position, core.runtime().clone());
+    let confirm = move || {
+        let (log, until) = (Arc::clone(&log), Instant::now() + GRACE + OVERDUE_MARGIN);
+        let due = Millis::from(runtime.now()).after(GRACE);
+        async move { Ok(log.change(move |log| log.extend(&entry, turn, due)).await?.then_some(until)) }
+    };
+    job.keep_turn(HEARTBEAT, left.min(HEARTBEAT), Instant::now() + left + OVERDUE_MARGIN, confirm);
 }
 
 /// Returns whether the log must show that the message is put back for so long. A job behind others has the grace from when it becomes the first.

@@ -12,6 +12,7 @@
 //!
 //! This module knows blobs and the metadata of jobs. It knows nothing of queues, leases or handlers.
 
+mod document;
 mod record;
 mod requests;
 mod store;

@@ -1,5 +1,15 @@
 //! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
 //! record counts one more notification.
+//!
+//! | state of a job | an operator requests | a worker answers `Cancelled` or `DeadLettered` | a worker answers `Completed` |
+//! |---|---|---|---|
+//! | none | → requested | – | – |
+//! | requested | → requested, by this operator and at this time | → answered so | → completed |
+//! | answered so | → requested: the answer is removed first | → answered so: another message of the job has ended | → completed |
+//! | completed | → requested: the answer is removed first | stays completed | stays completed |
+//!
+//! A sweep removes requests and answers after 30 days. If the process dies between the removal of an answer and the request, the operator
+//! repeats the request; an answer that is lost is written again, and comes to the same.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -10,7 +20,8 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::store::{readable, rounding};
+use super::document::rounding;
+use super::store::readable;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Outcome, printable};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
@@ -93,6 +104,11 @@ impl Answer {
             _ => None,
         }
     }
+
+    /// Decides on this answer after another: a completion stays.
+    fn after(self, found: Option<Self>) -> Edit<Self, ()> {
+        if found == Some(Self::Completed) { Edit::Keep(()) } else { Edit::Write(self, ()) }
+    }
 }
 
 /// The requests in a storage, and their answers.
@@ -133,11 +149,7 @@ impl Requests {
     /// replaced by the end of that message.
     pub(super) async fn answer(&self, queue: &str, key: &str, answer: Answer) -> Result<(), Error> {
         let document = self.document(blob("answers", queue, key)?);
-        let change = |found: Option<Answer>| match found {
-            Some(Answer::Completed) => Edit::Keep(()),
-            _ => Edit::Write(answer, ()),
-        };
-        if readable(document.change(Known::Absent, change).await)?.is_none() {
+        if readable(document.change(Known::Absent, |found| answer.after(found)).await)?.is_none() {
             document.replace(&answer, self.tries()).await?;
         }
         Ok(())

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde::{Deserialize, Serialize};
 
+use super::document::{Document, is_stale};
 use super::record::WorkerRecord;
 use crate::error::Error;
-use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
@@ -36,20 +36,6 @@ pub struct Records {
     runtime: Runtime,
 }
 
-/// A worker's blob: its record, which only the worker writes, and the notifications from operators.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Document {
-    #[serde(flatten)]
-    pub(super) record: WorkerRecord,
-    /// The number of times that an operator asked the worker to read the requests.
-    #[serde(default)]
-    pub(super) notifications: u64,
-    /// The time of the worker's own last write, by the storage's clock, if the blob was last written by an operator: a notification is no
-    /// sign of life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) alive: Option<SystemTime>,
-}
-
 /// A record as it was found.
 #[derive(Debug, Clone)]
 pub struct FoundWorker {
@@ -64,12 +50,6 @@ impl FoundWorker {
     pub fn is_stale(&self, now: SystemTime) -> bool {
         is_stale(&self.record, self.modified, now)
     }
-}
-
-fn is_stale(record: &WorkerRecord, modified: SystemTime, now: SystemTime) -> bool {
-    let seconds = record.interval_seconds.clamp(0.001, 86_400.0);
-    let life = Duration::from_secs_f64(seconds * 3.0) + rounding(modified);
-    now.duration_since(modified).is_ok_and(|age| age > life)
 }
 
 impl Records {
@@ -124,18 +104,8 @@ impl Records {
         let now = listed.now.unwrap_or(now);
         let concerns = &concerns;
         let touches = listed.blobs.into_iter().map(|(blob, properties)| async move {
-            let touch = |document: Option<Document>| match document {
-                Some(Document { record, notifications, alive }) => {
-                    let alive = alive.unwrap_or(properties.modified);
-                    if is_stale(&record, alive, now) || !concerns(&record) {
-                        return Edit::Keep(0);
-                    }
-                    let notifications = notifications + 1;
-                    Edit::Write(Document { record, notifications, alive: Some(alive) }, 1)
-                }
-                None => Edit::Keep(0),
-            };
-            let touched = readable(self.document(blob).change(Known::Nothing, touch).await)?;
+            let notify = |found| Document::notified(found, properties.modified, now, concerns);
+            let touched = readable(self.document(blob).change(Known::Nothing, notify).await)?;
             Ok::<u64, StoreError>(touched.map_or(0, |changed| changed.result))
         });
         let notified: Vec<u64> = stream::iter(touches).buffer_unordered(READS_AT_ONCE).try_collect().await?;
@@ -167,13 +137,6 @@ pub(super) fn readable<T>(found: Result<T, StoreError>) -> Result<Option<T>, Sto
         Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::TooLarge) => Ok(None),
         Err(e) => Err(e),
     }
-}
-
-/// Returns the time by which a storage may have rounded this one down. Azure returns whole seconds: HTTP dates have no
-/// fractions.
-pub(super) fn rounding(time: SystemTime) -> Duration {
-    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    if since_epoch.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO }
 }
 
 pub(super) fn name(id: &str) -> Result<BlobName, Error> {

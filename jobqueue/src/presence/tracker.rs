@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::document::rounding;
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, Standing, StandingRequests, job_key};
-use super::store::rounding;
 use crate::clock::rfc3339;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, kept_text, printable};

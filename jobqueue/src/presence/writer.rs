@@ -8,16 +8,17 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::document::Document;
 use super::record::{ListeningQueue, WorkerRecord};
 use super::requests::{AT_ONCE, Requests};
-use super::store::{self, Document, Records};
+use super::store::{self, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::clock::rfc3339;
 use crate::error::Error;
 use crate::job::outcome::chain;
-use crate::json_blob::{Changed, Edit, JsonBlob, Known};
+use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::{BlobStore, StoreError, StoreErrorKind};
+use crate::storage::{BlobStore, StoreErrorKind};
 
 /// The time between two sweeps of the records that dead workers have left.
 const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
@@ -224,7 +225,7 @@ impl Writer {
         let (mut known, mut record) = (std::mem::replace(&mut self.known, Known::Nothing), self.record());
         let begun = Instant::now();
         let written = loop {
-            match self.change(known, &record).await {
+            match self.document.change(known, |found| Document::written(found, &record)).await {
                 Err(error) if error.kind() == StoreErrorKind::TooLarge && !record.running.is_empty() => {
                     known = Known::Nothing;
                     record.running.truncate(record.running.len() / 2);
@@ -241,20 +242,6 @@ impl Writer {
         }
         self.written = begun;
         Ok(notifications)
-    }
-
-    /// Writes this record. Returns the number of notifications in the former one, if there was one.
-    async fn change(
-        &self,
-        known: Known<Document>,
-        record: &WorkerRecord,
-    ) -> Result<Changed<Document, Option<u64>>, StoreError> {
-        let change = |before: Option<Document>| {
-            let before = before.map(|before| before.notifications);
-            let (record, notifications) = (record.clone(), before.unwrap_or_default());
-            Edit::Write(Document { record, notifications, alive: None }, before)
-        };
-        self.document.change(known, change).await
     }
 
     fn record(&self) -> WorkerRecord {

@@ -12,15 +12,15 @@
 
 pub(super) mod cancel;
 mod record;
+mod records;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "sqlite")]
-use record::Exclusive;
-use record::{Claim, Joined, Record, Records};
+use record::{Joined, Record};
+use records::{Claimed, Records};
 use tokio::time::Instant;
 
 use super::dispatch::dispatch;
@@ -35,7 +35,7 @@ use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 
-pub(crate) use record::CONTAINER;
+pub(crate) use records::CONTAINER;
 
 /// The time that a sender has before another may take over. It is longer than a send is retried.
 const PENDING: Duration = Duration::from_secs(45);
@@ -155,8 +155,8 @@ async fn send_for(
     let records = Records::new(core, kind.original, &key)?;
     let id = draft.id().unwrap_or_default().to_owned();
     let claim = match claim_unique(core, &records, id, window, child).await? {
-        Claim::Joined(joined) => return Ok(Err(joined)),
-        Claim::Owned(claim) => *claim,
+        Ok(claim) => claim,
+        Err(joined) => return Ok(Err(joined)),
     };
     let mut prepared = (kind.render)(core, draft.with_id(&claim.value.id)?, Purpose::One)?;
     let taken_over = claim.value.taken_over;
@@ -200,9 +200,9 @@ pub(crate) fn send_unique_exclusively<M: QueueMessage>(
     let now = core.now();
     let mine = Record::pending(draft.id().unwrap_or_default().to_owned(), core.runtime(), PENDING, window);
     let record = match records.claim_exclusively(blobs, &mine, now)? {
-        Exclusive::Owned(record) => record,
-        Exclusive::Joined(id) => return Ok(SendUniqueOutcome::Joined { id }),
-        Exclusive::Busy => {
+        Ok(record) => record,
+        Err(Some(Joined { id, .. })) => return Ok(SendUniqueOutcome::Joined { id }),
+        Err(None) => {
             let text = "another sender holds the key of this unique work, and cannot finish while this transaction is \
                         open; roll it back and try again";
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
@@ -224,7 +224,7 @@ async fn claim_unique(
     id: String,
     window: Duration,
     child: Option<&str>,
-) -> Result<Claim, Error> {
+) -> Result<Claimed, Error> {
     let give_up = Instant::now() + PENDING * 2;
     let mut pause = Duration::from_millis(20);
     loop {

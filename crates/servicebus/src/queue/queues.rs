@@ -9,7 +9,6 @@ use super::super::amqp::requests::Node;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::super::texts::is_conflict;
 use super::manage::Pages;
 use super::put::before;
 use super::{ServiceBusQueues, get, manage};
@@ -17,8 +16,8 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Condition, Created, Metadata, MetadataStore, Operation, Permissions, PutBlob, QueueProperties,
-    StoreError, StoreErrorKind as Kind,
+    Access, Created, Metadata, MetadataStore, Operation, Permissions, QueueProperties, StoreError,
+    StoreErrorKind as Kind,
 };
 
 /// The messages that one request deletes at most: the tier Standard allows no more.
@@ -37,21 +36,15 @@ pub(super) async fn create(
     let operation = Operation::CreateQueue;
     limits::check_metadata(operation, queue, metadata)?;
     // The metadata first: a queue that is seen has them.
-    let is_new = match queues.beside.write_metadata(queue, metadata, PutBlob::if_absent()).await {
-        Ok(()) => true,
-        Err(error) if error.kind() == Kind::BlobAlreadyExists => {
-            let is_other = queues.beside.metadata(queue).await?.unwrap_or_default() != *metadata;
-            if is_other {
-                if exists(queues, queue).await? {
-                    return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
-                }
-                // Left over from a queue that was deleted.
-                queues.beside.write_metadata(queue, metadata, PutBlob::new()).await?;
-            }
-            is_other
+    let mut is_new = queues.beside.create_metadata(queue, metadata).await?;
+    if !is_new && queues.beside.metadata(queue).await?.unwrap_or_default() != *metadata {
+        if exists(queues, queue).await? {
+            return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
         }
-        Err(error) => return Err(error),
-    };
+        // Left over from a queue that was deleted.
+        queues.beside.write_metadata(queue, metadata).await?;
+        is_new = true;
+    }
     if Place::of(queue).is_dead_letters {
         let is_there = exists(queues, queue).await?;
         return is_there.then_some(Created::Existed).ok_or_else(|| {
@@ -64,7 +57,7 @@ pub(super) async fn create(
         Ok(true) => {
             if !is_new {
                 // The deletion of the queue before may be about to remove them.
-                queues.beside.write_metadata(queue, metadata, PutBlob::new()).await?;
+                queues.beside.write_metadata(queue, metadata).await?;
             }
             Ok(Created::New)
         }
@@ -104,11 +97,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     lock(&queues.pools).remove(queue);
     // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
     let Some(tag) = written else { return Ok(()) };
-    let emptying = PutBlob::new().with_condition(Condition::IfMatch(tag));
-    match queues.beside.write_metadata(queue, &Metadata::default(), emptying).await {
-        Err(error) if !is_conflict(&error) => Err(error),
-        _ => Ok(()),
-    }
+    queues.beside.empty_metadata(queue, tag).await
 }
 
 pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
@@ -191,7 +180,7 @@ pub(super) async fn set_metadata(
 ) -> Result<(), StoreError> {
     limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
     must_exist(queues, queue, Operation::SetQueueMetadata).await?;
-    queues.beside.write_metadata(queue, metadata, PutBlob::new()).await
+    queues.beside.write_metadata(queue, metadata).await
 }
 
 async fn must_exist(

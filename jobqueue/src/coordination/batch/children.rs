@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::names::{BATCH, COPY, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
-use super::roster::ChildRecord;
+use super::ledger::Ledger;
+use super::names::{BATCH, BatchId, COPY, GROUP_SIZE, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
+use super::roster::{Announced, ChildRecord, announced};
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
+use crate::json_blob::Known;
 use crate::message::QueueMessage;
 use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
@@ -101,7 +103,7 @@ impl Batch {
                 let (announced_now, end) = self.announce(&[record]).await?;
                 if index >= self.sent_before && self.ledger().is_done(index).await? {
                     // The earlier start may have failed between the marker and the groups above it.
-                    self.ledger().climb(index).await?;
+                    self.ledger().complete_ancestors(index).await?;
                 } else if index >= self.sent_before {
                     let child = format!("{}/{index}", self.secret().await?);
                     let draft = if index < announced_now { draft.into_copy() } else { draft };
@@ -155,4 +157,58 @@ impl Batch {
         let token = token(secret, &index, &source.unwrap_or_default(), id.unwrap_or_default());
         options.own_header(TOKEN, token)
     }
+}
+
+impl Ledger<'_> {
+    /// Announces the children from number `first` on, before they are sent. Returns the number of the first that no earlier start has
+    /// announced.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers,
+    /// [`Storage`](ErrorKind::Storage) if the storage fails.
+    pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
+        let (mut at, mut new) = (first, first);
+        let mut rest = children;
+        while !rest.is_empty() {
+            let room = usize::try_from(GROUP_SIZE - at % GROUP_SIZE).unwrap_or(rest.len()).min(rest.len());
+            let (here, later) = rest.split_at(room);
+            new += self.announce_in_group(at, here).await?;
+            (at, rest) = (at + room as u64, later);
+        }
+        Ok(new)
+    }
+
+    /// Returns the number of children that were announced before.
+    async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
+        let blob = self.id.roster(first / GROUP_SIZE)?;
+        let place = usize::try_from(first % GROUP_SIZE).unwrap_or(usize::MAX);
+        let announce = |found| announced(found, place, children);
+        let document = self.document(&blob);
+        let announced = document.change(Known::Nothing, announce).await?.result;
+        let Announced { before, changed } = announced.ok_or_else(|| other_children(&self.id))?;
+        if changed {
+            let batch = self.id.as_str();
+            crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
+        }
+        Ok(before as u64)
+    }
+
+    /// Checks that exactly this number of children was announced.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced more.
+    pub(super) async fn check_announced(&self, children: u64) -> Result<(), Error> {
+        let names: Vec<ChildRecord> =
+            self.read(&self.id.roster(children / GROUP_SIZE)?).await?.unwrap_or_default();
+        if names.len() as u64 == children % GROUP_SIZE { Ok(()) } else { Err(other_children(&self.id)) }
+    }
+}
+
+fn other_children(id: &BatchId) -> Error {
+    let id = id.as_str();
+    let text = format!(
+        "an earlier start of the batch `{id}` has sent other children, or more of them; a restart must send the same children \
+         in the same order, and another fan-out needs an id of its own"
+    );
+    Error::new(ErrorKind::Conflict, text)
 }

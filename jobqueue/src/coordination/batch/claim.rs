@@ -16,37 +16,36 @@
 //!
 //! The messages of a job in order make no claims where a log keeps the order: the log gives the turn to one of them, and takes it away. Two
 //! records of one turn would hold each other up.
+//!
+//! | claim | the first message comes | a copy comes | sign of life of the one that runs | it is dead-lettered |
+//! |---|---|---|---|---|
+//! | none | runs, → its own if it may have run before | waits for the first message: → *of the first message* | → its own, at its first one | – |
+//! | of the first message, which has made none | → its own | waits; after four waits → its own | → its own | – |
+//! | of a message | runs if it is the same one, else waits; after four waits → its own | as the first message | → its own, without waits; another's: loses its lease | → free |
+//! | free | → its own | → its own | keeps its turn | – |
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Ledger, MAX_BYTES};
-use crate::delivery::{HookContext, position_of};
-use crate::error::Error;
-use crate::json_blob::{Edit, JsonBlob, Known};
-use crate::storage::{BlobStore, MessageId, StoreError, StoreErrorKind as K};
+use crate::json_blob::Edit;
+use crate::storage::MessageId;
 
 /// The delay of a copy that is put back for the first time while another one runs.
-const WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 /// The delivery from which this delay no longer grows.
 const LONGEST_WAIT: u32 = 12;
 /// The number of waits without a sign of life after which a copy takes the turn over. A count, because the clocks of several machines
 /// may differ.
 const PATIENCE: u32 = 4;
-/// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// The holder of a claim that a copy has made: the first message of the child, which may run without one.
 const FIRST_MESSAGE: &str = "";
 
 /// The record of the copy that runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Claim {
+pub(super) struct Claim {
     /// The copy's message; `None` if it was dead-lettered.
     message: Option<String>,
     /// The number of times that each other copy was put back since the last sign of life.
@@ -60,10 +59,59 @@ impl Claim {
     }
 
     /// Returns whether `message` may take the turn at once.
-    fn is_free_for(&self, message: &MessageId, is_copy: bool) -> bool {
+    pub(super) fn is_free_for(&self, message: &MessageId, is_copy: bool) -> bool {
         match self.message.as_deref() {
             Some(FIRST_MESSAGE) => !is_copy,
             holder => holder.is_none_or(|holder| holder == message.as_str()),
+        }
+    }
+
+    /// Gives the turn to delivery number `delivery` of `message`, unless another copy has it.
+    pub(super) fn take(
+        found: Option<Self>,
+        message: &MessageId,
+        delivery: u32,
+        is_copy: bool,
+    ) -> Edit<Self, Turn> {
+        let turn = if found.is_none() { Turn::First } else { Turn::Again };
+        let unclaimed = || if is_copy { Self::of(FIRST_MESSAGE) } else { Self::default() };
+        let (own, mut claim) = (Self::of(message.as_str()), found.unwrap_or_else(unclaimed));
+        if claim == own {
+            return Edit::Keep(Turn::Again);
+        }
+        if claim.is_free_for(message, is_copy) {
+            return Edit::Write(own, turn);
+        }
+        let waits = claim.waits.entry(message.as_str().to_owned()).or_default();
+        if *waits >= PATIENCE {
+            return Edit::Write(own, Turn::Again);
+        }
+        *waits += 1;
+        Edit::Write(claim, Turn::Wait(WAIT * delivery.min(LONGEST_WAIT)))
+    }
+
+    /// Gives the sign of life of `message`, which makes its claim unless it `is_claimed`. Returns whether it has the turn.
+    pub(super) fn keep(found: Option<Self>, message: &MessageId, is_claimed: bool) -> Edit<Self, bool> {
+        let own = Self::of(message.as_str());
+        match found {
+            None if !is_claimed => Edit::Write(own, true),
+            Some(found) if found.message.is_some() && found != own => {
+                if found.is_free_for(message, false) {
+                    Edit::Write(own, true)
+                } else {
+                    Edit::Keep(false)
+                }
+            }
+            // The child was dead-lettered by hand, or the batch swept.
+            _ => Edit::Keep(true),
+        }
+    }
+
+    /// Ends the turn of `message`, if it has it.
+    pub(super) fn end(found: Option<Self>, message: &MessageId) -> Edit<Self, ()> {
+        match found.and_then(|claim| claim.message) {
+            Some(holder) if holder == message.as_str() => Edit::Write(Self::default(), ()),
+            _ => Edit::Keep(()),
         }
     }
 }
@@ -78,133 +126,76 @@ pub(super) enum Turn {
     Wait(Duration),
 }
 
-impl Ledger<'_> {
-    /// Gives the turn of `who` to this delivery until its lease ends, unless another copy has it. The delivery loses its lease if
-    /// another copy takes the turn over.
-    pub(super) async fn turn_of(
-        &self,
-        who: &str,
-        delivery: HookContext<'_>,
-        is_copy: bool,
-    ) -> Result<Turn, Error> {
-        if position_of(delivery.leased_job).is_some() {
-            return Ok(Turn::Again);
-        }
-        let turn = self.take_turn(who, delivery.message, delivery.job.dequeue_count, is_copy).await?;
-        if !matches!(turn, Turn::Wait(_)) {
-            self.keep_turn(who, delivery, true)?;
-        }
-        Ok(turn)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: &str = "first";
+    const COPY: &str = "copy";
+
+    fn of(message: &str) -> Option<Claim> {
+        Some(Claim::of(message))
     }
 
-    /// Renews the claim of the turn of `who` until the lease of this delivery ends, or makes it unless it `is_claimed`. The delivery loses
-    /// its lease if another copy has the turn.
-    pub(super) fn keep_turn(
-        &self,
-        who: &str,
-        delivery: HookContext<'_>,
-        mut is_claimed: bool,
-    ) -> Result<(), Error> {
-        if position_of(delivery.leased_job).is_some() {
-            return Ok(());
+    /// Returns the claim after a delivery, and the turn that it has got.
+    fn take(found: Option<Claim>, message: &str, delivery: u32) -> (Option<Claim>, Turn) {
+        match Claim::take(found.clone(), &MessageId::new(message), delivery, message == COPY) {
+            Edit::Write(claim, turn) => (Some(claim), turn),
+            Edit::Keep(turn) => (found, turn),
         }
-        let (claim, own) =
-            (self.claim(who, &self.storage.blobs_apart())?, Claim::of(delivery.message.as_str()));
-        let message = delivery.message.clone();
-        let lease = Arc::downgrade(&delivery.leased_job.lease);
-        let keep = async move {
-            loop {
-                tokio::time::sleep(HEARTBEAT).await;
-                let Some(lease) = lease.upgrade().filter(|lease| lease.check_not_ended().is_ok()) else {
-                    return;
-                };
-                let sign_of_life = |found: Option<Claim>| match found {
-                    None if !is_claimed => Edit::Write(own.clone(), true),
-                    Some(found) if found.message.is_some() && found != own => {
-                        match found.is_free_for(&message, false) {
-                            true => Edit::Write(own.clone(), true),
-                            false => Edit::Keep(false),
-                        }
-                    }
-                    // The child was dead-lettered by hand, or the batch swept.
-                    _ => Edit::Keep(true),
-                };
-                let known = if is_claimed { Known::Nothing } else { Known::Absent };
-                match AssertUnwindSafe(claim.change(known, sign_of_life)).catch_unwind().await {
-                    Ok(Ok(kept)) if !kept.result => return lease.expire(),
-                    Ok(Ok(_)) => is_claimed = true,
-                    Ok(Err(error)) => crate::log::debug!(%error, "the claim of a copy was not renewed"),
-                    Err(_) => crate::log::debug!("the claim of a copy was not renewed: the storage panicked"),
-                }
+    }
+
+    /// Returns the claim after a sign of life, and whether the message has the turn.
+    fn keep(found: Option<Claim>, message: &str, is_claimed: bool) -> (Option<Claim>, bool) {
+        match Claim::keep(found.clone(), &MessageId::new(message), is_claimed) {
+            Edit::Write(claim, kept) => (Some(claim), kept),
+            Edit::Keep(kept) => (found, kept),
+        }
+    }
+
+    #[test]
+    fn free_turn_goes_to_the_message_that_comes() {
+        assert_eq!(take(None, FIRST, 1), (of(FIRST), Turn::First));
+        assert_eq!(take(of(FIRST), FIRST, 2), (of(FIRST), Turn::Again));
+        assert_eq!(take(of(FIRST_MESSAGE), FIRST, 1), (of(FIRST), Turn::Again));
+        for message in [FIRST, COPY] {
+            assert_eq!(take(Some(Claim::default()), message, 1), (of(message), Turn::Again));
+        }
+    }
+
+    #[test]
+    fn copy_waits_four_times_without_a_sign_of_life() {
+        for found in [None, of(FIRST_MESSAGE), of(FIRST)] {
+            let mut claim = found;
+            for delivery in 1..=PATIENCE {
+                let (waiting, turn) = take(claim, COPY, delivery);
+                assert_eq!(turn, Turn::Wait(WAIT * delivery));
+                claim = waiting;
             }
-        };
-        delivery.leased_job.spawn_heartbeat(keep);
-        Ok(())
-    }
-
-    /// Gives the turn of `who` to delivery number `delivery` of `message`, unless another copy has it.
-    pub(super) async fn take_turn(
-        &self,
-        who: &str,
-        message: &MessageId,
-        delivery: u32,
-        is_copy: bool,
-    ) -> Result<Turn, Error> {
-        let own = Claim::of(message.as_str());
-        let take = |found: Option<Claim>| {
-            let turn = if found.is_none() { Turn::First } else { Turn::Again };
-            let unclaimed = || if is_copy { Claim::of(FIRST_MESSAGE) } else { Claim::default() };
-            let mut claim = found.unwrap_or_else(unclaimed);
-            if claim == own {
-                return Edit::Keep(Turn::Again);
-            }
-            if claim.is_free_for(message, is_copy) {
-                return Edit::Write(own.clone(), turn);
-            }
-            let waits = claim.waits.entry(message.as_str().to_owned()).or_default();
-            if *waits >= PATIENCE {
-                return Edit::Write(own.clone(), Turn::Again);
-            }
-            *waits += 1;
-            Edit::Write(claim, Turn::Wait(WAIT * delivery.min(LONGEST_WAIT)))
-        };
-        match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
-            Ok(taken) => Ok(taken.result),
-            // Other copies were faster, or a sweep has just removed the claim.
-            Err(e) if is_conflict(&e) => Ok(Turn::Wait(WAIT)),
-            Err(e) => Err(e.into()),
+            // Without a claim of its own, the first message makes it now.
+            let (kept, has_turn) = keep(claim.clone(), FIRST, false);
+            assert!(has_turn);
+            assert_eq!(kept, of(FIRST), "the waits are struck out");
+            assert_eq!(take(claim, COPY, 5), (of(COPY), Turn::Again));
         }
     }
 
-    fn claim(&self, who: &str, blobs: &Arc<dyn BlobStore>) -> Result<JsonBlob<Claim>, Error> {
-        let blob = self.id.blob(&format!("claim/{who}"))?;
-        Ok(JsonBlob::new(blobs, self.storage.runtime(), blob, MAX_BYTES))
+    #[test]
+    fn sign_of_life_behind_another_copy_has_lost_the_turn() {
+        assert_eq!(keep(None, FIRST, false), (of(FIRST), true));
+        assert_eq!(keep(of(COPY), FIRST, false), (of(COPY), false));
+        assert_eq!(keep(of(COPY), FIRST, true), (of(COPY), false));
+        // The batch was swept, or the child dead-lettered by hand: nothing is claimed anew.
+        assert_eq!(keep(None, FIRST, true), (None, true));
+        assert_eq!(keep(Some(Claim::default()), FIRST, true), (Some(Claim::default()), true));
     }
 
-    /// Returns whether no other copy has the turn of `who`.
-    pub(super) async fn may_end(&self, who: &str, delivery: HookContext<'_>) -> Result<bool, Error> {
-        if let Some(position) = position_of(delivery.leased_job) {
-            return delivery.leased_job.core.groups.may_end(position).await;
+    #[test]
+    fn only_the_message_that_has_the_turn_ends_it() {
+        let end = |found| Claim::end(found, &MessageId::new(FIRST));
+        assert!(matches!(end(of(FIRST)), Edit::Write(free, ()) if free == Claim::default()));
+        for other in [None, of(COPY), of(FIRST_MESSAGE), Some(Claim::default())] {
+            assert!(matches!(end(other), Edit::Keep(())));
         }
-        let claim = self.claim(who, self.storage.blobs())?.read().await?;
-        Ok(claim.is_none_or(|claim| claim.value.is_free_for(delivery.message, false)))
     }
-
-    /// Ends the turn of a message that is being dead-lettered and would return as another message.
-    pub(super) async fn end_turn(&self, who: &str, delivery: HookContext<'_>) -> Result<(), Error> {
-        if position_of(delivery.leased_job).is_some() {
-            return Ok(());
-        }
-        let end = |claim: Option<Claim>| match claim.and_then(|claim| claim.message) {
-            Some(holder) if holder == delivery.message.as_str() => Edit::Write(Claim::default(), ()),
-            _ => Edit::Keep(()),
-        };
-        self.claim(who, self.storage.blobs())?.change(Known::Nothing, end).await?;
-        Ok(())
-    }
-}
-
-/// Returns whether a conditional write was refused because another writer was faster.
-fn is_conflict(error: &StoreError) -> bool {
-    matches!(error.kind(), K::BlobAlreadyExists | K::ConditionNotMet | K::BlobNotFound)
 }

@@ -1,25 +1,144 @@
-//! Sends the continuation.
+//! Seals a batch with its continuation, and sends the continuation.
 //!
 //! A child that sees its batch complete deletes its own message only after the continuation was certainly sent. The
 //! continuation is put twice if the process dies between the two steps here, or if two children end at once. Its
 //! copies have the same id and take turns like those of a child.
 
+use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
 
-use super::ledger::Ledger;
-use crate::error::Error;
+use super::claimed::ClaimedChild;
+use super::ledger::{Ledger, Plan};
+use super::names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
+use super::sweep::name_of;
+use super::{Batch, source};
+use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
+use crate::queue_core::QueueCore;
 use crate::send;
+use crate::send::{Prepared, SendOptions};
 use crate::settings::Metadata;
 use crate::storage::QueueName;
 use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
 use jobqueue_storage::fast::hex::to_hex;
+
+/// The place of a job in the batch of which it is a child.
+pub(super) struct Outer<'b> {
+    ledger: Ledger<'b>,
+    index: u64,
+    secret: String,
+    /// Its policy about dead letters, as a header has it.
+    on_dead: String,
+    /// The batch that the job continues.
+    from: Option<String>,
+}
+
+impl Batch {
+    pub(super) fn seal<'b>(
+        &'b self,
+        core: &'b QueueCore,
+        prepared: Prepared,
+        outer: Option<Outer<'b>>,
+    ) -> BoxFuture<'b, Result<(), Error>> {
+        Box::pin(async move {
+            if prepared.blob.is_some() {
+                let text =
+                    "the continuation of a batch must fit into one message; store large data in a blob";
+                return Err(Error::new(ErrorKind::TooLarge, text));
+            }
+            let (queue, text) = (core.name.to_string(), prepared.put.text);
+            let job = self.context.as_ref().map(|context| name_of(context.info()));
+            let plan = Plan { children: self.next, queue, text, job };
+            let ledger = self.ledger();
+            if self.is_swept {
+                self.check_sealed(self.sealed.unwrap_or_default())?;
+                // The batch has ended the child that recorded it, and ends no other.
+                if let Some(Outer { ledger, index, .. }) = &outer
+                    && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
+                {
+                    let text = format!(
+                        "a job with this id has sent the batch `{}` before, which has ended and was swept; give the batch an id that is made from this job's message",
+                        self.id.as_str()
+                    );
+                    return Err(Error::new(ErrorKind::Conflict, text));
+                }
+                self.note_hand_over();
+                return Ok(());
+            }
+            ledger.check_announced(self.next).await?;
+            if let Some(Outer { ledger, index, from, .. }) = &outer {
+                // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
+                ledger.hand_over(*index, &self.id, from.as_deref()).await?;
+            }
+            ledger.seal(&plan).await?;
+            // The plan that was written first holds.
+            let plan = ledger.plan().await?.unwrap_or(plan);
+            if let Some(Outer { ledger, index, secret, .. }) = outer
+                && !plan.ends_child(&ledger.id, index, &secret)
+            {
+                return Err(ledger.retract_handover(index, &self.id).await?);
+            }
+            self.check_sealed(plan.children)?;
+            self.note_hand_over();
+            ledger.settle(&plan).await
+        })
+    }
+
+    /// Notes that another message ends the sending job.
+    fn note_hand_over(&self) {
+        if let Some(context) = &self.context {
+            context.hand_over();
+        }
+    }
+
+    /// Checks that the batch was sealed with as many children as this start has sent.
+    fn check_sealed(&self, children: u64) -> Result<(), Error> {
+        if children == self.next {
+            return Ok(());
+        }
+        let text = format!(
+            "the batch `{}` was sealed with {children} children, and now has {}; a restart must send the same",
+            self.id.as_str(),
+            self.next
+        );
+        Err(Error::new(ErrorKind::Conflict, text))
+    }
+
+    pub(super) fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
+        let (id, source) = (self.id.as_str(), source(secret));
+        let own = token(secret, THEN, &source, id);
+        let options = SendOptions::new().source(&*source).id(id).own_header(OF, id).own_header(OF_TOKEN, own);
+        let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
+        let index = index.to_string();
+        let token = token(secret, &index, &source, id);
+        options
+            .own_header(BATCH, ledger.id.as_str())
+            .own_header(INDEX, index)
+            .own_header(ON_DEAD, on_dead)
+            .own_header(TOKEN, token)
+    }
+
+    /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.
+    pub(super) async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
+        let Some(context) = &self.context else { return Ok(None) };
+        let JobInfo { headers, source, id, .. } = context.info();
+        let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
+        let Ok(outer) = BatchId::new(&claimed.batch) else { return Ok(None) };
+        let (ledger, index) = (Ledger::new(&self.storage, outer), claimed.index);
+        // Otherwise the headers were copied or written by another program, and there is nothing to hand over.
+        let secret = ledger.secret().await?.filter(|secret| claimed.is_proven(secret, source, id));
+        let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
+        let from = headers.get(OF).cloned();
+        Ok(secret.map(|secret| Outer { ledger, index, secret, on_dead, from }))
+    }
+}
 
 impl Ledger<'_> {
     /// Sends the continuation, unless it was certainly sent. Creates its queue if it was deleted.
     ///
     /// # Errors
     /// The storage failed. The continuation may have been sent; the next delivery sends it again.
-    pub(super) async fn proceed(&self) -> Result<(), Error> {
+    pub(super) async fn send_continuation(&self) -> Result<(), Error> {
         let sent = self.id.blob("sent")?;
         if self.read::<bool>(&sent).await?.is_some() {
             return Ok(());

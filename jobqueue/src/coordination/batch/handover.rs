@@ -131,7 +131,7 @@ impl Ledger<'_> {
             return self.end_child(index, &Marker::Done(None)).await;
         }
         match ended {
-            Some(_) => self.climb(index).await,
+            Some(_) => self.complete_ancestors(index).await,
             None => Ok(()),
         }
     }

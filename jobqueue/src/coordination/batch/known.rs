@@ -29,7 +29,7 @@ impl KnownBatches {
             secret,
             read: Mutex::new(Instant::now()),
             children: OnceLock::new(),
-            climbs: Mutex::default(),
+            completions: Mutex::default(),
         };
         let batch = Arc::new(batch);
         let mut batches = lock(&self.0);
@@ -52,46 +52,51 @@ pub(super) struct KnownBatch {
     read: Mutex<Instant>,
     /// The number of children, once the batch is sealed.
     children: OnceLock<u64>,
-    /// The climbs from groups of children, which the children that end at the same time share.
-    climbs: Mutex<BTreeMap<u64, Arc<SharedClimb>>>,
+    /// The completions of the groups above groups of children, which the children that end at the same time share.
+    completions: Mutex<BTreeMap<u64, Arc<SharedCompletion>>>,
 }
 
 #[derive(Debug, Default)]
-struct SharedClimb {
+struct SharedCompletion {
     /// The number of children whose markers were written.
     marked: AtomicU64,
-    /// The number of these before the last climb that succeeded.
+    /// The number of these before the last completion that succeeded.
     covered: tokio::sync::Mutex<u64>,
 }
 
 impl KnownBatch {
-    /// Climbs from a group one of whose children has just been marked. A climb of another child that begins after this call counts for
-    /// both: one listing of the group shows all their markers. `climb` gets and returns the number of children, if it is known.
-    pub(super) async fn climb<F>(&self, group: u64, climb: impl FnOnce(Option<u64>) -> F) -> Result<(), Error>
+    /// Completes the groups above a group one of whose children has just been marked. A completion of another child that begins after this
+    /// call counts for both: one listing of the group shows all their markers. `complete` gets and returns the number of children, if it is
+    /// known.
+    pub(super) async fn complete_ancestors<F>(
+        &self,
+        group: u64,
+        complete: impl FnOnce(Option<u64>) -> F,
+    ) -> Result<(), Error>
     where
         F: Future<Output = Result<Option<u64>, Error>>,
     {
-        let shared = Arc::clone(lock(&self.climbs).entry(group).or_default());
+        let shared = Arc::clone(lock(&self.completions).entry(group).or_default());
         let own = shared.marked.fetch_add(1, Ordering::SeqCst) + 1;
-        let climbed = async {
+        let completed = async {
             let mut covered = shared.covered.lock().await;
             if *covered >= own {
                 return Ok(());
             }
             let marked = shared.marked.load(Ordering::SeqCst);
-            if let Some(children) = climb(self.children.get().copied()).await? {
-                // Another climb may have set the same number.
+            if let Some(children) = complete(self.children.get().copied()).await? {
+                // Another completion may have set the same number.
                 let _ = self.children.set(children);
             }
             *covered = marked;
             Ok(())
         };
-        let climbed = climbed.await;
-        let mut climbs = lock(&self.climbs);
+        let completed = completed.await;
+        let mut completions = lock(&self.completions);
         // Only the map and this call have it.
         if Arc::strong_count(&shared) == 2 {
-            climbs.remove(&group);
+            completions.remove(&group);
         }
-        climbed
+        completed
     }
 }

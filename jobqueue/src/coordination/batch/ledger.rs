@@ -1,4 +1,5 @@
-//! The blobs of one batch. Each is written once and read by every process that ends a child.
+//! The blobs of one batch. Each is written once and read by every process that ends a child. The table in `names` says for each event
+//! which blob is written, and who continues after a crash.
 //!
 //! Every step can be repeated, and several processes may take it at once. A step that must happen once is a blob that
 //! is created if absent, or a message whose duplicates do not run.
@@ -12,7 +13,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::known::KnownBatch;
-use super::names::{BatchId, CHILDREN, FAN, container, group_size, width};
+use super::names::{BatchId, CHILDREN, GROUP_SIZE, container, group_size, width};
 use super::source;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
@@ -98,6 +99,33 @@ impl<'a> Ledger<'a> {
         Ok(tries(self.storage).run(|| delete_if_present(blobs, blob)).await?)
     }
 
+    /// Returns the batch's secret. Creates one if the batch is new.
+    pub(super) async fn make_secret(&self) -> Result<String, Error> {
+        let document = self.document::<String>(&self.id.blob("token")?);
+        let (known, former) = match self.read_version(&document).await? {
+            None => (Known::Absent, None),
+            // A sweep that was interrupted has left the secret of the former batch of this id, which is done.
+            Some(former) if self.has_continued().await? && self.plan().await?.is_none() => {
+                let secret = former.value.clone();
+                (Known::Version(former), Some(secret))
+            }
+            Some(known) => return Ok(known.value),
+        };
+        let new = self.storage.runtime().uuid_v4().simple().to_string();
+        let make = |found: Option<String>| match found == former {
+            true => Edit::Write(new.clone(), Some(new.clone())),
+            false => Edit::Keep(found),
+        };
+        let made = document.change(known, make).await.map_err(damaged)?;
+        let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
+        made.result.ok_or_else(missing)
+    }
+
+    /// Returns the batch's secret; `None` if the batch does not exist.
+    pub(super) async fn secret(&self) -> Result<Option<String>, Error> {
+        self.read(&self.id.blob("token")?).await
+    }
+
     pub(super) async fn plan(&self) -> Result<Option<Plan>, Error> {
         self.read(&self.id.blob("plan")?).await
     }
@@ -125,7 +153,7 @@ impl<'a> Ledger<'a> {
             };
             document.change(Known::Nothing, replace_failure).await.map_err(damaged)?;
         }
-        self.climb(index).await
+        self.complete_ancestors(index).await
     }
 
     /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text, or none: an earlier
@@ -160,15 +188,16 @@ impl<'a> Ledger<'a> {
     }
 
     /// Marks the groups above the marker of a child as far as they are complete. Sends the continuation if all are.
-    pub(super) async fn climb(&self, index: u64) -> Result<(), Error> {
+    pub(super) async fn complete_ancestors(&self, index: u64) -> Result<(), Error> {
+        let complete = |sealed| self.mark_complete_groups(index, sealed);
         match &self.known {
-            Some(known) => known.climb(index / FAN, |sealed| self.climb_from(index, sealed)).await,
-            None => self.climb_from(index, None).await.map(drop),
+            Some(known) => known.complete_ancestors(index / GROUP_SIZE, complete).await,
+            None => complete(None).await.map(drop),
         }
     }
 
     /// Marks the complete groups of a batch with `sealed` children, if that number is known. Returns the number, if the batch is sealed.
-    async fn climb_from(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
+    async fn mark_complete_groups(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
         let mut children = sealed;
         let mut at = index;
         for level in 0.. {
@@ -181,10 +210,10 @@ impl<'a> Ledger<'a> {
                 break;
             }
             if children.is_some_and(|children| width(children, level) <= 1) {
-                self.proceed().await?;
+                self.send_continuation().await?;
                 break;
             }
-            let group = at / FAN;
+            let group = at / GROUP_SIZE;
             if !self.is_complete(level, group, group_size(children, level, group)).await? {
                 break;
             }
@@ -198,15 +227,15 @@ impl<'a> Ledger<'a> {
     /// only now.
     pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
-            return self.proceed().await;
+            return self.send_continuation().await;
         }
         for level in 0.. {
             let width = width(plan.children, level);
             if width <= 1 {
                 let top = self.is_complete(level, 0, 1).await?;
-                return if top { self.proceed().await } else { Ok(()) };
+                return if top { self.send_continuation().await } else { Ok(()) };
             }
-            let group = (width - 1) / FAN;
+            let group = (width - 1) / GROUP_SIZE;
             if self.is_complete(level, group, group_size(Some(plan.children), level, group)).await? {
                 self.create(&self.id.marker(level + 1, group)?, &Marker::Group).await?;
             }

@@ -38,23 +38,22 @@ mod progress;
 mod results;
 mod roster;
 mod sweep;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use claimed::ClaimedChild;
 use futures_util::future::BoxFuture;
-use ledger::{Ledger, Plan};
-use names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, SWEPT, THEN, TOKEN, token};
+use ledger::Ledger;
+use names::{BatchId, SWEPT};
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, ErrorKind};
-use crate::job::JobInfo;
+use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
-use crate::send::{Prepared, Purpose, SendOptions};
+use crate::send::Purpose;
 use crate::storage::Storage;
 use crate::worker::Context;
 use jobqueue_storage::fast::hex::to_hex;
@@ -86,17 +85,6 @@ pub enum OnDeadLetters {
     Continue,
 }
 
-/// The place of a job in the batch of which it is a child.
-struct Outer<'b> {
-    ledger: Ledger<'b>,
-    index: u64,
-    secret: String,
-    /// Its policy about dead letters, as a header has it.
-    on_dead: String,
-    /// The batch that the job continues.
-    from: Option<String>,
-}
-
 /// A batch whose children are being sent. It sends the children, then the continuation when all of them have ended.
 ///
 /// Use an id that is the same after a restart of the program, and send the same children in the same order. The program
@@ -104,7 +92,7 @@ struct Outer<'b> {
 ///
 /// A child is its place in the list, with its key and its id if you set one. Between two starts, a new release may rename
 /// the kind, raise the version or add and remove members of the payload. A restart with other keys or ids is refused
-/// ([`Conflict`](ErrorKind::Conflict)), and so are JSON payloads of the same kind, version and members with other values.
+/// ([`Conflict`](crate::ErrorKind::Conflict)), and so are JSON payloads of the same kind, version and members with other values.
 /// Payloads in other formats are not compared: give such children keys.
 ///
 /// ```
@@ -161,7 +149,7 @@ impl Storage {
     /// underscores.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
     ///
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
@@ -181,7 +169,7 @@ impl Context {
     /// each month under one id must therefore name the month in the batch's id.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a bad id, [`Storage`](ErrorKind::Storage) if the batch cannot be read.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
     ///
     /// # Cancel safety
     /// This only reads; dropping the future changes nothing.
@@ -257,11 +245,11 @@ impl Batch {
     /// [`Context::batch_results`]. If an earlier start has sealed the batch, its continuation holds.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sealed the batch with another number of children; or the sending job is
+    /// - [`Conflict`](crate::ErrorKind::Conflict): an earlier start has sealed the batch with another number of children; or the sending job is
     ///   a child of a batch, and another job has sealed this one, whose continuation ends the child of that job only.
-    /// - [`Invalid`](ErrorKind::Invalid) or [`TooLarge`](ErrorKind::TooLarge): the continuation breaks a rule of its
+    /// - [`Invalid`](crate::ErrorKind::Invalid) or [`TooLarge`](crate::ErrorKind::TooLarge): the continuation breaks a rule of its
     ///   type, or does not fit into one message.
-    /// - [`Storage`](ErrorKind::Storage): the storage failed. Start again.
+    /// - [`Storage`](crate::ErrorKind::Storage): the storage failed. Start again.
     ///
     /// # Cancel safety
     /// Dropping the future is an interruption: start again with the same children.
@@ -271,104 +259,6 @@ impl Batch {
         let options = self.continuation_options(&secret, outer.as_ref());
         let prepared = send::prepare(&core, continuation, options, Purpose::OneOfMany)?;
         self.seal(&core, prepared, outer).await
-    }
-
-    fn seal<'b>(
-        &'b self,
-        core: &'b QueueCore,
-        prepared: Prepared,
-        outer: Option<Outer<'b>>,
-    ) -> BoxFuture<'b, Result<(), Error>> {
-        Box::pin(async move {
-            if prepared.blob.is_some() {
-                let text =
-                    "the continuation of a batch must fit into one message; store large data in a blob";
-                return Err(Error::new(ErrorKind::TooLarge, text));
-            }
-            let (queue, text) = (core.name.to_string(), prepared.put.text);
-            let job = self.context.as_ref().map(|context| sweep::name_of(context.info()));
-            let plan = Plan { children: self.next, queue, text, job };
-            let ledger = self.ledger();
-            if self.is_swept {
-                self.check_sealed(self.sealed.unwrap_or_default())?;
-                // The batch has ended the child that recorded it, and ends no other.
-                if let Some(Outer { ledger, index, .. }) = &outer
-                    && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
-                {
-                    let text = format!(
-                        "a job with this id has sent the batch `{}` before, which has ended and was swept; give the batch an id that is made from this job's message",
-                        self.id.as_str()
-                    );
-                    return Err(Error::new(ErrorKind::Conflict, text));
-                }
-                self.note_hand_over();
-                return Ok(());
-            }
-            ledger.check_announced(self.next).await?;
-            if let Some(Outer { ledger, index, from, .. }) = &outer {
-                // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
-                ledger.hand_over(*index, &self.id, from.as_deref()).await?;
-            }
-            ledger.seal(&plan).await?;
-            // The plan that was written first holds.
-            let plan = ledger.plan().await?.unwrap_or(plan);
-            if let Some(Outer { ledger, index, secret, .. }) = outer
-                && !plan.ends_child(&ledger.id, index, &secret)
-            {
-                return Err(ledger.retract_handover(index, &self.id).await?);
-            }
-            self.check_sealed(plan.children)?;
-            self.note_hand_over();
-            ledger.settle(&plan).await
-        })
-    }
-
-    /// Notes that another message ends the sending job.
-    fn note_hand_over(&self) {
-        if let Some(context) = &self.context {
-            context.hand_over();
-        }
-    }
-
-    /// Checks that the batch was sealed with as many children as this start has sent.
-    fn check_sealed(&self, children: u64) -> Result<(), Error> {
-        if children == self.next {
-            return Ok(());
-        }
-        let text = format!(
-            "the batch `{}` was sealed with {children} children, and now has {}; a restart must send the same",
-            self.id.as_str(),
-            self.next
-        );
-        Err(Error::new(ErrorKind::Conflict, text))
-    }
-
-    fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
-        let (id, source) = (self.id.as_str(), source(secret));
-        let own = token(secret, THEN, &source, id);
-        let options = SendOptions::new().source(&*source).id(id).own_header(OF, id).own_header(OF_TOKEN, own);
-        let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
-        let index = index.to_string();
-        let token = token(secret, &index, &source, id);
-        options
-            .own_header(BATCH, ledger.id.as_str())
-            .own_header(INDEX, index)
-            .own_header(ON_DEAD, on_dead)
-            .own_header(TOKEN, token)
-    }
-
-    /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.
-    async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
-        let Some(context) = &self.context else { return Ok(None) };
-        let JobInfo { headers, source, id, .. } = context.info();
-        let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
-        let Ok(outer) = BatchId::new(&claimed.batch) else { return Ok(None) };
-        let (ledger, index) = (Ledger::new(&self.storage, outer), claimed.index);
-        // Otherwise the headers were copied or written by another program, and there is nothing to hand over.
-        let secret = ledger.secret().await?.filter(|secret| claimed.is_proven(secret, source, id));
-        let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
-        let from = headers.get(OF).cloned();
-        Ok(secret.map(|secret| Outer { ledger, index, secret, on_dead, from }))
     }
 
     fn ledger(&self) -> Ledger<'_> {

@@ -1,20 +1,20 @@
 //! The blob names of a batch, and the tree of its markers.
 //!
-//! ```text
-//! <id>/token                the secret from which the tokens in the children's headers are made
-//! <id>/names/<leaf>         digests of the children with these numbers, written before they are sent
-//! <id>/plan                 the number of children and the continuation, written once when the batch is sealed
-//! <id>/cursor               the number of children that were certainly sent
-//! <id>/sent                 the continuation was certainly sent
-//! <id>/done                 the continuation has run
-//! <id>/swept                all that is left of a batch of a job for a year: the job, and the number of children
-//! <id>/claim/<who>          the copy of a child, or of the continuation (`then`), that runs; none for most first deliveries
-//! <id>/handover/<index>     the batches through which this child ends, in their order
-//! <id>/returned/<index>/<n> the handler that handed the child over to batch n of these has returned
-//! <id>/continued/<index>    the result of the last continuation, if one of these handlers has not returned by then
-//! <id>/0/<leaf>/<place>     a child has ended: its result, or its failure (with metadata that says so)
-//! <id>/1/<group>/<place>    a leaf of 100 children is done, <id>/2/… a hundred leaves, and so on up to one
-//! ```
+//! | event | blob, below the id of the batch | after a crash |
+//! |---|---|---|
+//! | begun | `token`: the secret from which the tokens in the children's headers are made | a restart reads it |
+//! | children announced, before they are sent | `names/<leaf>`: digests of the children with these numbers | a restart announces the same ones, and sends them as copies |
+//! | children certainly sent | `cursor`: their number | a restart begins behind them |
+//! | end of the sending job handed over | `handover/<index>` in its batch: the batches through which this child ends, in their order | the next attempt of the job seals the batch, or leaves it out |
+//! | sealed | `plan`: the number of children and the continuation, written once | a restart marks the groups that no child can complete |
+//! | a copy runs, or waits | `claim/<who>`: see `claim`; none for most first deliveries | the message itself, or a copy that has waited |
+//! | a child has ended | `0/<leaf>/<place>`: its result, or its failure (with metadata that says so) | its message is delivered again, does not run, and marks the groups above |
+//! | a leaf of 100 children is done | `1/<group>/<place>`; `2/…` for a hundred leaves, and so on up to one | the message of the child that has ended last goes on from there |
+//! | continuation certainly sent | `sent` | before this blob, the same message puts another copy, which waits for its turn |
+//! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again |
+//! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
+//! | the continuation has run | `done` | its message is delivered again and discarded |
+//! | swept | `swept`, for a year: the job that has sent the batch, and the number of children; then all others are removed, `plan`, `token` and `done` last | the next sweep removes the rest |
 
 use sha2::{Digest, Sha256};
 
@@ -27,7 +27,7 @@ use jobqueue_storage::fast::hex::to_hex;
 
 const CONTAINER: &str = "jobqueue-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
-pub(super) const FAN: u64 = 100;
+pub(super) const GROUP_SIZE: u64 = 100;
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
 /// The place of the continuation.
@@ -77,7 +77,7 @@ impl BatchId {
 
     /// Returns the name of the marker of child or group `index` at a level.
     pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
-        self.blob(&format!("{level}/{:08}/{:02}", index / FAN, index % FAN))
+        self.blob(&format!("{level}/{:08}/{:02}", index / GROUP_SIZE, index % GROUP_SIZE))
     }
 
     /// Returns the name of the record with the digests of a group's children.
@@ -104,18 +104,20 @@ pub(super) fn batch_of(name: &str) -> Option<(&str, &str)> {
 pub(super) fn child_of(marker: &str) -> Option<u64> {
     let mut parts = marker.rsplit('/');
     let (place, leaf) = (parts.next()?.parse::<u64>().ok()?, parts.next()?.parse::<u64>().ok()?);
-    leaf.checked_mul(FAN)?.checked_add(place)
+    leaf.checked_mul(GROUP_SIZE)?.checked_add(place)
 }
 
 /// Returns the number of markers at a level in a batch of `children`.
 pub(super) fn width(children: u64, level: u32) -> u64 {
-    (0..level).fold(children, |width, _| width.div_ceil(FAN))
+    (0..level).fold(children, |width, _| width.div_ceil(GROUP_SIZE))
 }
 
 /// Returns the number of markers of a complete group at a level. Before the batch is sealed, `children` is `None`,
 /// and every group counts as full.
 pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
-    children.map_or(FAN, |children| (width(children, level).saturating_sub(group * FAN)).min(FAN))
+    children.map_or(GROUP_SIZE, |children| {
+        (width(children, level).saturating_sub(group * GROUP_SIZE)).min(GROUP_SIZE)
+    })
 }
 
 #[cfg(test)]

@@ -14,10 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::ledger::{Ledger, damaged};
-use super::names::{BatchId, FAN};
-use crate::error::{Error, ErrorKind};
-use crate::json_blob::{Edit, Known};
+use crate::json_blob::Edit;
 use crate::message::QueueMessage;
 use jobqueue_storage::fast::hex::to_hex;
 
@@ -112,97 +109,34 @@ fn digits(hash: Sha256, bytes: usize) -> String {
     to_hex(&hash.finalize()[..bytes])
 }
 
-impl Ledger<'_> {
-    /// Returns the batch's secret. Creates one if the batch is new.
-    pub(super) async fn make_secret(&self) -> Result<String, Error> {
-        let document = self.document::<String>(&self.id.blob("token")?);
-        let (known, former) = match self.read_version(&document).await? {
-            None => (Known::Absent, None),
-            // A sweep that was interrupted has left the secret of the former batch of this id, which is done.
-            Some(former) if self.has_continued().await? && self.plan().await?.is_none() => {
-                let secret = former.value.clone();
-                (Known::Version(former), Some(secret))
-            }
-            Some(known) => return Ok(known.value),
-        };
-        let new = self.storage.runtime().uuid_v4().simple().to_string();
-        let make = |found: Option<String>| match found == former {
-            true => Edit::Write(new.clone(), Some(new.clone())),
-            false => Edit::Keep(found),
-        };
-        let made = document.change(known, make).await.map_err(damaged)?;
-        let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
-        made.result.ok_or_else(missing)
-    }
-
-    /// Returns the batch's secret; `None` if the batch does not exist.
-    pub(super) async fn secret(&self) -> Result<Option<String>, Error> {
-        self.read(&self.id.blob("token")?).await
-    }
-
-    /// Announces the children from number `first` on, before they are sent. Returns the number of the first that no earlier start has
-    /// announced.
-    ///
-    /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers,
-    /// [`Storage`](ErrorKind::Storage) if the storage fails.
-    pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
-        let (mut at, mut new) = (first, first);
-        let mut rest = children;
-        while !rest.is_empty() {
-            let room = usize::try_from(FAN - at % FAN).unwrap_or(rest.len()).min(rest.len());
-            let (here, later) = rest.split_at(room);
-            new += self.announce_in_group(at, here).await?;
-            (at, rest) = (at + room as u64, later);
-        }
-        Ok(new)
-    }
-
-    /// Returns the number of children that were announced before.
-    async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
-        let blob = self.id.roster(first / FAN)?;
-        let place = usize::try_from(first % FAN).unwrap_or(usize::MAX);
-        let announce = |records: Option<Vec<ChildRecord>>| {
-            let mut records = records.unwrap_or_default();
-            let known = records.get(place..).unwrap_or_default();
-            let is_other = known.iter().zip(children).any(|(known, new)| !new.continues(known));
-            if is_other || records.len() < place {
-                return Edit::Keep(Err(other_children(&self.id)));
-            }
-            let changed = known.iter().zip(children).any(|(known, new)| known != new);
-            let before = known.len().min(children.len());
-            if before == children.len() {
-                return Edit::Keep(Ok((changed, before)));
-            }
-            records.extend_from_slice(&children[before..]);
-            Edit::Write(records, Ok((changed, before)))
-        };
-        let document = self.document(&blob);
-        let (changed, before) = document.change(Known::Nothing, announce).await?.result?;
-        if changed {
-            let batch = self.id.as_str();
-            crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
-        }
-        Ok(before as u64)
-    }
-
-    /// Checks that exactly this number of children was announced.
-    ///
-    /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced more.
-    pub(super) async fn check_announced(&self, children: u64) -> Result<(), Error> {
-        let names: Vec<ChildRecord> = self.read(&self.id.roster(children / FAN)?).await?.unwrap_or_default();
-        if names.len() as u64 == children % FAN { Ok(()) } else { Err(other_children(&self.id)) }
-    }
+/// The announcement of children in the record of their group.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Announced {
+    /// The number of them that an earlier start has announced.
+    pub(super) before: usize,
+    /// True if one of these had another form.
+    pub(super) changed: bool,
 }
 
-fn other_children(id: &BatchId) -> Error {
-    let id = id.as_str();
-    let text = format!(
-        "an earlier start of the batch `{id}` has sent other children, or more of them; a restart must send the same children \
-         in the same order, and another fan-out needs an id of its own"
-    );
-    Error::new(ErrorKind::Conflict, text)
+/// Announces `children` at a place of a group: behind those that are announced, or as the same ones again. Returns `None` for others.
+pub(super) fn announced(
+    found: Option<Vec<ChildRecord>>,
+    place: usize,
+    children: &[ChildRecord],
+) -> Edit<Vec<ChildRecord>, Option<Announced>> {
+    let mut records = found.unwrap_or_default();
+    let known = records.get(place..).unwrap_or_default();
+    let is_other = known.iter().zip(children).any(|(known, new)| !new.continues(known));
+    if is_other || records.len() < place {
+        return Edit::Keep(None);
+    }
+    let changed = known.iter().zip(children).any(|(known, new)| known != new);
+    let before = known.len().min(children.len());
+    if before == children.len() {
+        return Edit::Keep(Some(Announced { before, changed }));
+    }
+    records.extend_from_slice(&children[before..]);
+    Edit::Write(records, Some(Announced { before, changed }))
 }
 
 #[cfg(test)]
@@ -233,6 +167,28 @@ mod tests {
         assert!(!other_key.continues(&known));
         let other_id = ChildRecord::of(&["k", "1"], Some("id"), Some("key"), PAYLOAD);
         assert!(!other_id.continues(&known));
+    }
+
+    #[test]
+    fn children_are_announced_behind_the_others_or_as_the_same_again() {
+        let all = ["0", "1", "2", "3"].map(|kind| child("k", kind.as_bytes())).to_vec();
+        let announce =
+            |found: &[ChildRecord], place, children| match announced(Some(found.to_vec()), place, children) {
+                Edit::Write(records, announced) => (Some(records), announced),
+                Edit::Keep(announced) => (None, announced),
+            };
+        let same = |before| Some(Announced { before, changed: false });
+        assert!(
+            matches!(announced(None, 0, &all), Edit::Write(written, new) if written == all && new == same(0))
+        );
+        assert_eq!(announce(&all[..2], 2, &all[2..]), (Some(all.clone()), same(0)));
+        assert_eq!(announce(&all[..3], 1, &all[1..]), (Some(all.clone()), same(2)));
+        assert_eq!(announce(&all, 1, &all[1..3]), (None, same(2)));
+        let renamed = [child("renamed", b"3")];
+        assert_eq!(announce(&all, 3, &renamed), (None, Some(Announced { before: 1, changed: true })));
+        // Another child, and one behind a gap.
+        assert_eq!(announce(&all, 2, &all[..1]), (None, None));
+        assert_eq!(announce(&all[..1], 2, &all[2..]), (None, None));
     }
 
     #[test]

@@ -4,12 +4,20 @@
 //! leader of the schedule: wait for the next slot ─► write "slot pending" ─► send ─► write "slot done" ─► …
 //! ```
 //!
-//! Both writes are conditional: they fail if another process has written since. After a crash between them, the next
-//! leader finds the slot pending and sends it again under the same job id, unless it sees the message still waiting.
-//! The workers with the same schedules elect one of them that becomes the leader of all.
+//! Both writes are conditional: they fail if another process has written since. The workers with the same schedules elect one of them
+//! that becomes the leader of all.
+//!
+//! | what happened | who continues, and how |
+//! |---|---|
+//! | the leader dies before "slot pending" | the next leader: the slot is due, or missed |
+//! | the leader dies before "slot done" | the next leader sends the slot again under the same job id, unless it sees the message still waiting |
+//! | the leader was suspended, and another leads | its write is refused; it reads the state again |
+//! | an operator pauses the schedule while a slot is pending | the slot is not sent again |
+//! | the leader dies before the answer to a trigger | the next leader, as for a slot, under the id of the trigger |
 
 mod candidacy;
 pub(crate) mod operate;
+mod record;
 mod run;
 mod state;
 #[cfg(test)]
@@ -28,8 +36,8 @@ use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use candidacy::Candidacy;
 use jobqueue_storage::fast::hex::to_hex;
+use record::About;
 use run::Runner;
-use state::About;
 use timetable::Timetable;
 
 const CONTAINER: &str = "jobqueue-schedules";

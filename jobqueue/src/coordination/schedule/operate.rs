@@ -7,10 +7,12 @@
 use jiff::Timestamp;
 
 use super::CONTAINER;
-use super::state::{About, Stored, document, name, unreadable};
+pub use super::record::Wish;
+use super::record::{About, Stored};
+use super::state::{document, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
-use crate::json_blob::{Edit, Known};
+use crate::json_blob::Known;
 use crate::storage::{BlobName, ContainerName};
 use crate::storage::{Storage, StoreErrorKind as Kind};
 
@@ -72,29 +74,11 @@ fn slots(timetable: &Timetable, after: Timestamp, count: usize) -> Vec<Timestamp
     std::iter::successors(timetable.next_after(after), next).take(count).collect()
 }
 
-/// An operator's wish for a schedule.
-#[derive(Debug, Clone, Copy)]
-pub enum Wish {
-    /// It sends nothing while this is true.
-    Pause(bool),
-    /// It sends a job for this time.
-    Trigger(Timestamp),
-}
-
 /// Writes a wish into the state of a schedule; returns false if the state says so already.
 pub async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool, Error> {
-    let grant = |stored: Option<Stored>| {
-        let Some(mut stored) = stored else { return Edit::Keep(None) };
-        match wish {
-            Wish::Pause(paused) if stored.paused == paused => return Edit::Keep(Some(false)),
-            Wish::Pause(paused) => stored.paused = paused,
-            Wish::Trigger(_) if stored.triggered.is_some() => return Edit::Keep(Some(false)),
-            Wish::Trigger(at) => stored.triggered = Some(at.as_millisecond()),
-        }
-        Edit::Write(stored, Some(true))
-    };
     let document = document(storage, &name(schedule)?);
-    let granted = document.change(Known::Nothing, grant).await.map_err(unreadable)?;
+    let granted =
+        document.change(Known::Nothing, |found| Stored::asked(found, wish)).await.map_err(unreadable)?;
     granted
         .result
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no schedule `{schedule}`")))

@@ -11,7 +11,8 @@ use tokio::sync::Mutex;
 
 use super::CatchUp;
 use super::candidacy::{Candidacy, RETRY, or_stopped};
-use super::state::{About, ScheduleState};
+use super::record::About;
+use super::state::ScheduleState;
 use super::timetable::Timetable;
 use crate::coordination::leader::{End, Leader, Leadership};
 use crate::envelope::Identity;

@@ -4,7 +4,8 @@ use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
 use crate::send::cancel::cancel_stored;
-use crate::send::unique::record::{ClaimState, Record, Records};
+use crate::send::unique::record::{ClaimState, Record};
+use crate::send::unique::records::Records;
 
 impl<M: QueueMessage> Queue<M> {
     /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for instance a

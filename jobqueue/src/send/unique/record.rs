@@ -1,31 +1,23 @@
-//! The record of one key, and the conditional writes that change it.
+//! The record of one key: its states, and the changes of senders and cancellers. No request is made here.
+//!
+//! | state | a sender claims | a canceller holds | its owner finishes |
+//! |---|---|---|---|
+//! | none | → pending | nothing to cancel | – |
+//! | pending: its sender may send, or its canceller delete | waits | busy | → sent, → over |
+//! | pending, written by the same one: an answer was lost | owns it | owns it | |
+//! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent | → sent, → over |
+//! | sent, within the window | joins the job | → pending, if the message is known and no child of a batch | – |
+//! | over: the window has passed, or the job is cancelled | → pending | nothing to cancel | – |
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use tokio::time::timeout;
 
-use super::PENDING;
 use crate::clock::unix_millis;
-use crate::error::{Error, ErrorKind};
 use crate::group_log::EntryRef;
-#[cfg(feature = "sqlite")]
-use crate::json_blob::ExclusiveBlobs;
-use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
-use crate::queue_core::QueueCore;
+use crate::json_blob::{Edit, Version};
 use crate::runtime::Runtime;
-use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName};
-use crate::storage::{StoreError, StoreErrorKind, Tries};
 use crate::undelivered::{StoredMessage, UndeliveredRef};
-use jobqueue_storage::fast::hex::to_hex;
-
-pub(crate) const CONTAINER: &str = "jobqueue-unique";
-/// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
-const MAX_BYTES: u64 = 16 * 1024;
-/// The minimum time for which the record of a send is tried.
-const LEAST: Duration = Duration::from_secs(5);
 
 /// The record of a key: its sender, and the end of its window. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,15 +25,15 @@ pub(crate) struct Record {
     pub(crate) id: String,
     /// Identifies the sender or canceller that wrote the record: several may use the same id.
     #[serde(default)]
-    nonce: String,
+    pub(super) nonce: String,
     /// True if the message is stored.
     sent: bool,
     /// The time until which the sender may send.
-    pending_until: u64,
-    until: u64,
+    pub(super) pending_until: u64,
+    pub(super) until: u64,
     /// The stored message, so that it can be cancelled; `None` if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    message: Option<UndeliveredRef>,
+    pub(super) message: Option<UndeliveredRef>,
     /// The job's position in its FIFO group. A cancellation gives it up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) position: Option<EntryRef>,
@@ -80,23 +72,67 @@ impl Record {
         Self { sent: true, until: 0, message: None, ..self }
     }
 
-    fn is_pending_of(&self, other: &Self) -> bool {
-        !self.sent && self.nonce == other.nonce
+    /// Decides a sender's claim of the key at `now` with the record `mine`.
+    pub(super) fn claim(found: Option<Self>, mine: &Self, now: u64) -> Edit<Self, Ownership<Option<Joined>>> {
+        let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
+        match (found.sent, now < found.until, now < found.pending_until) {
+            // Our own write succeeded, but its answer was lost.
+            (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
+            (true, true, _) => {
+                let joined = Joined { id: found.id, child: found.child };
+                Edit::Keep(Ownership::Other(Some(joined)))
+            }
+            (false, _, true) => Edit::Keep(Ownership::Other(None)),
+            // Its sender died and may have sent, so the id stays for its window. A child of a batch has the id of its place: no other
+            // belongs to the batch.
+            (false, true, false) => {
+                let id = if mine.child.is_some() { mine.id.clone() } else { found.id };
+                Edit::Write(Self { id, taken_over: true, ..mine.clone() }, Ownership::Mine)
+            }
+            (_, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
+        }
+    }
+
+    /// Decides a canceller's hold on the key from `now` until `until`, if its job is `id` or no id is given.
+    pub(super) fn hold(
+        found: Option<Self>,
+        id: Option<&str>,
+        nonce: &str,
+        now: u64,
+        until: u64,
+    ) -> Edit<Self, Ownership<ClaimState>> {
+        let Some(found) = found.filter(|found| id.is_none_or(|id| found.id == id)) else {
+            return Edit::Keep(Ownership::Other(ClaimState::Nothing));
+        };
+        match (found.sent, now < found.until, now < found.pending_until) {
+            (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
+            (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
+            (_, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
+            // Sent, or held by a canceller that died or got no answer.
+            (_, true, _) if found.message.is_some() => {
+                let held = Self { sent: false, nonce: nonce.to_owned(), pending_until: until, ..found };
+                Edit::Write(held, Ownership::Mine)
+            }
+            _ => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
+        }
+    }
+
+    /// Changes the record `own` by its owner if it still stands. Returns whether it does.
+    pub(super) fn finish(
+        found: Option<Self>,
+        own: &Self,
+        outcome: impl Fn(Self) -> Self,
+    ) -> Edit<Self, bool> {
+        match found {
+            Some(found) if !found.sent && found.nonce == own.nonce => Edit::Write(outcome(found), true),
+            _ => Edit::Keep(false),
+        }
     }
 }
 
 /// Returns a random name for one sender or canceller.
-fn nonce(runtime: &Runtime) -> String {
+pub(super) fn nonce(runtime: &Runtime) -> String {
     format!("{:016x}", runtime.random_u64())
-}
-
-/// The result of claiming a key.
-#[derive(Debug)]
-pub(crate) enum Claim {
-    /// The caller owns the key and must send under the record's id.
-    Owned(Box<Version<Record>>),
-    /// Another sender has sent under this id.
-    Joined(Joined),
 }
 
 /// A job that was sent earlier.
@@ -105,18 +141,6 @@ pub(crate) struct Joined {
     pub(crate) id: String,
     /// The child of a batch as which it was sent.
     pub(super) child: Option<String>,
-}
-
-/// The result of claiming a key in a transaction.
-#[cfg(feature = "sqlite")]
-#[derive(Debug)]
-pub(crate) enum Exclusive {
-    /// The caller owns the key and must send under the record's id.
-    Owned(Record),
-    /// Another sender has sent under this id.
-    Joined(String),
-    /// Another sender is about to send, and cannot finish before the transaction ends.
-    Busy,
 }
 
 /// The result of holding a key to cancel its job.
@@ -132,197 +156,102 @@ pub(super) enum ClaimState {
 }
 
 /// The decision about a record that was read.
-enum Ownership<T> {
+#[derive(Debug)]
+pub(super) enum Ownership<T> {
     Mine,
     Other(T),
 }
 
-#[derive(Debug)]
-pub(crate) struct Records(JsonBlob<Record>);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{MessageId, MessageRef, PopReceipt};
 
-impl Records {
-    pub(crate) fn new(core: &QueueCore, kind: &str, key: &str) -> Result<Self, Error> {
-        let mut hash = Sha256::new();
-        for part in [kind, key] {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        }
-        let digest = to_hex(&hash.finalize());
-        let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
-        let blob = JsonBlob::new(core.storage.blobs(), core.runtime(), name, MAX_BYTES);
-        // Tells a sweep when the record is obsolete.
-        Ok(Self(blob.with_metadata(|record: &Record| {
-            let expires = record.until.max(record.pending_until) / 1000 + 1;
-            Metadata::new().with("expires", expires.to_string())
-        })))
-    }
+    const PENDING: u64 = 45_000;
+    const WINDOW: u64 = 3_600_000;
+    const SENT: u64 = 1_000;
 
-    /// Tries to claim the key; `None` if another sender is about to send.
-    pub(crate) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claim>, Error> {
-        let claimed = self.0.change(Known::Absent, claim(&mine, now)).await;
-        let claimed = match claimed {
-            // A sweep may hold the record for a moment and remove it.
-            Err(e) if is_raced(e.kind()) => return Ok(None),
-            claimed => claimed.map_err(|e| {
-                let retryable = e.is_retryable();
-                Error::new(ErrorKind::Rejected, "the message is not stored: claiming its unique key failed")
-                    .with_retryable(retryable)
-                    .with_source(e)
-            })?,
-        };
-        Ok(match (claimed.result, claimed.version) {
-            (Ownership::Mine, Some(version)) => Some(Claim::Owned(Box::new(version))),
-            (Ownership::Other(joined), _) => joined.map(Claim::Joined),
-            (Ownership::Mine, None) => None,
-        })
-    }
-
-    /// Claims the key in a transaction of the caller's. The record that it returns is pending until
-    /// [`write_exclusively`](Self::write_exclusively) replaces it.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn claim_exclusively(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        mine: &Record,
-        now: SystemTime,
-    ) -> Result<Exclusive, StoreError> {
-        let edit = claim(mine, now);
-        self.0.change_exclusively(blobs, |found| match edit(found) {
-            Edit::Write(record, _) => Edit::Write(record.clone(), Exclusive::Owned(record)),
-            Edit::Keep(Ownership::Other(Some(joined))) => Edit::Keep(Exclusive::Joined(joined.id)),
-            Edit::Keep(_) => Edit::Keep(Exclusive::Busy),
-        })
-    }
-
-    /// Writes the record of a key that is claimed in the same transaction.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn write_exclusively(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        record: Record,
-    ) -> Result<(), StoreError> {
-        self.0.change_exclusively(blobs, |_| Edit::Write(record, ()))
-    }
-
-    /// Holds a key under which a message was sent, that of the job `id` if one is given, for at most `pending`.
-    pub(crate) async fn hold(
-        &self,
-        id: Option<&str>,
-        now: SystemTime,
-        pending: Duration,
-    ) -> Result<ClaimState, Error> {
-        let (this, until, nonce) = (unix_millis(now), unix_millis(now + pending), nonce(self.0.runtime()));
-        let hold = |found: Option<Record>| {
-            let Some(found) = found.filter(|found| id.is_none_or(|id| found.id == id)) else {
-                return Edit::Keep(Ownership::Other(ClaimState::Nothing));
-            };
-            match (found.sent, this < found.until, this < found.pending_until) {
-                (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
-                (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
-                (_, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
-                // Sent, or held by a canceller that died or got no answer.
-                (_, true, _) if found.message.is_some() => {
-                    let held = Record { sent: false, nonce: nonce.clone(), pending_until: until, ..found };
-                    Edit::Write(held, Ownership::Mine)
-                }
-                _ => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
-            }
-        };
-        let held = match self.0.change(Known::Nothing, hold).await {
-            Err(e) if is_raced(e.kind()) => return Ok(ClaimState::Busy),
-            held => held.map_err(not_cancelled)?,
-        };
-        let version = match (held.result, held.version) {
-            (Ownership::Mine, Some(version)) => version,
-            (Ownership::Other(state), _) => return Ok(state),
-            (Ownership::Mine, None) => return Ok(ClaimState::Nothing),
-        };
-        let message = version.value.message.as_ref().map(UndeliveredRef::stored);
-        Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
-    }
-
-    /// Records the result as `outcome` makes it from the record. Tries while the storage cannot serve it, until the hold on the key ends:
-    /// if the result is not recorded by then, the next sender sends under the same id. A send that took longer than the hold is recorded
-    /// too, if no other sender has taken the key over: it is tried for some seconds.
-    pub(crate) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
-        let left = mine.value.pending_until.saturating_sub(unix_millis(self.0.runtime().now()));
-        // A clock that is set back must not prolong it.
-        let left = Duration::from_millis(left).clamp(LEAST, PENDING);
-        let own = mine.value.clone();
-        let mut mine = Some(mine);
-        let record = || self.record(&own, mine.take().map_or(Known::Nothing, Known::Version), &outcome);
-        let tries = Tries::persistent(self.0.runtime());
-        match timeout(left, tries.run(record)).await {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                crate::log::debug!("the record of the unique job was changed by another process")
-            }
-            failed => {
-                let error = failed.ok().and_then(Result::err);
-                let error = error.map_or_else(|| "no answer in time".to_owned(), |error| error.to_string());
-                crate::log::warn!(record = %self.0.name(), %error, "a unique send or its cancellation could not be recorded; the next send of the key has the same id");
-            }
+    /// Returns the record of a sender that has claimed the key at 0.
+    fn pending(nonce: &str) -> Record {
+        let (id, nonce) = (format!("of {nonce}"), nonce.to_owned());
+        let (pending_until, until, sent, taken_over) = (PENDING, WINDOW, false, false);
+        Record {
+            id,
+            nonce,
+            sent,
+            pending_until,
+            until,
+            message: None,
+            position: None,
+            taken_over,
+            child: None,
         }
     }
 
-    /// Frees the key, because nothing was stored. If this fails, the next sender waits until the hold on the key ends.
-    pub(super) async fn give_up(&self, mine: Version<Record>) {
-        let own = mine.value.clone();
-        if let Err(error) = self.record(&own, Known::Version(mine), &Record::into_void).await {
-            crate::log::debug!(record = %self.0.name(), %error, "the key of a unique job that was not sent was not freed");
+    fn sent() -> Record {
+        let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
+        let stored = StoredMessage { message, hidden_until: None, may_be_duplicated: false, payload: None };
+        pending("first").into_sent(Some(&stored))
+    }
+
+    fn claimed(found: Option<Record>, now: u64) -> String {
+        match Record::claim(found, &pending("second"), now) {
+            Edit::Write(record, Ownership::Mine) if record.taken_over => format!("takes over, {}", record.id),
+            Edit::Write(record, Ownership::Mine) => format!("pending, {}", record.id),
+            Edit::Keep(Ownership::Mine) => "owns it".to_owned(),
+            Edit::Keep(Ownership::Other(Some(joined))) => format!("joins, {}", joined.id),
+            Edit::Keep(Ownership::Other(None)) => "waits".to_owned(),
+            Edit::Write(_, Ownership::Other(_)) => "writes another's record".to_owned(),
         }
     }
 
-    /// Changes the record `own` if it still stands. Returns whether it does.
-    async fn record(
-        &self,
-        own: &Record,
-        known: Known<Record>,
-        outcome: &impl Fn(Record) -> Record,
-    ) -> Result<bool, StoreError> {
-        let finish = |found: Option<Record>| match found {
-            Some(found) if found.is_pending_of(own) => Edit::Write(outcome(found), true),
-            _ => Edit::Keep(false),
-        };
-        Ok(self.0.change(known, finish).await?.result)
-    }
-}
-
-fn claim(
-    mine: &Record,
-    now: SystemTime,
-) -> impl Fn(Option<Record>) -> Edit<Record, Ownership<Option<Joined>>> + use<'_> {
-    let now = unix_millis(now);
-    move |found| {
-        let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
-        match (found.sent, now < found.until, now < found.pending_until) {
-            // Our own write succeeded, but its answer was lost.
-            (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
-            (true, true, _) => {
-                let joined = Joined { id: found.id, child: found.child };
-                Edit::Keep(Ownership::Other(Some(joined)))
-            }
-            (false, _, true) => Edit::Keep(Ownership::Other(None)),
-            // Its sender died and may have sent, so the id stays for its window. A child of a batch has the id of its place: no other
-            // belongs to the batch.
-            (false, true, false) => {
-                let id = if mine.child.is_some() { mine.id.clone() } else { found.id };
-                Edit::Write(Record { id, taken_over: true, ..mine.clone() }, Ownership::Mine)
-            }
-            (_, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
+    #[test]
+    fn sender_claims_what_the_table_allows() {
+        assert_eq!(claimed(None, 0), "pending, of second");
+        assert_eq!(claimed(Some(pending("first")), SENT), "waits");
+        assert_eq!(claimed(Some(pending("second")), SENT), "owns it");
+        assert_eq!(claimed(Some(pending("first")), PENDING), "takes over, of first");
+        assert_eq!(claimed(Some(sent()), SENT), "joins, of first");
+        assert_eq!(claimed(Some(sent()), PENDING), "joins, of first");
+        for over in [(pending("first"), WINDOW), (sent(), WINDOW), (sent().into_void(), SENT)] {
+            assert_eq!(claimed(Some(over.0), over.1), "pending, of second");
         }
     }
-}
 
-/// Returns the error of a cancellation that could not begin.
-fn not_cancelled(error: StoreError) -> Error {
-    if error.kind() == StoreErrorKind::Corrupt {
-        return Error::new(ErrorKind::Undecodable, "the record of the unique job is damaged; delete it")
-            .with_source(error);
+    fn held(found: Option<Record>, now: u64) -> &'static str {
+        match Record::hold(found, None, "canceller", now, now + PENDING) {
+            Edit::Write(record, Ownership::Mine) if record.nonce == "canceller" && !record.sent => "holds it",
+            Edit::Keep(Ownership::Mine) => "owns it",
+            Edit::Keep(Ownership::Other(ClaimState::Nothing)) => "nothing",
+            Edit::Keep(Ownership::Other(ClaimState::Busy)) => "busy",
+            Edit::Keep(Ownership::Other(ClaimState::OfBatch)) => "child of a batch",
+            _ => "another",
+        }
     }
-    let retryable = error.is_retryable() || error.is_ambiguous();
-    // A key that is held sends again when the hold ends.
-    let kind = if error.is_ambiguous() { ErrorKind::Unknown } else { ErrorKind::Storage };
-    let text = "the job is not cancelled: its unique key could not be read or locked; try again";
-    Error::new(kind, text).with_retryable(retryable).with_source(error)
+
+    #[test]
+    fn canceller_holds_what_the_table_allows() {
+        assert_eq!(held(None, 0), "nothing");
+        assert_eq!(held(Some(pending("first")), SENT), "busy");
+        assert_eq!(held(Some(pending("canceller")), SENT), "owns it");
+        assert_eq!(held(Some(pending("first")), PENDING), "nothing", "its message is not known");
+        assert_eq!(held(Some(sent()), SENT), "holds it");
+        assert_eq!(held(Some(sent().into_sent(None)), SENT), "nothing", "its message was received");
+        assert_eq!(held(Some(sent().of_child(Some("batch/1"))), SENT), "child of a batch");
+        assert_eq!(held(Some(sent()), WINDOW), "nothing");
+        assert_eq!(held(Some(sent().into_void()), SENT), "nothing");
+        // Its first canceller died.
+        let abandoned = Record { sent: false, pending_until: SENT, ..sent() };
+        assert_eq!(held(Some(abandoned), SENT), "holds it");
+    }
+
+    #[test]
+    fn only_the_owner_finishes_and_once() {
+        let own = pending("first");
+        let finish = |found| Record::finish(found, &own, Record::into_void);
+        assert!(matches!(finish(Some(own.clone())), Edit::Write(over, true) if over.sent && over.until == 0));
+        for others in [None, Some(pending("second")), Some(sent())] {
+            assert!(matches!(finish(others), Edit::Keep(false)));
+        }
+    }
 }

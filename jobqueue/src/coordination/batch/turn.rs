@@ -1,0 +1,107 @@
+//! The requests that take, keep and end the turn of a copy: where a log keeps the order of the job, it gives the turns, and there is no claim.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::claim::{Claim, Turn, WAIT};
+use super::ledger::{Ledger, MAX_BYTES};
+use crate::delivery::{HookContext, position_of};
+use crate::error::Error;
+use crate::json_blob::{JsonBlob, Known, is_raced};
+use crate::storage::{BlobStore, MessageId};
+
+/// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The time for which a copy runs without a sign of life: longer than any outage. Most children have no other copy, and would begin anew
+/// for nothing.
+const UNCONFIRMED: Duration = Duration::from_secs(365 * 86_400);
+
+/// The turn of a delivery that has made a claim, or makes it at its first sign of life.
+struct ClaimedTurn {
+    document: JsonBlob<Claim>,
+    message: MessageId,
+    is_claimed: AtomicBool,
+}
+
+impl ClaimedTurn {
+    async fn confirm(self: Arc<Self>) -> Result<Option<Instant>, Error> {
+        let is_claimed = self.is_claimed.load(Ordering::Relaxed);
+        let keep = |found| Claim::keep(found, &self.message, is_claimed);
+        let known = if is_claimed { Known::Nothing } else { Known::Absent };
+        let has_turn = self.document.change(known, keep).await?.result;
+        self.is_claimed.store(true, Ordering::Relaxed);
+        Ok(has_turn.then(|| Instant::now() + UNCONFIRMED))
+    }
+}
+
+impl Ledger<'_> {
+    /// Gives the turn of `who` to this delivery until its lease ends, unless another copy has it. The delivery loses its lease if
+    /// another copy takes the turn over.
+    pub(super) async fn turn_of(
+        &self,
+        who: &str,
+        delivery: HookContext<'_>,
+        is_copy: bool,
+    ) -> Result<Turn, Error> {
+        if position_of(delivery.leased_job).is_some() {
+            return Ok(Turn::Again);
+        }
+        let take = |found| Claim::take(found, delivery.message, delivery.job.dequeue_count, is_copy);
+        let turn = match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
+            Ok(taken) => taken.result,
+            // Other copies were faster, or a sweep has just removed the claim.
+            Err(e) if is_raced(e.kind()) => Turn::Wait(WAIT),
+            Err(e) => return Err(e.into()),
+        };
+        if !matches!(turn, Turn::Wait(_)) {
+            self.keep_turn(who, delivery, true)?;
+        }
+        Ok(turn)
+    }
+
+    /// Renews the claim of the turn of `who` until the lease of this delivery ends, or makes it unless it `is_claimed`. The delivery loses
+    /// its lease if another copy has the turn.
+    pub(super) fn keep_turn(
+        &self,
+        who: &str,
+        delivery: HookContext<'_>,
+        is_claimed: bool,
+    ) -> Result<(), Error> {
+        if position_of(delivery.leased_job).is_some() {
+            return Ok(());
+        }
+        let document = self.claim(who, &self.storage.blobs_apart())?;
+        let (message, is_claimed) = (delivery.message.clone(), is_claimed.into());
+        let turn = Arc::new(ClaimedTurn { document, message, is_claimed });
+        let (until, confirm) = (Instant::now() + UNCONFIRMED, move || Arc::clone(&turn).confirm());
+        delivery.leased_job.keep_turn(HEARTBEAT, HEARTBEAT, until, confirm);
+        Ok(())
+    }
+
+    fn claim(&self, who: &str, blobs: &Arc<dyn BlobStore>) -> Result<JsonBlob<Claim>, Error> {
+        let blob = self.id.blob(&format!("claim/{who}"))?;
+        Ok(JsonBlob::new(blobs, self.storage.runtime(), blob, MAX_BYTES))
+    }
+
+    /// Returns whether no other copy has the turn of `who`.
+    pub(super) async fn may_end(&self, who: &str, delivery: HookContext<'_>) -> Result<bool, Error> {
+        if let Some(position) = position_of(delivery.leased_job) {
+            return delivery.leased_job.core.groups.may_end(position).await;
+        }
+        let claim = self.claim(who, self.storage.blobs())?.read().await?;
+        Ok(claim.is_none_or(|claim| claim.value.is_free_for(delivery.message, false)))
+    }
+
+    /// Ends the turn of a message that is being dead-lettered and would return as another message.
+    pub(super) async fn end_turn(&self, who: &str, delivery: HookContext<'_>) -> Result<(), Error> {
+        if position_of(delivery.leased_job).is_some() {
+            return Ok(());
+        }
+        let end = |found| Claim::end(found, delivery.message);
+        self.claim(who, self.storage.blobs())?.change(Known::Nothing, end).await?;
+        Ok(())
+    }
+}
