@@ -196,9 +196,8 @@ async fn messages_stay_as_they_were(version: usize) {
     let path = folder.path().join("jobs.db");
     file_of_version(&path, version);
     let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_millis(NOW as u64)));
-    let open = || {
-        Store::open(Options::new(&path).runtime(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock))))
-    };
+    let options = Options::new(&path).runtime(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock)));
+    let open = || Store::open(options.clone());
     let store = open().await.unwrap();
     let [mails, poison]: [QueueName; 2] = ["mails".parse().unwrap(), "mails-poison".parse().unwrap()];
     let expected = StateCounts { waiting: 7, delayed: 1, backing_off: 1, running: 2 };
