@@ -98,10 +98,11 @@ impl Context {
         self.inner.stop.get()
     }
 
-    /// Returns whether [`token`](Self::token) has fired, or the lease has ended by the clock. In a process that was suspended, the handler
-    /// may continue before the token fires.
+    /// Returns whether [`token`](Self::token) has fired or is about to: the lease has ended by the clock, or the worker stops its handlers.
+    /// In a process that was suspended, the handler may continue before the token fires.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.stop.has_fired() || self.inner.leased_job.lease.loss().is_some()
+        let inner = &self.inner;
+        inner.stop.has_fired() || inner.leased_job.lease.loss().is_some() || inner.state.cancel.is_cancelled()
     }
 
     /// Returns a number that grows with every delivery of this message, also across dead-lettering and redriving.

@@ -273,8 +273,10 @@ impl Executor {
         let interruption = tokio::select! {
             biased;
             returned = &mut handler => {
-                // The token may have fired during the handler's last poll.
-                return match interruption(leased_job) {
+                // The token may have fired during the handler's last poll, at a shutdown also that of another job of the same call.
+                let is_shutdown = self.state.cancel.is_cancelled();
+                let shutdown = || is_shutdown.then_some(HandlerEnd::Shutdown);
+                return match interruption(leased_job).or_else(shutdown) {
                     // It has returned before it was cancelled, and the lease is still held.
                     None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
                     Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
