@@ -111,7 +111,8 @@ impl Context {
     /// overwritten by a worker that has lost its lease without noticing.
     ///
     /// The number grows, but not always by one. If a sender repeats a send after a lost answer, there can be two
-    /// messages under one id; each has its own numbers.
+    /// messages under one id; each has its own numbers. On Service Bus without sessions, the delivery after one whose connection was lost
+    /// may have the same number, unless the job has saved a checkpoint.
     pub fn fence(&self) -> u64 {
         self.inner.leased_job.fence()
     }
