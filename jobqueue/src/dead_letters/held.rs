@@ -8,7 +8,7 @@ use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::delivery::StoredLetter;
 use crate::envelope::StoredReference;
 use crate::group_log::is_in_order;
-use crate::storage::MessageRef;
+use crate::storage::{MessageId, MessageRef};
 
 /// The action on the dead letters that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(crate) struct Held {
     pub(super) entry: DeadLetterEntry,
     pub(crate) letter: DeadLetter,
     pub(crate) inserted: SystemTime,
+    /// The id that the message had in its queue, if the storage returns it.
+    pub(super) original_id: Option<MessageId>,
     /// The group of the message, where the storage keeps the order.
     pub(crate) group: Option<String>,
 }

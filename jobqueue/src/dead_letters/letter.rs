@@ -36,7 +36,7 @@ const NO_TEXT: &str = "unreadable";
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// The job's id; the storage's id of the message if another program put the message there.
+    /// The job's id; for a text that is no event, the storage's id of the message, in its queue if the storage returns that.
     pub id: String,
     /// The sender: two jobs with one id from two sources are two jobs.
     pub source: String,

@@ -174,7 +174,7 @@ impl DeadLetterQueue {
 
     /// Returns a letter that a request has leased at `requested`, if the pass handles it.
     fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<Held> {
-        let LeasedMessage { message, text, inserted, dead, group, granted, .. } = leased;
+        let LeasedMessage { message, text, inserted, dead, original_id, group, granted, .. } = leased;
         if !pass.looked_at.insert(message.id.clone()) {
             pass.held.push(message);
             return None;
@@ -186,7 +186,8 @@ impl DeadLetterQueue {
             pass.leave(message);
             return None;
         }
-        let found = StorageRecord { id: &message.id, inserted, cause: dead.as_ref() };
+        let id = original_id.as_ref().unwrap_or(&message.id);
+        let found = StorageRecord { id, inserted, cause: dead.as_ref() };
         let (entry, letter) = match &text {
             Ok(text) => {
                 let entry = DeadLetterEntry::read(text);
@@ -205,7 +206,7 @@ impl DeadLetterQueue {
             return None;
         }
         let until = requested + granted.unwrap_or(HOLD);
-        Some(Held { message, until, entry, letter, inserted, group })
+        Some(Held { message, until, entry, letter, inserted, original_id, group })
     }
 
     /// Returns whether a job has died since the pass began, where a letter has the time of its message: by the time that a worker has written

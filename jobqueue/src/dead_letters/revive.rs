@@ -10,15 +10,17 @@ use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{
-    HistoryTrim, add_past_dead_letter, event_with_blobs, record_put_back, unwrap_unreadable,
+    HistoryTrim, add_past_dead_letter, event_of_raw, event_with_blobs, record_put_back, unwrap_unreadable,
 };
-use crate::envelope::{DeadLetterNote, Envelope, StoredReference, UNREADABLE_KIND};
+use crate::envelope::{DeadLetterNote, Envelope, Parsed, RAW_KIND, StoredReference, UNREADABLE_KIND, parse};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, restamp};
 use crate::job::outcome::chain;
 use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
-use crate::storage::{Certainty, ExpiredReceipt, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries};
+use crate::storage::{
+    Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
+};
 
 /// The time that must be left of the hold of a letter when its job is put back.
 const SPARE: Duration = Duration::from_secs(2);
@@ -38,6 +40,15 @@ struct Revived {
     /// The group at whose end the job comes, where the storage keeps the order itself.
     group: Option<String>,
     blobs: Vec<StoredReference>,
+}
+
+/// The content of a letter.
+enum Content {
+    Job(Box<Envelope>),
+    /// An event that has no room for more than other names of its blobs.
+    Whole(Box<Envelope>),
+    /// A text that is put back as it is.
+    Text(String),
 }
 
 impl DeadLetterQueue {
@@ -174,26 +185,21 @@ impl DeadLetterQueue {
     async fn revived(&self, held: &Held) -> Result<Revived, Error> {
         // A producer of another program may have chosen the group without saying so in the text.
         let told = held.group.clone().filter(|_| self.core.orders_groups);
-        let as_it_is =
-            |text: &str| Revived { text: text.to_owned(), key: None, group: told.clone(), blobs: Vec::new() };
-        let DeadLetterEntry::Event(envelope) = &held.entry else { return Ok(as_it_is(&held.letter.text)) };
-        self.check_home(envelope)?;
-        let kept = self.kept_text(envelope).await?;
-        let mut envelope = match kept.as_deref().map(|text| event_with_blobs(text).ok_or(text)) {
-            None => self.reset(envelope, &held.letter),
-            // It has no room for more than other names of its blobs.
-            Some(Ok(event)) => event,
-            Some(Err(text)) => return Ok(as_it_is(text)),
+        let as_it_is = |text| Revived { text, key: None, group: told.clone(), blobs: Vec::new() };
+        let (mut envelope, is_whole) = match self.content(held).await? {
+            Content::Text(text) => return Ok(as_it_is(text)),
+            Content::Whole(event) => (*event, true),
+            Content::Job(dead) => (self.reset(*dead, &held.letter), false),
         };
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
             Some(lacking) => Err(payload_error(lacking)),
-            None if kept.is_some() => envelope.to_json().map_err(Error::from),
+            None if is_whole => envelope.to_json().map_err(Error::from),
             None => self.fit(&mut envelope, &mut blobs).await,
         };
         match fitted {
-            Ok(text) if kept.is_some() => Ok(Revived { blobs, ..as_it_is(&text) }),
+            Ok(text) if is_whole => Ok(Revived { blobs, ..as_it_is(text) }),
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
                 let group = envelope.key.clone().filter(|_| keeps_order).or(told);
@@ -206,19 +212,47 @@ impl DeadLetterQueue {
         }
     }
 
+    /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under another id, its handler would find
+    /// none of the effects that it has recorded.
+    async fn content(&self, held: &Held) -> Result<Content, Error> {
+        let (text, id, wrapper) = match &held.entry {
+            DeadLetterEntry::External => {
+                (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str), None)
+            }
+            DeadLetterEntry::Event(envelope) => {
+                self.check_home(envelope)?;
+                match self.kept_text(envelope).await? {
+                    None => return Ok(Content::Job(envelope.clone())),
+                    Some(text) => (text, Some(&*envelope.id), Some(envelope)),
+                }
+            }
+        };
+        Ok(match (parse(&text), id) {
+            (Ok(Parsed::Event(event)), _) if !event.references().is_empty() => Content::Whole(event),
+            (Ok(Parsed::Bare(json)), Some(id)) => {
+                let raw = event_of_raw(id, RAW_KIND, json);
+                let (history, dead_letter) = wrapper
+                    .map(|wrapper| (wrapper.history.clone(), wrapper.dead_letter.clone()))
+                    .unwrap_or_default();
+                Content::Job(Box::new(Envelope { history, dead_letter, ..raw }))
+            }
+            _ => Content::Text(text),
+        })
+    }
+
     /// Checks that a dead letter returns only to the queue of its dead-letter queue, whatever queue it names.
     fn check_home(&self, envelope: &Envelope) -> Result<(), Error> {
         let queue = envelope.dead_letter.as_ref().map_or("", |note| &note.queue);
         if queue.is_empty() || queue == self.core.name.as_str() {
             return Ok(());
         }
-        let text = format!("the dead letter names another queue than `{}` as its origin", self.core.name);
+        let text =
+            format!("the dead letter names another queue than `{}` as its original_id", self.core.name);
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
     /// Returns the event with all its attempts again.
-    fn reset(&self, dead: &Envelope, letter: &DeadLetter) -> Envelope {
-        let mut envelope = dead.clone();
+    fn reset(&self, mut envelope: Envelope, letter: &DeadLetter) -> Envelope {
         // A message that the storage or another program has moved has no note. Without a past, its checkpoint would be
         // taken for a producer's.
         let note = envelope.dead_letter.take().unwrap_or_else(|| DeadLetterNote {
@@ -229,7 +263,7 @@ impl DeadLetterQueue {
             deliveries: letter.deliveries,
             worker: None,
         });
-        envelope.fence_base = fence_base(dead.fence_base, note.deliveries, self.core.now());
+        envelope.fence_base = fence_base(envelope.fence_base, note.deliveries, self.core.now());
         add_past_dead_letter(&mut envelope.history, note);
         // The new message must be distinguishable from the old one, which may still exist.
         forget_message(&mut envelope);

@@ -13,6 +13,7 @@ use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreError, Store
 
 /// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {
+    /// The id that the message had in its queue, or else that of the letter.
     pub(crate) id: &'l MessageId,
     pub(crate) inserted: SystemTime,
     pub(crate) cause: Option<&'l DeadLetterCause>,
@@ -72,8 +73,8 @@ impl DeadLetterQueue {
         };
         let mut seen = HashSet::new();
         let letters = peeked.iter().map(|message| {
-            let found =
-                StorageRecord { id: &message.id, inserted: message.inserted, cause: message.dead.as_ref() };
+            let id = message.original_id.as_ref().unwrap_or(&message.id);
+            let found = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };
             match message.text.as_deref() {
                 Ok(text) => self.letter(&DeadLetterEntry::read(text), text, found),
                 Err(problem) => self.letter_without_text(problem, &found),

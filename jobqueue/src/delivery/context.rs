@@ -98,10 +98,11 @@ impl Context {
         self.inner.stop.get()
     }
 
-    /// Returns whether [`token`](Self::token) has fired, or the lease has ended by the clock. In a process that was suspended, the handler
-    /// may continue before the token fires.
+    /// Returns whether [`token`](Self::token) has fired or is about to: the lease has ended by the clock, or the worker stops its handlers.
+    /// In a process that was suspended, the handler may continue before the token fires.
     pub fn is_cancelled(&self) -> bool {
-        self.inner.stop.has_fired() || self.inner.leased_job.lease.loss().is_some()
+        let inner = &self.inner;
+        inner.stop.has_fired() || inner.leased_job.lease.loss().is_some() || inner.state.cancel.is_cancelled()
     }
 
     /// Returns a number that grows with every delivery of this message, also across dead-lettering and redriving.
@@ -110,7 +111,8 @@ impl Context {
     /// overwritten by a worker that has lost its lease without noticing.
     ///
     /// The number grows, but not always by one. If a sender repeats a send after a lost answer, there can be two
-    /// messages under one id; each has its own numbers.
+    /// messages under one id; each has its own numbers. On Service Bus without sessions, the delivery after one whose connection was lost
+    /// may have the same number, unless the job has saved a checkpoint.
     pub fn fence(&self) -> u64 {
         self.inner.leased_job.fence()
     }

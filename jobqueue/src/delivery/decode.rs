@@ -6,13 +6,15 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::dead_envelope::dead_envelope;
+use super::dead_envelope::{UNREADABLE_SOURCE, dead_envelope};
 use super::deferral::Cause;
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::leased_job::{Content, LeasedJob, UnreadableText};
 use crate::claim_check::PayloadError;
 use crate::clock::parse_rfc3339;
-use crate::envelope::{Envelope, EnvelopeError, History, JsonText, Parsed, Payload, fits_with_room, parse};
+use crate::envelope::{
+    Envelope, EnvelopeError, History, JsonText, Parsed, Payload, RAW_KIND, fits_with_room, parse,
+};
 use crate::job::outcome::{Reason, chain};
 use crate::lease::{Lease, LeaseTerms, LeasedQueue};
 use crate::message::{DecodeError, MessageDefaults};
@@ -194,8 +196,14 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
         Err(problem) => return unreadable(None, Reason::DECODE_ERROR, problem),
     };
     let mut event = match (parse(text), raw) {
+        (Ok(Parsed::Event(mut event)), Some(kind)) if *event.kind == *RAW_KIND => {
+            event.kind = kind.into();
+            event
+        }
         (Ok(Parsed::Event(event)), _) => event,
-        (Ok(Parsed::Bare(json)), Some(kind)) => Box::new(event_of_raw(leased, kind, json)),
+        (Ok(Parsed::Bare(json)), Some(kind)) => {
+            Box::new(event_of_raw(leased.message.id.as_str(), kind, json))
+        }
         (Ok(Parsed::Bare(_)), None) => {
             let problem = "the text has no envelope, and the queue has not exactly one message type";
             return unreadable(Some(text), Reason::DECODE_ERROR, problem);
@@ -274,11 +282,10 @@ fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     }
 }
 
-/// Returns the event for the raw payload of another producer. Its id is the storage's, which stays the same at every
-/// delivery.
-fn event_of_raw(leased: &LeasedMessage, kind: &'static str, json: JsonText) -> Envelope {
-    let id = leased.message.id.as_str();
-    let mut envelope = Envelope::new(id, "/jobqueue/external", kind, Payload::Json(json));
+/// Returns the event for the raw payload of another producer. Its id is the storage's, which stays the same at every delivery and after a
+/// redrive.
+pub(crate) fn event_of_raw(id: &str, kind: &str, json: JsonText) -> Envelope {
+    let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, kind, Payload::Json(json));
     envelope.version = None;
     envelope
 }

@@ -122,10 +122,12 @@ impl Executor {
         // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
         let is_slot_free =
             ended.is_ok() && leased_job.lease.check_not_ended().is_ok() && slot.handler_is_done();
-        let mut ended = ended.map(|()| std::mem::take(&mut *context.left()));
+        let left = std::mem::take(&mut *context.left());
+        let handed_over = left.handed_over;
+        let mut ended = ended.map(|()| left);
         if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            ended = Box::pin(after_transaction(leased_job, ended)).await;
+            ended = Box::pin(after_transaction(leased_job, ended, handed_over)).await;
         }
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
@@ -273,8 +275,10 @@ impl Executor {
         let interruption = tokio::select! {
             biased;
             returned = &mut handler => {
-                // The token may have fired during the handler's last poll.
-                return match interruption(leased_job) {
+                // The token may have fired during the handler's last poll, at a shutdown also that of another job of the same call.
+                let is_shutdown = self.state.cancel.is_cancelled();
+                let shutdown = || is_shutdown.then_some(HandlerEnd::Shutdown);
+                return match interruption(leased_job).or_else(shutdown) {
                     // It has returned before it was cancelled, and the lease is still held.
                     None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
                     Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
@@ -299,13 +303,19 @@ impl Executor {
     }
 }
 
-/// Returns the end of a handler that has completed its job in a transaction: the transaction decides, whatever the handler returned.
+/// Returns the end of a handler that has completed its job in a transaction: the transaction decides, whatever the handler returned. A batch
+/// that the handler has sent after that continues the job all the same.
 async fn after_transaction(
     leased_job: &LeasedJob,
     ended: Result<HandlerOutput, HandlerEnd>,
+    handed_over: bool,
 ) -> Result<HandlerOutput, HandlerEnd> {
     match has_committed(leased_job).await {
-        Ok(true) => Ok(HandlerOutput::kept_with(leased_job).unwrap_or_default()),
+        Ok(true) => {
+            let mut output = HandlerOutput::kept_with(leased_job).unwrap_or_default();
+            output.handed_over |= handed_over;
+            Ok(output)
+        }
         Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
         Err(_) => Err(HandlerEnd::LeaseLost),
     }

@@ -102,12 +102,7 @@ impl Lease {
         // The text of a transaction that has committed says that the job is done.
         let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
         let change = Change { visibility: delay, text, ends_lease: true };
-        let outcome = if !delay.is_zero() && self.within_life(delay).is_zero() {
-            // It expires before the delay has passed, and would be visible at once until then.
-            self.check_held()
-        } else {
-            self.change(&self.store, change, tries).await
-        };
+        let outcome = self.change(&self.store, change, tries).await;
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             self.close(&mut state);
@@ -141,14 +136,14 @@ impl Lease {
         mut tries: Tries,
     ) -> Result<(), LeaseError> {
         self.check_held()?;
-        let Change { visibility, mut text, ends_lease } = change;
-        let visibility = self.within_life(visibility);
-        if visibility.is_zero() && !ends_lease {
-            // The message is about to expire, and would be visible until then.
-            self.lose(&mut self.state(), Loss::Expired);
-            return Err(LeaseError::Lost);
-        }
+        let Change { visibility: asked, mut text, ends_lease } = change;
         loop {
+            // A later try finds less left of the message's life.
+            let visibility = self.within_life(asked);
+            if visibility.is_zero() && !asked.is_zero() {
+                // The message is about to expire, and would be visible until then.
+                return self.leave_to_expire(ends_lease, tries.is_in_doubt());
+            }
             let sent = Instant::now();
             let mut change =
                 UpdateMessage::new(visibility).with_text(text.clone()).with_expired(self.terms.expired);
@@ -179,6 +174,17 @@ impl Lease {
             tries.failed(error).await.map_err(LeaseError::of_change)?;
             if Instant::now() >= self.deadline() {
                 return Err(if tries.is_in_doubt() { LeaseError::Uncertain(None) } else { LeaseError::Lost });
+            }
+        }
+    }
+
+    fn leave_to_expire(&self, ends_lease: bool, is_in_doubt: bool) -> Result<(), LeaseError> {
+        match ends_lease {
+            _ if is_in_doubt => Err(LeaseError::Uncertain(None)),
+            true => Ok(()),
+            false => {
+                self.lose(&mut self.state(), Loss::Expired);
+                Err(LeaseError::Lost)
             }
         }
     }

@@ -220,16 +220,6 @@ impl QueueCore {
         }
     }
 
-    /// Deletes all messages, and the records of their order.
-    pub(crate) fn clear(&self) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(async {
-            match self.store().clear(&self.name).await {
-                Err(e) if e.kind() != StoreErrorKind::QueueNotFound => Err(e.into()),
-                _ => Ok(self.groups.clear().await?),
-            }
-        })
-    }
-
     /// Leases up to `count` messages. Also returns the time before the request, from which deadlines are counted.
     pub(crate) async fn get(
         &self,

@@ -111,18 +111,6 @@ impl<M: QueueMessage> Queue<M> {
         self.core.fresh_settings().await
     }
 
-    /// Deletes all messages, including those of running jobs. A sweep deletes their payload blobs later.
-    ///
-    /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
-    /// message is gone may hold up the next of its key, for some eight minutes.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
-    pub async fn clear(&self) -> Result<(), Error> {
-        self.core.clear().await
-    }
-
     pub(crate) fn core(&self) -> &Arc<QueueCore> {
         &self.core
     }

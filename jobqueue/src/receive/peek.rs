@@ -2,7 +2,7 @@
 
 use crate::codec::decode_any_version;
 use crate::delivery::events;
-use crate::envelope::{Identity, Parsed, parse};
+use crate::envelope::{Identity, Parsed, RAW_KIND, parse};
 use crate::error::{Error, ErrorKind};
 use crate::message::{DecodeError, QueueMessage};
 use crate::queue_core::{Queue, QueueCore, payload_error};
@@ -37,7 +37,7 @@ pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> 
         }
         Parsed::Event(envelope) => envelope,
     };
-    if !M::accepts(&envelope.kind) {
+    if !M::accepts(&envelope.kind) && *envelope.kind != *RAW_KIND {
         return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
     }
     let data = core.claim_checks.payload(&core.name, &envelope.payload).await;

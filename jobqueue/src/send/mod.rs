@@ -9,6 +9,7 @@
 
 pub(crate) mod batch_headers;
 mod cancel;
+mod clear;
 mod dispatch;
 mod errors;
 mod groups;

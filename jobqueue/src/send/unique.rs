@@ -36,6 +36,7 @@ use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 
 pub(crate) use records::CONTAINER;
+pub(super) use records::SentRecords;
 
 /// The time that a sender has before another may take over. It is longer than a send is retried.
 const PENDING: Duration = Duration::from_secs(45);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::{
     BlobLeases, BlobPowers, BlobStore, OpenStores, QueueStore, Queues, StoreError, StoreErrorKind, Stores,
-    Throttle,
+    Throttle, TransactionPlace,
 };
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
@@ -144,6 +144,18 @@ impl Storage {
     /// Returns the powers of the blobs.
     pub fn blob_powers(&self) -> &BlobPowers {
         &self.stores.blob_powers
+    }
+
+    /// Returns whether the blobs of two storages are certainly not the same. Two names of one PostgreSQL server may be one storage.
+    pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
+        let [one, another] = [self, other].map(Self::blob_powers);
+        !Arc::ptr_eq(self.blobs(), other.blobs())
+            && match (&one.transaction_place, &another.transaction_place) {
+                (Some(TransactionPlace::File(one)), Some(TransactionPlace::File(other))) => one != other,
+                (Some(TransactionPlace::Schema { .. }), Some(TransactionPlace::Schema { .. })) => false,
+                (None, None) => one.address != another.address,
+                _ => true,
+            }
     }
 
     /// Returns the leases of the blobs.

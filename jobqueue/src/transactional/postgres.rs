@@ -77,10 +77,13 @@ impl Context {
     /// async fn book(payment: Payment, ctx: Context) -> Result<(), JobError> {
     ///     let mut client = connect().await.map_err(JobError::retry)?;      // or one of a pool
     ///     let transaction = client.transaction().await.map_err(JobError::retry)?;
-    ///     let book = "UPDATE accounts SET cents = cents + $1 WHERE id = $2";
-    ///     transaction.execute(book, &[&payment.cents, &payment.account]).await.map_err(JobError::retry)?;
+    ///     // A send that was repeated after a lost answer may have left two messages of the job.
+    ///     if ctx.once_in_postgres(&transaction, "booked").await? {
+    ///         let book = "UPDATE accounts SET cents = cents + $1 WHERE id = $2";
+    ///         transaction.execute(book, &[&payment.cents, &payment.account]).await.map_err(JobError::retry)?;
+    ///     }
     ///     ctx.complete_in_postgres(&transaction).await?;
-    ///     transaction.commit().await.map_err(JobError::retry)              // booked and done, or neither
+    ///     transaction.commit().await.map_err(JobError::retry)              // booked once and done, or neither
     /// }
     /// ```
     ///
@@ -130,8 +133,8 @@ impl Context {
         }
     }
 
-    /// Records an effect within a transaction of the handler's own, for effects that do not end the job. Returns true if the effect
-    /// is to happen, in this transaction; false if an earlier delivery of the job has committed it. It waits for a transaction that records the same effect at
+    /// Records an effect within a transaction of the handler's own, also the one that completes the job. Returns true if the effect
+    /// is to happen, in this transaction; false if another delivery or message of the job has committed it. It waits for a transaction that records the same effect at
     /// the same time. The record belongs to the job's queue, source and id, and to `key`, and is kept as long as that of [`once`](Self::once).
     ///
     /// ```no_run

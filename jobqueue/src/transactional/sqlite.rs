@@ -139,11 +139,13 @@ impl Context {
     ///         let mut connection = Connection::open(file).map_err(JobError::retry)?;
     ///         let transaction =
     ///             connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(JobError::retry)?;
-    ///         transaction
-    ///             .execute("UPDATE accounts SET cents = cents + ?1 WHERE id = ?2", [payment.cents, payment.account])
-    ///             .map_err(JobError::retry)?;
+    ///         // A send that was repeated after a lost answer may have left two messages of the job.
+    ///         if ctx.once_in_sqlite(&transaction, "booked")? {
+    ///             let book = "UPDATE accounts SET cents = cents + ?1 WHERE id = ?2";
+    ///             transaction.execute(book, [payment.cents, payment.account]).map_err(JobError::retry)?;
+    ///         }
     ///         ctx.complete_in_sqlite(&transaction)?;
-    ///         transaction.commit().map_err(JobError::retry)    // booked and done, or neither
+    ///         transaction.commit().map_err(JobError::retry)    // booked once and done, or neither
     ///     }
     /// };
     /// let report = Worker::builder(storage.clone()).handle(handler).build()?.run_until_idle().await?;
@@ -179,8 +181,8 @@ impl Context {
         Ok(())
     }
 
-    /// Records an effect within the transaction that is open on `connection`, for effects that do not end the job. Returns true if the effect
-    /// is to happen, in this transaction; false if an earlier delivery of the job has committed it. The record belongs to the job's queue, source
+    /// Records an effect within the transaction that is open on `connection`, also the one that completes the job. Returns true if the effect
+    /// is to happen, in this transaction; false if another delivery or message of the job has committed it. The record belongs to the job's queue, source
     /// and id, and to `key`, and is kept as long as that of [`once`](Self::once).
     ///
     /// ```no_run

@@ -43,6 +43,18 @@ pub(super) async fn sent(queue: &Queue<Report>) -> Vec<String> {
     ids
 }
 
+// A send joined a job whose message was deleted.
+#[tokio::test(start_paused = true)]
+async fn clearing_a_queue_ends_the_windows_of_its_unique_work() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    assert!(delayed(&queue).await.is_sent());
+    queue.clear().await.unwrap();
+    assert!(delayed(&queue).await.is_sent());
+    assert!(!delayed(&queue).await.is_sent());
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
+}
+
 // I12b
 #[tokio::test(start_paused = true)]
 async fn crash_of_a_unique_send_blocks_nobody() {

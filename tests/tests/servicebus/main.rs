@@ -33,6 +33,7 @@ mod permissions;
 mod push;
 mod put_backs;
 mod python;
+mod raw_payloads;
 mod session_crashes;
 mod session_groups;
 mod session_jobs;

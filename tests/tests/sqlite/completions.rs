@@ -221,6 +221,35 @@ async fn lease_is_renewed_after_the_transaction() {
     assert!(!all.contains(&"lost"), "{all:?}");
 }
 
+// The outer batch continued before the inner one.
+#[tokio::test]
+async fn batch_that_a_child_sends_after_its_completion_continues_it() {
+    let bench = Bench::new().await;
+    let mut outer = bench.storage.batch("outer").await.unwrap();
+    outer.send(&task("child")).await.unwrap();
+    outer.then(&task("after the outer")).await.unwrap();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let (path, log) = (bench.path.clone(), Arc::clone(&ran));
+    let handler = move |task: Task, ctx: Context| {
+        let path = path.clone();
+        log.lock().unwrap().push(task.name.clone());
+        async move {
+            if task.name == "child" {
+                act(&path, &ctx, End::Commit)?;
+                let mut inner = ctx.batch("inner").await?;
+                inner.send(&jobqueue_tests::jobs::task("grandchild")).await?;
+                inner.then(&jobqueue_tests::jobs::task("after the inner")).await?;
+            }
+            Ok::<_, JobError>(())
+        }
+    };
+    // One after the other, in the order of their sends.
+    let worker = bench.worker().concurrency(1).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until_idle().await.unwrap().completed, 4);
+    let ran = ran.lock().unwrap();
+    assert_eq!(*ran, ["child", "grandchild", "after the inner", "after the outer"]);
+}
+
 // The save waits for the lock of the transaction, and its text says nothing of the end of the job.
 #[tokio::test(flavor = "multi_thread")]
 async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_written() {

@@ -55,6 +55,9 @@ pub fn is_own_header(name: &str) -> bool {
 /// The kind of a dead letter that holds the text of a message that could not be read as a job.
 pub const UNREADABLE_KIND: &str = "jobqueue.unreadable";
 
+/// The kind of a raw payload that a redrive has put back under the id that it had: a worker reads it as the queue's only kind.
+pub const RAW_KIND: &str = "jobqueue.raw";
+
 /// The media type of JSON.
 const JSON: &str = "application/json";
 /// The maximum length of an error text that is kept with a message, in characters.

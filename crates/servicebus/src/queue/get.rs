@@ -119,6 +119,7 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_dead(content.cause.filter(|_| is_dead))
+        .with_original_id(Some(content.id).filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_granted(Some(waited + left));
     queues.held.insert(lock, held);
@@ -255,7 +256,7 @@ async fn peeked(
     let saved = queues.beside.saved(&mut held).await?;
     let text = saved.map_or(content.text, |(text, _)| text);
     let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
-    Ok(letter.with_dead(content.cause))
+    Ok(letter.with_dead(content.cause).with_original_id(content.id))
 }
 
 /// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is

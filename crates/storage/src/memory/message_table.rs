@@ -249,6 +249,7 @@ impl MessageTable {
             granted: None,
             dead: None,
             group: None,
+            original_id: None,
         })
     }
 
@@ -312,6 +313,7 @@ fn peeked(row: &Row) -> PeekedMessage {
         inserted: row.inserted,
         expires: row.expires,
         dead: None,
+        original_id: None,
     }
 }
 

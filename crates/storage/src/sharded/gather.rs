@@ -181,6 +181,7 @@ impl Gathered {
                 let full = received.messages.len() == asked as usize;
                 self.messages.extend(received.messages.into_iter().map(|mut message| {
                     message.message.id = outer_id(shard, &message.message.id);
+                    message.original_id = message.original_id.map(|id| outer_id(shard, &id));
                     message
                 }));
                 full

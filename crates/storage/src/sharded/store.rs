@@ -216,11 +216,11 @@ impl QueueStore for ShardedQueues {
         let shards = self.readable_shards(queue).await?;
         let mut all = Vec::new();
         for (shard, peeked) in self.ask_each(queue, shards, ask).await? {
-            all.extend(
-                peeked
-                    .into_iter()
-                    .map(|message| PeekedMessage { id: outer_id(&shard, &message.id), ..message }),
-            );
+            all.extend(peeked.into_iter().map(|message| PeekedMessage {
+                id: outer_id(&shard, &message.id),
+                original_id: message.original_id.as_ref().map(|id| outer_id(&shard, id)),
+                ..message
+            }));
         }
         all.sort_by_key(|message| message.inserted);
         all.truncate(count as usize);

@@ -31,6 +31,13 @@ impl Batch {
     ) -> BoxFuture<'_, Result<(Arc<QueueCore>, String), Error>> {
         Box::pin(async move {
             let core = match queue {
+                Some(core) if core.storage.has_other_blobs(&self.storage) => {
+                    let text = format!(
+                        "the queue `{}` is in another storage than the batch, where the end of a child would not be recorded",
+                        core.name
+                    );
+                    return Err(Error::new(ErrorKind::Invalid, text));
+                }
                 Some(core) => core,
                 None => self.core(own).await?,
             };

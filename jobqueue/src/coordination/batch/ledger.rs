@@ -206,11 +206,14 @@ impl<'a> Ledger<'a> {
             if children.is_none() {
                 children = self.plan().await?.map(|plan| plan.children);
             }
-            if children.is_some_and(|children| index >= children) {
+            // The children of a leaf share one pass: a child that a start has sent beyond the plan may make it for another.
+            if children.is_some_and(|children| index / GROUP_SIZE * GROUP_SIZE >= children) {
                 break;
             }
-            if children.is_some_and(|children| width(children, level) <= 1) {
-                self.send_continuation().await?;
+            if let Some(children) = children.filter(|children| width(*children, level) <= 1) {
+                if index < children || self.is_complete(level, 0, 1).await? {
+                    self.send_continuation().await?;
+                }
                 break;
             }
             let group = at / GROUP_SIZE;
@@ -296,4 +299,31 @@ pub(super) fn damaged(error: StoreError) -> Error {
 /// Returns the attempts of a request. None of them does harm when it is repeated.
 pub(super) fn tries(storage: &Storage) -> Tries {
     Tries::brief(storage.runtime(), RESENDS, RESENDS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordination::batch::known::KnownBatches;
+    use crate::storage::QueueName;
+
+    /// A child that another start has sent into a sealed batch can lead the pass that its leaf shares.
+    #[tokio::test(start_paused = true)]
+    async fn child_beyond_the_plan_completes_its_leaf() {
+        for (children, ended, continues) in [(2, 2, true), (1, 1, true), (2, 1, false), (1, 0, false)] {
+            let storage = Storage::memory();
+            let known = KnownBatches::default().insert("b", "secret".to_owned());
+            let ledger = Ledger::new(&storage, BatchId::new("b").unwrap()).knowing(known);
+            let text = r#"{"specversion":"1.0","id":"b","source":"/s","type":"t"}"#.to_owned();
+            let plan = Plan { children, queue: "joins".to_owned(), text, job: None };
+            ledger.seal(&plan).await.unwrap();
+            for index in (0..ended).chain([children]) {
+                let marker = ledger.id.marker(0, index).unwrap();
+                ledger.create(&marker, &Marker::Done(None)).await.unwrap();
+            }
+            ledger.complete_ancestors(children).await.unwrap();
+            let sent = storage.queues().peek(&QueueName::new("joins").unwrap(), 1).await;
+            assert_eq!(sent.is_ok_and(|sent| sent.len() == 1), continues, "{ended} of {children}");
+        }
+    }
 }

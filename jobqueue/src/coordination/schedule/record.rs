@@ -83,9 +83,9 @@ impl Stored {
         Self { done: self.done.max(slot.as_millisecond()), pending: None, ..self }
     }
 
-    /// Notes that the job that an operator has asked for was sent.
-    pub(super) fn answered(self) -> Self {
-        Self { triggered: None, ..self }
+    /// Notes that the job for which an operator has asked at `at` was sent. A later request stays.
+    pub(super) fn answered(self, at: Timestamp) -> Self {
+        Self { triggered: self.triggered.filter(|asked| *asked != at.as_millisecond()), ..self }
     }
 
     /// Makes the request of an operator. Returns false if the state has it already, and `None` if there is no schedule.
@@ -171,7 +171,10 @@ mod tests {
         assert_eq!(finished.clone().finished(at(130)), finished);
         // A former leader, and one whose state was deleted.
         for found in [Some(begun), Some(finished), None] {
-            assert!(matches!(Stored::led(found, &known, Stored::answered), Edit::Keep(false)));
+            assert!(matches!(
+                Stored::led(found, &known, |stored| stored.answered(at(110))),
+                Edit::Keep(false)
+            ));
         }
     }
 
@@ -192,7 +195,9 @@ mod tests {
             _ => panic!("the requests are no progress"),
         };
         assert_eq!((led.paused, led.triggered), (true, Some(110_000)));
-        let answered = ask(Some(led.answered()), Wish::Pause(false)).unwrap();
+        // A former leader has sent another one.
+        assert_eq!(led.clone().answered(at(100)).triggered, Some(110_000));
+        let answered = ask(Some(led.answered(at(110))), Wish::Pause(false)).unwrap();
         assert_eq!((answered.paused, answered.triggered), (false, None));
         assert!(matches!(Stored::asked(None, Wish::Pause(true)), Edit::Keep(None)));
     }

@@ -139,7 +139,7 @@ impl<M: QueueMessage> Runner<M> {
                 self.send_trigger(&queue, at).await?;
                 sent.trigger = Some(at);
             }
-            state = state.triggered().await?;
+            state = state.triggered(at).await?;
         }
         for slot in self.due(state.done, now) {
             // What comes due meanwhile is left out.
@@ -150,7 +150,10 @@ impl<M: QueueMessage> Runner<M> {
                 return Ok(Duration::ZERO);
             }
             state = state.begin(slot).await?;
-            self.send_or_skip(&queue, slot, sent).await?;
+            // An operator may have paused it since it was read.
+            if !state.paused {
+                self.send_or_skip(&queue, slot, sent).await?;
+            }
             state = state.finish(slot).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {

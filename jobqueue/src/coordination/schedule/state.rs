@@ -64,9 +64,9 @@ impl ScheduleState {
         self.write(|stored| stored.finished(slot)).await
     }
 
-    /// Records that the job that an operator has asked for was sent.
-    pub(super) async fn triggered(self) -> Result<Self, Error> {
-        self.write(Stored::answered).await
+    /// Records that the job for which an operator has asked at `at` was sent.
+    pub(super) async fn triggered(self, at: Timestamp) -> Result<Self, Error> {
+        self.write(|stored| stored.answered(at)).await
     }
 
     /// Changes the state, on condition that no other process has changed the progress of the schedule.

@@ -46,14 +46,25 @@ impl Scene {
         Self { faulty, queue, inner, renewer: LeaseRenewer::on_this_runtime(&Runtime::new()) }
     }
 
-    async fn message(&self) -> LeasedMessage {
-        self.inner.queues().put(&self.queue, PutMessage::new("text")).await.unwrap();
+    async fn message(&self, message: PutMessage) -> LeasedMessage {
+        self.inner.queues().put(&self.queue, message).await.unwrap();
         take(self.inner.queues(), &self.queue).unwrap()
     }
 
     /// Leases a message as if the request had been sent `ago`.
     async fn leased(&self, ago: Duration, max_run_time: Duration, expired: ExpiredReceipt) -> Arc<Lease> {
-        let (storage, message) = (Storage::from(Stores::from(self.faulty.storage())), self.message().await);
+        self.lease_of(PutMessage::new("text"), ago, max_run_time, expired).await
+    }
+
+    async fn lease_of(
+        &self,
+        message: PutMessage,
+        ago: Duration,
+        max_run_time: Duration,
+        expired: ExpiredReceipt,
+    ) -> Arc<Lease> {
+        let storage = Storage::from(Stores::from(self.faulty.storage()));
+        let message = self.message(message).await;
         let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
         let requested = Instant::now() - ago;
@@ -175,6 +186,23 @@ async fn a_throttled_release_is_tried_as_long_as_its_lease() {
     }
     lease.release(Duration::ZERO, None).await.unwrap();
     assert_eq!(scene.faulty.calls_of(Operation::Update), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_tried_again_stays_within_the_life_of_its_message() {
+    for life in [2 * TERM, 6 * SECOND] {
+        let scene = Scene::quiet().await;
+        let message = PutMessage::new("text").with_ttl(Some(life));
+        let lease = scene.lease_of(message, Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+        scene.faulty.on(Operation::Update, |call| {
+            let _ = (call.nth == 1).then(|| tokio::time::advance(5 * SECOND).now_or_never());
+            (call.nth == 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        });
+        lease.release(100 * TERM, None).await.unwrap();
+        assert_eq!(scene.waiting().await, 1);
+        // It does not come back before it expires.
+        assert!(take(scene.inner.queues(), &scene.queue).is_none());
+    }
 }
 
 #[tokio::test(start_paused = true)]

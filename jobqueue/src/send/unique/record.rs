@@ -7,7 +7,7 @@
 //! | pending, written by the same one: an answer was lost | owns it | owns it | |
 //! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent | → sent, → over |
 //! | sent, within the window | joins the job | → pending, if the message is known and no child of a batch | – |
-//! | over: the window has passed, or the job is cancelled | → pending | nothing to cancel | – |
+//! | over: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
 
 use std::time::Duration;
 
@@ -70,6 +70,19 @@ impl Record {
     /// Returns a record without a message: the key is free.
     pub(super) fn into_void(self) -> Self {
         Self { sent: true, until: 0, message: None, ..self }
+    }
+
+    /// Returns whether a send at `now` would join the job of the record.
+    pub(super) fn is_joined(&self, now: u64) -> bool {
+        self.sent && now < self.until
+    }
+
+    /// Frees the key of a job whose message was deleted, if the record is still `known`.
+    pub(super) fn freed(found: Option<Self>, known: &Self) -> Edit<Self, ()> {
+        match found {
+            Some(found) if found == *known => Edit::Write(found.into_void(), ()),
+            _ => Edit::Keep(()),
+        }
     }
 
     /// Decides a sender's claim of the key at `now` with the record `mine`.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::try_join_all;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
@@ -13,8 +14,9 @@ use crate::error::{Error, ErrorKind};
 use crate::json_blob::ExclusiveBlobs;
 use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::queue_core::QueueCore;
+use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName};
+use crate::storage::{BlobName, ContainerName, list_all};
 use crate::storage::{StoreError, StoreErrorKind, Tries};
 use crate::undelivered::UndeliveredRef;
 use jobqueue_storage::fast::hex::to_hex;
@@ -22,6 +24,9 @@ use jobqueue_storage::fast::hex::to_hex;
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
+/// The number of records that are read or freed at once when a queue is cleared, and of times that such a request is sent again.
+const AT_ONCE: usize = 16;
+const RESENDS: u32 = 4;
 /// The minimum time for which the record of a send is tried.
 const LEAST: Duration = Duration::from_secs(5);
 
@@ -40,12 +45,16 @@ impl Records {
         }
         let digest = to_hex(&hash.finalize());
         let name = BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{digest}", core.name))?;
+        Ok(Self::at(core, name))
+    }
+
+    fn at(core: &QueueCore, name: BlobName) -> Self {
         let blob = JsonBlob::new(core.storage.blobs(), core.runtime(), name, MAX_BYTES);
         // Tells a sweep when the record is obsolete.
-        Ok(Self(blob.with_metadata(|record: &Record| {
+        Self(blob.with_metadata(|record: &Record| {
             let expires = record.until.max(record.pending_until) / 1000 + 1;
             Metadata::new().with("expires", expires.to_string())
-        })))
+        }))
     }
 
     /// Tries to claim the key, under whose record's id the caller must send then, unless a job was sent; `None` if another sender is about
@@ -161,6 +170,52 @@ impl Records {
         let finish = |found| Record::finish(found, own, outcome);
         Ok(self.0.change(known, finish).await?.result)
     }
+}
+
+/// The records of a queue whose jobs were sent, as they were before its messages were deleted.
+pub(in crate::send) struct SentRecords(Vec<(Records, Version<Record>)>);
+
+impl SentRecords {
+    pub(in crate::send) async fn of(core: &QueueCore) -> Result<Self, Error> {
+        let (container, prefix) = (ContainerName::new(CONTAINER)?, format!("{}/", core.name));
+        let listed =
+            tries(core.runtime()).run(|| list_all(&**core.storage.blobs(), &container, &prefix)).await?;
+        let (now, mut sent) = (unix_millis(core.runtime().now()), Vec::new());
+        for names in listed.blobs.chunks(AT_ONCE) {
+            let read = names.iter().map(|(name, _)| read(Records::at(core, name.clone())));
+            let found = try_join_all(read).await?;
+            sent.extend(found.into_iter().flatten().filter(|(_, version)| version.value.is_joined(now)));
+        }
+        Ok(Self(sent))
+    }
+
+    /// Frees the keys. A record that has changed since stays as it is.
+    pub(in crate::send) async fn free(self) -> Result<(), Error> {
+        for records in self.0.chunks(AT_ONCE) {
+            try_join_all(records.iter().map(free)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads a record; `None` for one that is gone or damaged.
+async fn read(records: Records) -> Result<Option<(Records, Version<Record>)>, StoreError> {
+    match tries(records.0.runtime()).run(|| records.0.read()).await {
+        Err(e) if e.kind() == StoreErrorKind::Corrupt => Ok(None),
+        found => Ok(found?.map(|version| (records, version))),
+    }
+}
+
+async fn free((records, read): &(Records, Version<Record>)) -> Result<(), StoreError> {
+    let change = || {
+        let free = |found| Record::freed(found, &read.value);
+        records.0.change(Known::Version(read.clone()), free)
+    };
+    tries(records.0.runtime()).run(change).await.map(drop)
+}
+
+fn tries(runtime: &Runtime) -> Tries {
+    Tries::brief(runtime, RESENDS, RESENDS)
 }
 
 /// Returns the error of a cancellation that could not begin.

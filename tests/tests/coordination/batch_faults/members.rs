@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::storage::{Blob, BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
-use jobqueue::{Context, Error, JobError, JobInfo, QueueMessage, SendOptions, Storage};
+use jobqueue::{Context, Error, ErrorKind, JobError, JobInfo, QueueMessage, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use serde::{Deserialize, Serialize};
@@ -227,4 +227,22 @@ async fn child_does_not_leave_out_a_batch_that_another_job_is_about_to_seal() {
     assert_eq!(report.retried, 1, "{report:?}");
     assert_eq!(*before.lock().unwrap(), [0], "the outer batch goes on after all work of its child");
     assert_eq!(log.joins.lock().unwrap().len(), 1);
+}
+
+// No worker of the other storage finds the batch, which waited for ever.
+#[tokio::test]
+async fn batch_refuses_children_for_a_queue_of_another_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| format!("sqlite:{}", folder.path().join(name).display());
+    let storage = Storage::connect(&path("jobs.db")).await.unwrap();
+    let mut batch = storage.batch("far").await.unwrap();
+    for far in [Storage::connect(&path("far.db")).await.unwrap(), Storage::memory()] {
+        let notes = far.queue::<Note>().await.unwrap();
+        let error = batch.send_all([Note {}]).to(&notes).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert_eq!(notes.approximate_len().await.unwrap(), 0);
+    }
+    let same = Storage::connect(&path("jobs.db")).await.unwrap().queue::<Note>().await.unwrap();
+    batch.send_all([Note {}]).to(&same).await.unwrap();
+    batch.then(&Note {}).await.unwrap();
 }

@@ -188,6 +188,26 @@ async fn a_shutdown_releases_jobs_that_wait_for_too_long() {
     assert_eq!(calls.sizes(), [2]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_call_that_stops_at_a_shutdown_costs_none_of_its_jobs_an_attempt() {
+    let storage = in_memory();
+    send(&storage, &["a", "b", "c"]).await;
+    let handler = |jobs: Vec<ChunkJob<Task>>| async move {
+        jobs[0].context.token().cancelled().await;
+        assert!(jobs.iter().all(|job| job.context.is_cancelled()));
+        Err::<(), _>(JobError::retry("stopped"))
+    };
+    let worker = worker(&storage).handle_many(3, handler).shutdown_timeout(Duration::ZERO).build().unwrap();
+    let report = worker.run_until(after(1)).await.unwrap();
+    assert_eq!((report.cancelled, report.retried), (3, 0), "{report:?}");
+    let (calls, builder) = calling(&storage, 3, |jobs| {
+        assert!(jobs.iter().all(|job| job.context.info().attempt == 1));
+        Ok(())
+    });
+    assert_eq!(super::run(builder).await.completed, 3);
+    assert_eq!(calls.sizes(), [3]);
+}
+
 /// A crash counts no attempt, and the job that has caused it may be among them.
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_worker_that_died_share_no_call_again() {

@@ -1,0 +1,37 @@
+//! Deletes all messages of a queue, and the records of what was sent.
+
+use futures_util::future::BoxFuture;
+
+use super::unique::SentRecords;
+use crate::error::Error;
+use crate::message::QueueMessage;
+use crate::queue_core::{Queue, QueueCore};
+use crate::storage::StoreErrorKind;
+
+impl<M: QueueMessage> Queue<M> {
+    /// Deletes all messages, including those of running jobs, and ends the windows of
+    /// [unique work](crate::SendRequest::unique_for) that was sent before. A sweep deletes their payload blobs later.
+    ///
+    /// # Errors
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
+    /// message is gone may hold up the next of its key, for some eight minutes.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
+    pub async fn clear(&self) -> Result<(), Error> {
+        clear(self.core()).await
+    }
+}
+
+/// Deletes all messages, the records of their order, and those of unique work.
+fn clear(core: &QueueCore) -> BoxFuture<'_, Result<(), Error>> {
+    Box::pin(async {
+        // Read before: what is sent meanwhile keeps its record.
+        let sent = SentRecords::of(core).await?;
+        match core.store().clear(&core.name).await {
+            Err(e) if e.kind() != StoreErrorKind::QueueNotFound => return Err(e.into()),
+            _ => core.groups.clear().await?,
+        }
+        sent.free().await
+    })
+}
