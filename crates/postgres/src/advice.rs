@@ -11,25 +11,31 @@ use jobqueue_storage::{Advice, StoreError, Upkeep};
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings
     WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum') AND setting = 'off' ORDER BY name";
 
+/// The roles whose sessions have another value than the one of this session, which [`SETTINGS`] reads.
+const ROLES: &str = "SELECT DISTINCT CASE WHEN s.setrole = '0'::oid THEN 'every role' ELSE pg_catalog.format('the role %s', pg_catalog.pg_get_userbyid(s.setrole)) END
+    FROM pg_db_role_setting s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS value
+    WHERE (s.setdatabase = '0'::oid OR s.setdatabase = (SELECT oid FROM pg_database WHERE datname = pg_catalog.current_database()))
+        AND pg_catalog.lower(value) IN ('synchronous_commit=off', 'synchronous_commit=false', 'synchronous_commit=no', 'synchronous_commit=0') ORDER BY 1";
+
 /// The oldest snapshot of those that this database has had to serve for long. A session that waits between two statements may have none, and
 /// hold rows by the transaction in which it has written. Sessions of other roles hide their times; a slot has none.
 const HORIZON: &str = "SELECT holder, seconds, transactions FROM (
-        SELECT format('the session of process %s (%s)', pid, application_name) AS holder,
-            extract(epoch FROM clock_timestamp() - xact_start)::bigint AS seconds,
-            greatest(age(backend_xmin), age(backend_xid)) AS transactions
-        FROM pg_stat_activity WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_backend_pid()
-            AND coalesce(datname, current_database()) = current_database() AND backend_type IS DISTINCT FROM 'autovacuum worker'
-        UNION ALL SELECT 'a prepared transaction', extract(epoch FROM clock_timestamp() - prepared)::bigint, age(transaction)
-        FROM pg_prepared_xacts WHERE database = current_database()
-        UNION ALL SELECT format('the replication slot %s', slot_name), NULL, age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL
+        SELECT pg_catalog.format('the session of process %s (%s)', pid, application_name) AS holder,
+            extract(epoch FROM pg_catalog.clock_timestamp() - xact_start)::bigint AS seconds,
+            greatest(pg_catalog.age(backend_xmin), pg_catalog.age(backend_xid)) AS transactions
+        FROM pg_stat_activity WHERE (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND pid <> pg_catalog.pg_backend_pid()
+            AND coalesce(datname, pg_catalog.current_database()) = pg_catalog.current_database() AND backend_type IS DISTINCT FROM 'autovacuum worker'
+        UNION ALL SELECT 'a prepared transaction', extract(epoch FROM pg_catalog.clock_timestamp() - prepared)::bigint, pg_catalog.age(transaction)
+        FROM pg_prepared_xacts WHERE database = pg_catalog.current_database()
+        UNION ALL SELECT pg_catalog.format('the replication slot %s', slot_name), NULL, pg_catalog.age(xmin) FROM pg_replication_slots WHERE xmin IS NOT NULL
     ) AS holders WHERE seconds >= $1 OR seconds IS NULL AND transactions >= $2 ORDER BY transactions DESC LIMIT 1";
 
 const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup, n_live_tup FROM pg_stat_user_tables
     WHERE schemaname = $1 AND n_dead_tup > $2 AND n_dead_tup > 4 * n_live_tup ORDER BY relname";
 
-const MISSING: &str = "SELECT wanted FROM unnest($2) AS wanted WHERE NOT EXISTS (
+const MISSING: &str = "SELECT wanted FROM pg_catalog.unnest($2) AS wanted WHERE NOT EXISTS (
         SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-        WHERE c.relname = wanted AND c.relnamespace = to_regnamespace($1) AND i.indisvalid
+        WHERE c.relname = wanted AND c.relnamespace = pg_catalog.to_regnamespace($1) AND i.indisvalid
     ) ORDER BY wanted";
 
 /// The dead rows that are worth a word: fewer are the work of a busy minute.
@@ -45,6 +51,9 @@ impl Upkeep for Store {
         let mut all = Vec::new();
         for row in database.query(call, SETTINGS, &[]).await? {
             all.push(of_setting(call.get(&row, 0)?));
+        }
+        for row in database.query(call, ROLES, &[]).await? {
+            all.push(of_role(call.get(&row, 0)?));
         }
         let values = [(&LONG as _, Type::INT8), (&LATE as _, Type::INT4)];
         if let Some(row) = database.query(call, HORIZON, &values).await?.first() {
@@ -76,6 +85,12 @@ fn of_setting(name: &str) -> Advice {
         "autovacuum" => "autovacuum is off: the tables grow without bound".to_owned(),
         name => format!("`{name}` is off: a crash of the server can lose jobs whose send was acknowledged"),
     })
+}
+
+fn of_role(roles: &str) -> Advice {
+    Advice::warning(format!(
+        "{roles} has `synchronous_commit` off by `ALTER ROLE` or `ALTER DATABASE`: a crash of the server can lose jobs whose send it acknowledged"
+    ))
 }
 
 /// Returns advice about an old snapshot.

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// PostgreSQL takes less than 8,000 bytes.
 const MOST_BYTES: usize = 7_000;
 
-pub(crate) const NOTIFY: &str = "SELECT 1::bigint FROM pg_notify($1, $2)";
+pub(crate) const NOTIFY: &str = "SELECT 1::bigint FROM pg_catalog.pg_notify($1, $2)";
 
 /// The sender of notifications that every process takes.
 pub(crate) const ANYBODY: &str = "-";
@@ -40,8 +40,10 @@ pub(crate) struct ArrivalHub {
     sender: String,
     channel: String,
     notifiers: Mutex<HashMap<QueueName, Notifier>>,
-    /// False if others cannot be notified.
-    announces: AtomicBool,
+    /// False where [`Options::notifications`](crate::Options::notifications) has switched them off.
+    announces: bool,
+    /// Whether notifications of others come. A pooler may hold them back that passes those of this process on.
+    is_listening: AtomicBool,
     outgoing: Mutex<Outgoing>,
     /// Dropped with the hub: the connection that listens is closed then.
     _alive: oneshot::Sender<()>,
@@ -55,13 +57,14 @@ struct Outgoing {
 
 impl ArrivalHub {
     /// Returns a hub, and the end of a channel that closes with it.
-    pub(crate) fn new(schema: &str, runtime: &Runtime) -> (Self, oneshot::Receiver<()>) {
+    pub(crate) fn new(schema: &str, announces: bool, runtime: &Runtime) -> (Self, oneshot::Receiver<()>) {
         let (_alive, closed) = oneshot::channel();
         let hub = Self {
             sender: format!("{:032x}", runtime.random_u128()),
             channel: channel(schema),
             notifiers: Mutex::default(),
-            announces: AtomicBool::new(false),
+            announces,
+            is_listening: AtomicBool::new(false),
             outgoing: Mutex::default(),
             _alive,
         };
@@ -72,13 +75,13 @@ impl ArrivalHub {
         &self.channel
     }
 
-    /// Returns whether commits of other processes are announced here, and those of this one there.
-    pub(crate) fn are_announced(&self) -> bool {
-        self.announces.load(Ordering::Acquire)
+    /// Returns whether commits of other processes are announced here.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.is_listening.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_announced(&self, are_announced: bool) {
-        self.announces.store(are_announced, Ordering::Release);
+    pub(crate) fn set_listening(&self, is_listening: bool) {
+        self.is_listening.store(is_listening, Ordering::Release);
     }
 
     /// Returns whether a caller has waited for messages.
@@ -90,10 +93,10 @@ impl ArrivalHub {
         lock(&self.notifiers).entry(queue.clone()).or_default().subscribe()
     }
 
-    /// Announces that a message of a queue may have become visible.
+    /// Announces that a message of a queue may have become visible, also where this process itself does not listen.
     pub(crate) fn announce(self: &Arc<Self>, database: &Arc<Database>, runtime: &Runtime, queue: &QueueName) {
         self.notify(queue);
-        if !self.are_announced() {
+        if !self.announces {
             return;
         }
         let mut outgoing = lock(&self.outgoing);
@@ -173,5 +176,30 @@ impl Drop for Sending {
         if !self.has_ended {
             lock(&self.hub.outgoing).is_sending = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake_server::FakeServer;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    /// A pooler, or a slow start, keeps this process from listening.
+    #[tokio::test]
+    async fn process_that_does_not_listen_notifies_others() {
+        let (sent, mut arrived) = unbounded_channel();
+        let server = FakeServer::start(move |_| {
+            sent.send(()).unwrap();
+            Vec::new()
+        })
+        .await;
+        let runtime = Runtime::new();
+        let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
+        let (hub, _closed) = ArrivalHub::new("jobqueue", true, &runtime);
+        let hub = Arc::new(hub);
+        assert!(!hub.is_listening());
+        hub.announce(&database, &runtime, &"jobs".parse().unwrap());
+        tokio::time::timeout(Duration::from_secs(60), arrived.recv()).await.expect("a notification").unwrap();
     }
 }

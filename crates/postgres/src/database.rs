@@ -3,6 +3,9 @@
 //! Each statement is sent without a name, in one round trip, and is a transaction of its own. It is planned at each execution: a plan that
 //! was kept from a moment when a table was empty would read a whole table later, and poolers such as PgBouncer keep no plans. The statements
 //! within functions of the schema keep theirs; those functions forbid plans that read a whole table.
+//!
+//! The path of the session is not ours to set, behind a pooler or in a transaction of the application, and may have schemas in which others create functions. So a
+//! text names the schema of each function, `pg_catalog` too, and gives each operator arguments of its exact types.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -19,6 +19,8 @@
 //! - **Steady cost.** What a get costs does not grow with the messages that wait, nor with those that are done and that a long transaction
 //!   of another program keeps PostgreSQL from removing. Renewals and deletions find their messages by their numbers, whatever the statistics say, and a
 //!   listing of blobs reads the names of its page.
+//! - **Nothing of other schemas.** Functions and operators are PostgreSQL's own, whatever the session's `search_path` has, which is left as it is: a pooler and
+//!   the application share the session.
 //! - **One schema.** A program migrates the tables when it opens them. During a deployment the older program goes on; tables that it cannot use refuse it.
 //! - **Certainty.** An error is ambiguous unless the server says that the statement failed and goes on.
 //!

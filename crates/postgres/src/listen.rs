@@ -66,9 +66,9 @@ pub(crate) async fn start(
 /// Records that nothing listens any more, if the hub still needs it.
 fn end(hub: Weak<ArrivalHub>) {
     if let Some(hub) = hub.upgrade()
-        && hub.are_announced()
+        && hub.is_listening()
     {
-        hub.set_announced(false);
+        hub.set_listening(false);
         let text = "the runtime that opened the storage has ended: notifications of messages do not come; workers poll";
         // A program that only sends ends so too.
         if hub.has_subscriptions() {
@@ -186,7 +186,7 @@ mod tests {
         let server = FakeServer::start(|_| Vec::new()).await;
         let runtime = Runtime::new();
         let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
-        let (hub, closed) = ArrivalHub::new("jobqueue", &runtime);
+        let (hub, closed) = ArrivalHub::new("jobqueue", true, &runtime);
         let hub = Arc::new(hub);
         let starting = start(&database, &runtime, &hub, closed);
         let error = timeout(Duration::from_secs(60), starting).await.expect("a limit").unwrap_err();
@@ -225,13 +225,13 @@ mod tests {
         let warnings = Warnings::default();
         let _counted = set_default(warnings.clone());
         for (subscribes, expected) in [(false, 0), (true, 1)] {
-            let (hub, _closed) = ArrivalHub::new("jobqueue", &Runtime::new());
+            let (hub, _closed) = ArrivalHub::new("jobqueue", true, &Runtime::new());
             let hub = Arc::new(hub);
-            hub.set_announced(true);
+            hub.set_listening(true);
             let _subscription = subscribes.then(|| hub.subscribe(&"jobs".parse().unwrap()));
             end(Arc::downgrade(&hub));
             assert_eq!(warnings.0.load(Ordering::Relaxed), expected);
-            assert!(!hub.are_announced());
+            assert!(!hub.is_listening());
         }
     }
 }

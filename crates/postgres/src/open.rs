@@ -26,18 +26,19 @@ impl OpenStores for Options {
         self.check()?;
         let Self { settings, notifications, migrates, runtime } = self;
         let description = settings.description.clone();
-        let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);
+        let (arrivals, closed) = ArrivalHub::new(&settings.schema, notifications, &runtime);
         let arrivals = Arc::new(arrivals);
         let database = Arc::new(Database::new(settings, runtime.clone())?);
         schema::prepare(&database, migrates).await?;
         if notifications {
             let come = listen::start(&database, &runtime, &arrivals, closed).await?;
-            arrivals.set_announced(come);
+            arrivals.set_listening(come);
             if !come {
                 warn!(
                     storage = description,
-                    "notifications do not come, as behind a pooler in transaction mode: workers poll; \
-                     `Options::notifications(false)` says so and saves the wait"
+                    "no notification has come within 5 seconds: workers of this process poll until it opens the storage again. Where a \
+                     pooler in transaction mode holds them back, `Options::notifications(false)` saves the wait, and also ends the \
+                     notifications that this process sends"
                 );
             }
         }

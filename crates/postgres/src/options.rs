@@ -157,8 +157,9 @@ impl Options {
 
         /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
         ///
-        /// Switch it off behind a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: notifications
-        /// do not pass it. Everything else works there.
+        /// Notifications do not come through a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: opening
+        /// finds that out in 5 seconds, and workers poll. Those that are sent do pass it, to workers with connections of their own. Without this option
+        /// neither is done; everything else works there.
         ///
         /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
         notifications(notifications: bool);

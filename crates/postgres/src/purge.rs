@@ -97,7 +97,7 @@ pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
 macro_rules! delete_locked_of_queue {
     ($which:literal, $order:literal) => {
         concat!(
-            "WITH at AS MATERIALIZED (SELECT set_config('lock_timeout', $4, true)) ",
+            "WITH at AS MATERIALIZED (SELECT pg_catalog.set_config('lock_timeout', $4, true)) ",
             delete_of_queue!("at, ", $which, $order, "")
         )
     };

@@ -15,7 +15,7 @@ use jobqueue_storage::{
     StoreErrorKind, UpdateMessage, Updated,
 };
 
-const IS_READ_COMMITTED: &str = "SELECT (current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'))::int::bigint";
+const IS_READ_COMMITTED: &str = "SELECT (pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'))::int::bigint";
 
 /// Adds a message within a transaction of the caller's own on the database of the store. The message exists if and only if the
 /// transaction commits, together with its other writes; workers of all processes are notified then.

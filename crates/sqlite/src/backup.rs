@@ -25,7 +25,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// leaves `to.<process id>-<n>.part`, which can be deleted.
 ///
 /// # Errors
-/// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store;
+/// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store, or a file with a second name;
 /// `Full` when the disk has no room.
 ///
 /// # Panics

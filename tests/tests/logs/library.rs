@@ -7,6 +7,7 @@ use jobqueue::storage::{
     BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
 };
 use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
+use jobqueue_test_support::postgres::Postgres;
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 use jobqueue_tests::log;
@@ -95,6 +96,21 @@ async fn a_file_in_memory_is_warned_of_and_one_on_a_disk_is_not() {
         let log = log.text();
         let warning = log.lines().find(|line| line.contains("which a restart of the machine erases"));
         assert_eq!(warning.is_some_and(|line| line.contains("WARN")), warned, "{log}");
+    }
+}
+
+/// The session of an operator may have another value.
+#[tokio::test]
+async fn connection_whose_commits_do_not_wait_for_the_disk_is_warned_of() {
+    let log = log::record();
+    let server = Postgres::shared().connection_string();
+    for (value, warned) in [("on", false), ("off", true)] {
+        let address = format!("{server}&options=-c%20synchronous_commit%3D{value}");
+        let _ = Storage::connect(&address).await.unwrap();
+        let log = log.text();
+        let warning =
+            log.lines().find(|line| line.contains("`synchronous_commit` is off for this connection"));
+        assert_eq!(warning.is_some_and(|line| line.contains("WARN")), warned, "{value}");
     }
 }
 

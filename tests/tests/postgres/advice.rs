@@ -21,6 +21,27 @@ async fn settings_that_lose_commits_are_named() {
     assert!(!found.iter().any(|text| text.contains("index")), "{found:?}");
 }
 
+/// The session of an operator has another value than that of the workers' role.
+#[tokio::test]
+async fn role_whose_commits_do_not_wait_for_the_disk_is_named() {
+    let (options, schema) = own_schema();
+    let storage = Storage::open(options).await.unwrap();
+    let client = connect(Postgres::shared()).await;
+    let role = format!("hasty_{schema}");
+    let is_named =
+        async || advice(&storage).await.iter().any(|text| text.starts_with(&format!("the role {role} has")));
+    client
+        .batch_execute(&format!("CREATE ROLE {role}; ALTER ROLE {role} SET synchronous_commit = on"))
+        .await
+        .unwrap();
+    assert!(!is_named().await);
+    for value in ["off", "'FALSE'"] {
+        client.batch_execute(&format!("ALTER ROLE {role} SET synchronous_commit = {value}")).await.unwrap();
+        assert!(is_named().await, "{value}");
+    }
+    client.batch_execute(&format!("DROP ROLE {role}")).await.unwrap();
+}
+
 /// Each index of the schema is looked for, except those without which a constraint would not exist.
 #[tokio::test]
 async fn missing_index_is_named() {

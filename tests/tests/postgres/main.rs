@@ -21,6 +21,7 @@ mod permissions;
 mod plans;
 mod purge;
 mod relay;
+mod search_path;
 mod sends_by_sql;
 mod server_crash;
 mod statements;

@@ -24,7 +24,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 struct End {}
 
 /// Returns the statements that grant what the guide names to a role in a schema, or revoke it.
-fn statements(verb: &str, schema: &str) -> [String; 3] {
+pub(crate) fn statements(verb: &str, schema: &str) -> [String; 3] {
     let named = GUIDE.split_once("**PostgreSQL**").unwrap().1.split_once("A role that creates").unwrap().0;
     let words: Vec<_> = named.split('`').skip(1).step_by(2).collect();
     let [usage, select, insert, update, delete, of_sequences] = words[..] else { panic!("{words:?}") };
@@ -62,6 +62,11 @@ async fn handle(task: Task, ctx: Context) -> Result<(), JobError> {
 async fn role_with_the_grants_of_the_guide_runs_all_features() {
     let (text, schema, _) = role().await;
     let storage = Storage::open(in_schema(&text, &schema)).await.unwrap();
+    use_all_features(&storage).await;
+}
+
+/// Sends, runs and operates on jobs with all that a storage can do for them.
+pub(crate) async fn use_all_features(storage: &Storage) {
     let queue = storage.queue::<Task>().await.unwrap();
     let full = Task { data: "large".repeat(20_000), ..task("a") };
     queue.send(&full).unique_for(HOUR).await.unwrap();
@@ -72,7 +77,7 @@ async fn role_with_the_grants_of_the_guide_runs_all_features() {
     batch.then(&End {}).await.unwrap();
     queue.send(&full).delay(HOUR).unique_for(HOUR * 2).key("later").await.unwrap();
     assert!(queue.cancel_unique("later").await.unwrap());
-    assert!(Leader::new(&storage, "one").unwrap().try_lead().await.unwrap().is_some());
+    assert!(Leader::new(storage, "one").unwrap().try_lead().await.unwrap().is_some());
 
     let builder = Worker::builder(storage.clone()).handle(handle).durable_completions(true).history(HOUR);
     let every = Schedule::every(Duration::from_secs(1)).name("often");
@@ -92,7 +97,7 @@ async fn role_with_the_grants_of_the_guide_runs_all_features() {
     };
     let report = within(worker.run_until(done)).await.unwrap();
     assert_eq!((report.completed, report.dead_lettered), (3, 1));
-    operate(&operator, &storage).await;
+    operate(&operator, storage).await;
 }
 
 async fn operate(operator: &Admin, storage: &Storage) {

@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, backup};
 use jobqueue::storage::{PutMessage, Storage, StoreError, StoreErrorKind};
+use jobqueue_tests::children::{Part, part};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 use tempfile::TempDir;
@@ -54,7 +56,7 @@ async fn only_plain_files_are_opened() {
     assert!(refused(folder.path()).await.to_string().contains("folder"));
 
     let pipe = folder.path().join("pipe");
-    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     assert!(refused(&pipe).await.to_string().contains("regular file"));
 
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
@@ -62,6 +64,74 @@ async fn only_plain_files_are_opened() {
 
     assert!(refused(&folder.path().join("none/jobs.db")).await.to_string().contains("folder"));
     assert!(refused(Path::new(":memory:")).await.to_string().contains("memory"));
+}
+
+// F60
+#[tokio::test]
+async fn file_with_a_second_hard_link_is_not_opened_under_any_name() {
+    let folder = folder();
+    let path = |name| folder.path().join(name);
+    let (file, link) = (path("jobs.db"), path("link.db"));
+    let storage = Storage::open(Options::new(&file)).await.unwrap();
+    fs::hard_link(&file, &link).unwrap();
+    for name in [&file, &link] {
+        for options in [Options::new(name), Options::new(name).migrate(false)] {
+            let error = Storage::open(options).await.unwrap_err();
+            let error = StoreError::in_chain(&error).unwrap();
+            assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+            assert!(error.to_string().contains("2 names (hard links)"), "{error}");
+        }
+        let error = backup(name, path("copy.db")).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+    }
+    assert!(!path("link.db-wal").exists());
+    // A tool that copies by links does not stop a program that has the file open.
+    fill(&storage, 1).await;
+    close(storage);
+    fs::remove_file(&link).unwrap();
+    Storage::open(Options::new(&file)).await.unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn part_opens_a_mounted_file() {
+    let Some(folder) = part("refusals::part_opens_a_mounted_file") else { return };
+    let path = |name| Path::new(&folder).join(name);
+    for error in [
+        refused(&path("mounted/jobs.db")).await,
+        &backup(path("mounted/jobs.db"), path("copy.db")).await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+        assert!(error.to_string().contains("mount the folder"), "{error}");
+    }
+    assert!(!path("mounted/jobs.db-wal").exists());
+    // A mounted folder is what the error recommends.
+    Storage::open(Options::new(path("folder/jobs.db"))).await.unwrap();
+}
+
+// F60
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn file_that_is_mounted_without_its_folder_is_refused() {
+    let folder = folder();
+    let path = |name| folder.path().join(name);
+    for name in ["host", "mounted", "folder"] {
+        fs::create_dir(path(name)).unwrap();
+    }
+    filled(&path("host/jobs.db"), 1).await;
+    fs::write(path("mounted/jobs.db"), "").unwrap();
+    let own_mounts = ["--user", "--map-root-user", "--mount"];
+    let tried = Command::new("unshare").args(own_mounts).arg("true").status();
+    if !tried.is_ok_and(|status| status.success()) {
+        eprintln!("not tested: name spaces of one's own, in which a test can mount, are not allowed here");
+        return;
+    }
+    let mut space = Command::new("unshare");
+    space.args(own_mounts).args(["sh", "-c"]);
+    let mounts =
+        "mount --bind \"$0/host/jobs.db\" \"$0/mounted/jobs.db\" && mount --bind \"$0/host\" \"$0/folder\"";
+    space.arg(format!("{mounts} && exec \"$@\"")).arg(folder.path());
+    Part::start_in(space, "refusals::part_opens_a_mounted_file", folder.path()).finish();
 }
 
 #[tokio::test]
@@ -171,7 +241,7 @@ async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
         let copy = copies.path().join(name);
         let suffixed = format!("{}-wal", copy.display());
         for (from, to) in [(&path, copy.as_os_str()), (&log, suffixed.as_ref())] {
-            assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
+            assert!(Command::new("cp").arg(from).arg(to).status().unwrap().success());
         }
         (copy, std::path::PathBuf::from(suffixed))
     };

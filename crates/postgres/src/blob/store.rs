@@ -36,18 +36,18 @@ const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHE
 pub(crate) const CREATE: &str =
     "WITH place AS MATERIALIZED (SELECT id FROM jobqueue.container WHERE name = $1), created AS (
         INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
-        SELECT id, $2, $3, length($4), $4, r.next, r.next, jobqueue.now()
-        FROM place, (SELECT nextval('jobqueue.revision') AS next) AS r
+        SELECT id, $2, $3, pg_catalog.length($4), $4, r.next, r.next, jobqueue.now()
+        FROM place, (SELECT pg_catalog.nextval('jobqueue.revision') AS next) AS r
         ON CONFLICT (container, name) DO NOTHING RETURNING etag, modified_at
     ) SELECT etag, modified_at FROM place LEFT JOIN created ON true";
 
 /// Replaces a blob that has not changed. A lease of it has neither begun nor ended: $3 says whether there is one.
-const REPLACE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, metadata = $7, length = length($8),
+const REPLACE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, metadata = $7, length = pg_catalog.length($8),
         content = $8, revision = r.next, etag = r.next, modified_at = jobqueue.now()
-    FROM (SELECT nextval('jobqueue.revision') AS next) AS r
+    FROM (SELECT pg_catalog.nextval('jobqueue.revision') AS next) AS r
     WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING etag, modified_at";
 
-const CHANGE_LEASE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, revision = nextval('jobqueue.revision')
+const CHANGE_LEASE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, revision = pg_catalog.nextval('jobqueue.revision')
     WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING id";
 
 const DELETE: &str = "DELETE FROM jobqueue.blob

@@ -20,15 +20,14 @@ const METADATA: &str = "SELECT metadata FROM jobqueue.queue WHERE name = $1";
 const DELETE: &str = "WITH gone AS (DELETE FROM jobqueue.queue WHERE name = $1 RETURNING id)
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'queue', id, jobqueue.now() FROM gone RETURNING owner";
 
-const LIST: &str = "SELECT name FROM jobqueue.queue WHERE starts_with(name, $1) ORDER BY name";
+const LIST: &str = "SELECT name FROM jobqueue.queue WHERE pg_catalog.starts_with(name, $1) ORDER BY name";
 
 const SET_METADATA: &str = "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 RETURNING id";
 
 const SWAP_METADATA: &str =
     "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 AND metadata = $3 RETURNING id";
 
-const LAST: &str =
-    "SELECT q.id, (SELECT max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
+const LAST: &str = "SELECT q.id, (SELECT pg_catalog.max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
 
 /// The number of messages that one statement removes.
 const CLEARED: i64 = 5_000;

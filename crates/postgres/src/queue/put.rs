@@ -16,7 +16,7 @@ const PUT: &str = "SELECT * FROM jobqueue.put_rows($1, $2, $3, $4, $5)";
 /// Adds messages of which some belong to groups, and numbers them by their order. It locks the groups in one order, whatever the list: two lists
 /// do not wait for each other. Each lock is waited for no longer than $7 says.
 const PUT_IN_GROUPS: &str = "WITH at AS MATERIALIZED (
-        SELECT q.id, set_config('lock_timeout', coalesce($7, current_setting('lock_timeout')), true) FROM jobqueue.queue q WHERE q.name = $1
+        SELECT q.id, pg_catalog.set_config('lock_timeout', coalesce($7, pg_catalog.current_setting('lock_timeout')), true) FROM jobqueue.queue q WHERE q.name = $1
     ), put AS MATERIALIZED (
         SELECT p.message_id, p.message_time, m.number FROM at,
             LATERAL (SELECT * FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::text[], $6::bytea[])

@@ -135,7 +135,7 @@ impl QueueStore for Store {
             index: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
-            arrivals: self.arrivals.are_announced().then(|| Arc::clone(&self) as _),
+            arrivals: self.arrivals.is_listening().then(|| Arc::clone(&self) as _),
             upkeep: Some(Arc::clone(&self) as _),
             transaction_place: Some(self.transaction_place()),
             detach: Some(self),

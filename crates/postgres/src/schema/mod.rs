@@ -9,25 +9,27 @@ use tokio_postgres::types::Type;
 
 use crate::database::{Call, Database, give_back, quoted};
 use crate::error::ISOLATION;
-use jobqueue_storage::log::info;
+use jobqueue_storage::log::{info, warn};
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The migrations. Each changes the schema from the version before to its own, and names the oldest program that can use it.
-const MIGRATIONS: &[(&str, i32)] = &[(include_str!("v1.sql"), 1), (include_str!("v2.sql"), 1)];
+const MIGRATIONS: &[(&str, i32)] =
+    &[(include_str!("v1.sql"), 1), (include_str!("v2.sql"), 1), (include_str!("v3.sql"), 1)];
 
 /// The version of this program.
 const VERSION: i32 = MIGRATIONS.len() as i32;
 
 const TABLE: &str =
-    "SELECT to_regclass('jobqueue.schema_version') IS NOT NULL, current_setting('server_encoding') = 'UTF8',
-    current_setting('server_version_num')::int, current_setting('transaction_isolation') = 'read committed'";
+    "SELECT pg_catalog.to_regclass('jobqueue.schema_version') IS NOT NULL, pg_catalog.current_setting('server_encoding') = 'UTF8',
+    pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('transaction_isolation') = 'read committed',
+    pg_catalog.current_setting('synchronous_commit') = 'off'";
 
 const READ: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
 
 const WRITE: &str = "INSERT INTO jobqueue.schema_version (version, oldest_program) VALUES ($1, $2)
     ON CONFLICT (only_row) DO UPDATE SET version = $1, oldest_program = $2";
 
-const FIND_SCHEMA: &str = "SELECT WHERE to_regnamespace($1) IS NOT NULL";
+const FIND_SCHEMA: &str = "SELECT WHERE pg_catalog.to_regnamespace($1) IS NOT NULL";
 
 /// The oldest server: it has `pg_current_snapshot` and 64-bit numbers of transactions.
 const OLDEST_SERVER: i32 = 130_000;
@@ -62,6 +64,14 @@ pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<()
     }
     if !call.get::<bool>(found, 3)? {
         return Err(refuse(call, ISOLATION.to_owned()));
+    }
+    // Of the session: a role or a connection string can have a value that no other session has.
+    if call.get::<bool>(found, 4)? {
+        warn!(
+            storage = database.settings().description,
+            "`synchronous_commit` is off for this connection: a crash of the server can lose jobs whose send was acknowledged; set it to `on` for \
+             the role, the database or in the connection string"
+        );
     }
     if is_there {
         let rows = database.query(call, READ, &[]).await?;
@@ -127,9 +137,9 @@ async fn lock(
     transaction: &Transaction<'_>,
 ) -> Result<Option<Found>, StoreError> {
     let (schema, limit) = (quoted(database.schema()), database.settings().timeout.as_millis());
-    // Held until the end of the transaction, so that it needs no session of its own behind a pooler.
+    // Both are of this transaction, so that it needs no session of its own behind a pooler. A migration calls nothing of other schemas.
     let lock = format!(
-        "SET LOCAL lock_timeout = {}; SELECT pg_advisory_xact_lock(hashtextextended('jobqueue schema {}', 0))",
+        "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('jobqueue schema {}', 0))",
         limit.clamp(1, 86_400_000),
         database.schema()
     );

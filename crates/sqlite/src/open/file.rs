@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::names;
 use super::platform::{self, FileSystem};
 use crate::error::Cause;
 use jobqueue_storage::StoreErrorKind;
@@ -90,7 +91,7 @@ fn check_file(file: &Path, creates: bool) -> Result<(), Cause> {
     if metadata.permissions().readonly() {
         return Err(refuse("the file is read-only; make it writable"));
     }
-    Ok(())
+    names::check(file)
 }
 
 /// Creates an empty file that only its owner can read; fails if it exists.

@@ -2,6 +2,7 @@
 
 pub(super) mod file;
 mod log;
+mod names;
 pub(super) mod open_files;
 pub(super) mod platform;
 
@@ -98,7 +99,9 @@ pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
 
 /// Opens a file that must exist, to read it once.
 pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
-    connect(&path.canonicalize().map_err(|error| file::refuse(error.to_string()))?)
+    let file = path.canonicalize().map_err(|error| file::refuse(error.to_string()))?;
+    names::check(&file)?;
+    connect(&file)
 }
 
 /// Returns the path of the write-ahead log beside the file.

@@ -11,6 +11,7 @@ mod matrix;
 mod other_crates;
 mod packaging;
 mod prose;
+mod sql;
 
 use std::fs;
 use std::path::{Path, PathBuf};

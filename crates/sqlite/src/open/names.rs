@@ -1,0 +1,126 @@
+//! Refuses a file that has a second name.
+//!
+//! SQLite derives the names of the log and of its index, in which the locks are, from the name of the file. Under two names a file has two logs, and
+//! processes that do not see each other's locks: each copies its log over what the other has committed. The name may be of this folder (a hard
+//! link), or of another place (the file itself is mounted, as a container's volume may be).
+
+use std::path::Path;
+
+use super::file::refuse;
+use crate::error::Cause;
+
+/// Checks that the name of `file`, whose folder is resolved, is its only one.
+///
+/// A link that is made while the file is open harms nobody until it is opened, which this refuses. So open stores do not look for one.
+pub(super) fn check(file: &Path) -> Result<(), Cause> {
+    let links = links(file);
+    if links > 1 {
+        return Err(refuse(format!(
+            "the file has {links} names (hard links), and SQLite would keep a log and locks for each, which loses what was \
+             written under the other one; stop all programs that use it and remove the other names \
+             (`find … -samefile {}`)",
+            file.display()
+        )));
+    }
+    if is_mounted(file) {
+        return Err(refuse(
+            "the file itself is mounted here, apart from its folder, and SQLite would keep its log and locks in this folder, where \
+             no other program that uses the file finds them; mount the folder that holds the file instead",
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the number of names of the file in its file system; 1 where that cannot be known.
+fn links(file: &Path) -> u64 {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        file.symlink_metadata().map_or(1, |metadata| metadata.nlink())
+    }
+    // The standard library does not say it elsewhere.
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        1
+    }
+}
+
+/// Returns whether a mount ends at the file itself, as far as the system says.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_mounted(file: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let attribute = statx(CWD, file, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::INO).ok().and_then(|found| {
+        let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+        is_known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    });
+    // Kernels before 5.8 and some sandboxes do not set the attribute. The numbers of the devices say nothing: those of an overlay and its files differ.
+    attribute.unwrap_or_else(|| {
+        std::fs::read("/proc/self/mountinfo").is_ok_and(|mounts| mounts_have(&mounts, file))
+    })
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn is_mounted(_file: &Path) -> bool {
+    false
+}
+
+/// Returns whether `file` is a mount point, by the lines of proc_pid_mountinfo(5).
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn mounts_have(mounts: &[u8], file: &Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    const MOUNT_POINT: usize = 4;
+    mounts
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| line.split(|&byte| byte == b' ').nth(MOUNT_POINT))
+        .any(|point| unescaped(point) == file.as_os_str().as_bytes())
+}
+
+/// Replaces the escapes of white space and backslashes, such as `\040`.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let octal =
+            after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_points_are_read_with_their_escapes() {
+        let mounts = b"22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw\n\
+            36 22 98:0 /host/jobs.db /app/jobs.db rw,noatime - ext4 /dev/root rw\n\
+            37 22 98:0 /x /my\\040app/a\\134b\\011c.db rw - ext4 /dev/root rw\n\
+            38 22 98:0 /jobs.db /data rw - ext4 /data/jobs.db rw\n";
+        for point in ["/", "/app/jobs.db", "/my app/a\\b\tc.db", "/data"] {
+            assert!(mounts_have(mounts, Path::new(point)), "{point}");
+        }
+        for other in [
+            "/app",
+            "/app/jobs.db-wal",
+            "/host/jobs.db",
+            "/jobs.db",
+            "/data/jobs.db",
+            "/my\\040app/a\\134b\\011c.db",
+        ] {
+            assert!(!mounts_have(mounts, Path::new(other)), "{other}");
+        }
+        assert_eq!(unescaped(b"end\\04"), b"end\\04");
+    }
+}
