@@ -95,7 +95,7 @@ impl Beside {
         self.blob("saves", Place::of(queue).queue)
     }
 
-    /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
+    /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and created again; ids do not.
     pub(super) fn name_of(&self, held: &Held) -> Result<BlobName, StoreError> {
         let queue = Place::of(&held.queue).queue;
         if let Some(letter) = held.letter {

@@ -17,8 +17,8 @@ use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The latest end of a message that the clients of the service send: on the last day of the year 9999, in milliseconds since 1970.
 const LAST_EXPIRY: i64 = 253_402_243_199_000;
-/// The longest id of a message: one that the service takes, after a number.
-const MAX_ID: usize = 150;
+/// The longest id of a message: one that the service takes, after a number and a time.
+const MAX_ID: usize = 170;
 /// The greatest difference between two clocks that agree.
 const SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
@@ -36,6 +36,10 @@ pub(super) const LETTER: &str = "jobqueue-letter";
 /// The text of a dead letter, and the digest of the body in whose place it stands: a tool that resends the letter as it is sends both.
 pub(super) const TEXT: &str = "jobqueue-text";
 pub(super) const BODY: &str = "jobqueue-body";
+
+/// The annotation with the time at which a message became visible, by the service's clock: it stays the same at every delivery, and for a
+/// dead letter.
+const ENQUEUED: &str = "x-opt-enqueued-time";
 
 /// Application properties that the service sets on a dead letter.
 pub(super) const REASON: &str = "DeadLetterReason";
@@ -176,7 +180,7 @@ impl Content {
         };
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
         let first_sequence = annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0);
-        let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
+        let enqueued = annotation(ENQUEUED).map_or_else(SystemTime::now, instant);
         let header = message.header.as_ref();
         let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
         let delivered_here = header.map_or(0, |header| header.delivery_count);
@@ -184,7 +188,7 @@ impl Content {
         let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
         let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
         Self {
-            id: id_of(&message, first_sequence.unwrap_or(sequence)),
+            id: id_of(&message, first_sequence.unwrap_or(sequence), annotation(ENQUEUED).unwrap_or_default()),
             is_whole: true,
             // The sender's clock may be ahead.
             inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
@@ -225,8 +229,10 @@ fn life_of(message: &Incoming) -> Option<Duration> {
     difference().or_else(of_header).map(Duration::from_millis)
 }
 
-/// Returns the framework's own id of a message, or one that others have given it. Several messages may have one id.
-fn id_of(message: &Incoming, sequence: i64) -> MessageId {
+/// Returns the framework's own id of a message. The id of a message of another program begins with its number and its time: producers repeat
+/// ids or set none, and numbers begin anew when a queue is deleted and created again, and are those of several queues if one is forwarded.
+/// Several messages may have one id that is the framework's own.
+fn id_of(message: &Incoming, sequence: i64, enqueued: i64) -> MessageId {
     let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
     if let Some(SimpleValue::String(id)) = own
         && is_id(id)
@@ -234,12 +240,12 @@ fn id_of(message: &Incoming, sequence: i64) -> MessageId {
         return MessageId::new(id);
     }
     match message.properties.as_ref().and_then(|properties| properties.message_id.as_ref()) {
-        Some(AmqpId::String(id)) if is_id(id) => MessageId::new(format!("{sequence}/{id}")),
-        _ => MessageId::new(sequence.to_string()),
+        Some(AmqpId::String(id)) if is_id(id) => MessageId::new(format!("{sequence}-{enqueued}/{id}")),
+        _ => MessageId::new(format!("{sequence}-{enqueued}")),
     }
 }
 
-/// Returns whether a text has the form of an id: that of others, with the number before it, included.
+/// Returns whether a text has the form of an id: that of others, with what precedes it, included.
 fn is_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
