@@ -5,7 +5,7 @@ use std::time::Duration;
 use jobqueue::storage::{Metadata, PutMessage, UpdateMessage};
 use jobqueue::{JobError, Queue, QueueName, Worker};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::forged::SEND;
 use super::jobs::{Work, work};
@@ -72,6 +72,16 @@ async fn message_of_a_queue_that_is_created_anew_has_nothing_of_one_before() {
     assert_eq!(after.dequeue_count, 1);
     // Records of effects have the id of a job that is no event.
     assert_ne!(after.message.id, before.message.id);
+}
+
+// The lock was asked for again each second, and the handler went on.
+#[tokio::test]
+async fn handler_of_a_queue_that_was_deleted_loses_its_lease() {
+    let bench = Bench::new();
+    let leased = bench.leased("job").await;
+    let revoked = bench.store().lease_revoked(&bench.queue, &leased.message).unwrap();
+    bench.another().queues().delete_queue(&bench.queue).await.unwrap();
+    timeout(MINUTE, revoked).await.expect("the lease goes on");
 }
 
 // Without sessions, nobody would keep the order that the program relies on.
