@@ -126,6 +126,8 @@ pub struct LeasedMessage {
     pub dead: Option<DeadLetterCause>,
     /// The [group](super::PutMessage::group) of the message, if the storage returns it.
     pub group: Option<String>,
+    /// The id that a message in a dead-letter queue of the storage's own had in its queue.
+    pub original_id: Option<MessageId>,
 }
 
 impl LeasedMessage {
@@ -147,6 +149,7 @@ impl LeasedMessage {
             granted: None,
             dead: None,
             group: None,
+            original_id: None,
         }
     }
 
@@ -162,6 +165,9 @@ impl LeasedMessage {
 
         /// Sets the group, if the storage returns it.
         with_group(group from Option<String>);
+
+        /// Sets the id that a dead letter had in its queue.
+        with_original_id(original_id from Option<MessageId>);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{DeadLetterCause, MessageRef, PopReceipt};
+use super::{DeadLetterCause, MessageId, MessageRef, PopReceipt};
 
 /// A message to add.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,13 +24,16 @@ pub struct PutMessage {
     /// The group in which the message keeps its order. A storage that [orders groups](super::OrderedGroups)
     /// delivers the messages of a group one at a time, in the order of their puts; other storages ignore it.
     pub group: Option<String>,
+    /// The [id](super::LeasedMessage::original_id) of the message whose place this one takes, when a dead letter is put back. A storage with
+    /// dead-letter queues of its own gives it to the new message; other storages ignore it.
+    pub original_id: Option<MessageId>,
 }
 
 impl PutMessage {
     /// Returns a message that is visible at once and never expires.
     pub fn new(text: impl Into<String>) -> Self {
         let (text, visibility_delay) = (text.into(), Duration::ZERO);
-        Self { text, visibility_delay, ttl: None, shard_key: None, job: None, group: None }
+        Self { text, visibility_delay, ttl: None, shard_key: None, job: None, group: None, original_id: None }
     }
 
     setters! {
@@ -45,6 +48,9 @@ impl PutMessage {
 
         /// Sets the group, for storages that order groups.
         with_group(group from Option<String>);
+
+        /// Sets the id of the message whose place this one takes.
+        with_original_id(original_id from Option<MessageId>);
     }
 
     /// Sets the identity of the job, for storages that detect duplicates.

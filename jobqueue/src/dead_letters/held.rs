@@ -8,7 +8,7 @@ use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::delivery::{StoredLetter, event_with_blobs};
 use crate::envelope::{Envelope, Payload, StoredReference, UNREADABLE_KIND};
 use crate::group_log::is_in_order;
-use crate::storage::MessageRef;
+use crate::storage::{MessageId, MessageRef};
 
 /// The action on the dead letters that are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub(crate) struct Held {
     pub(crate) inserted: SystemTime,
     /// The group of the message, where the storage keeps the order.
     pub(crate) group: Option<String>,
+    /// The id of the message in its queue, if the storage returns it.
+    pub(super) original_id: Option<MessageId>,
 }
 
 impl Held {
@@ -83,7 +85,7 @@ mod tests {
 
     use super::*;
     use crate::envelope::{Parsed, parse};
-    use crate::storage::{MessageId, PopReceipt};
+    use crate::storage::PopReceipt;
 
     fn held(event: serde_json::Value) -> Held {
         let text = event.to_string();
@@ -95,6 +97,7 @@ mod tests {
             entry: DeadLetterEntry::Event(event),
             inserted: SystemTime::UNIX_EPOCH,
             group: None,
+            original_id: None,
         }
     }
 

@@ -174,7 +174,7 @@ impl DeadLetterQueue {
 
     /// Returns a letter that a request has leased at `requested`, if the pass handles it.
     fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<Held> {
-        let LeasedMessage { message, text, inserted, dead, group, granted, .. } = leased;
+        let LeasedMessage { message, text, inserted, dead, group, original_id, granted, .. } = leased;
         if !pass.looked_at.insert(message.id.clone()) {
             pass.held.push(message);
             return None;
@@ -205,7 +205,7 @@ impl DeadLetterQueue {
             return None;
         }
         let until = requested + granted.unwrap_or(HOLD);
-        Some(Held { message, until, entry, letter, inserted, group })
+        Some(Held { message, until, entry, letter, inserted, group, original_id })
     }
 
     /// Returns whether a job has died since the pass began, where a letter has the time of its message: by the time that a worker has written

@@ -62,7 +62,11 @@ impl DeadLetterQueue {
                 return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
             }
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
-            let put = put.with_job(Arc::clone(&self.core.options.source), Arc::clone(&id));
+            let mut put = put.with_job(Arc::clone(&self.core.options.source), Arc::clone(&id));
+            if matches!(held.entry, DeadLetterEntry::External) {
+                // A job that is no event is known by the id of its message.
+                put = put.with_original_id(held.original_id.clone());
+            }
             let error = match self.core.store().put(&self.core.name, put).await {
                 Ok(_) => break,
                 Err(error) => error,

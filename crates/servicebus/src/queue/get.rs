@@ -135,6 +135,7 @@ async fn leased(
         .with_expires(held.expires)
         .with_dead(content.cause.filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
+        .with_original_id(Some(content.id).filter(|_| is_dead))
         .with_granted(Some(waited + left));
     Some(Granted { message: lease, lock, held, guard })
 }
@@ -325,6 +326,7 @@ impl Held {
             is_given_back: false,
             is_copied: false,
             inserted: content.inserted,
+            enqueued: content.enqueued,
             // Dead letters never expire.
             expires: content.expires.filter(|_| !is_dead),
             locked_until,

@@ -32,8 +32,9 @@ pub(super) async fn put(
     let (expires, visible) =
         (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
     let (nonce, is_delayed) = (queues.links.runtime().uuid_v4(), !message.visibility_delay.is_zero());
-    let id = nonce.to_string();
-    let message_id = message.job.as_ref().map_or_else(|| id.clone(), |(source, job)| id_of_job(source, job));
+    let id = message.original_id.as_ref().map_or_else(|| nonce.to_string(), ToString::to_string);
+    let message_id = message.job.as_ref();
+    let message_id = message_id.map_or_else(|| nonce.to_string(), |(source, job)| id_of_job(source, job));
     let group = session_for(queues, queue, message, &message_id).await?;
     let outgoing = Outgoing {
         text: &message.text,

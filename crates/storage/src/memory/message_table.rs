@@ -249,6 +249,7 @@ impl MessageTable {
             granted: None,
             dead: None,
             group: None,
+            original_id: None,
         })
     }
 
