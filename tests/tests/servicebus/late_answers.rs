@@ -309,32 +309,3 @@ async fn get_that_is_dropped_while_it_waits_for_the_blobs_costs_no_delivery() {
         assert_eq!(bench.emulator.queue("work")["messages"][0]["deliveries"], 0, "shard: {is_shard}");
     }
 }
-
-// It stayed among the messages in hand, with its connection, and its lock was renewed.
-#[tokio::test]
-async fn message_that_is_read_for_a_get_that_is_dropped_is_not_held() {
-    let bench = Bench::new();
-    let blobs = Faulty::quiet(&bench.blobs);
-    let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()));
-    let in_hand = async |text: &str| {
-        storage.queues().put(&bench.queue, PutMessage::new(text)).await.unwrap();
-        bench.get_from(&storage).await.unwrap().message
-    };
-    let again = in_hand("again").await;
-    let held = in_hand("held").await;
-    let queues = storage.queues();
-    queues.update(&bench.queue, &again, UpdateMessage::new(Duration::ZERO)).await.unwrap();
-    queues.put(&bench.queue, PutMessage::new("first")).await.unwrap();
-    // A message that comes again may have a blob.
-    blobs.plan_always(Operation::GetBlob, Fault::Hang);
-    let (getting, queue) = (storage.clone(), bench.queue.clone());
-    let getting =
-        tokio::spawn(async move { getting.queues().get(&queue, GetMessages::new(2, MINUTE)).await });
-    until(|| blobs.calls_of(Operation::GetBlob) > 0).await;
-    getting.abort();
-    assert!(bench.emulator.strike("detach", Some("work")) > 0);
-    // The locks of all messages in hand are renewed at once, and then this one.
-    bench.emulator.calls("renew-lock", "work", 1);
-    queues.update(&bench.queue, &held, UpdateMessage::new(MINUTE)).await.unwrap();
-    assert_eq!(bench.emulator.calls("renew-lock", "work", 0), 2);
-}

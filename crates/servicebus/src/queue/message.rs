@@ -296,9 +296,11 @@ mod tests {
     fn incoming(ttl: Option<u32>, life: Option<(i64, i64)>) -> Incoming {
         let mut header = Header::builder().build();
         header.ttl = ttl;
-        let mut properties = Properties::default();
-        properties.creation_time = life.map(|(created, _)| Timestamp::from_milliseconds(created));
-        properties.absolute_expiry_time = life.map(|(_, end)| Timestamp::from_milliseconds(end));
+        let properties = Properties {
+            creation_time: life.map(|(created, _)| Timestamp::from_milliseconds(created)),
+            absolute_expiry_time: life.map(|(_, end)| Timestamp::from_milliseconds(end)),
+            ..Properties::default()
+        };
         Message::builder().header(header).properties(properties).body(Body::Empty).build()
     }
 
