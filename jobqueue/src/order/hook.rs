@@ -17,8 +17,9 @@ use crate::delivery::{
     Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
     position_of,
 };
+use crate::envelope::headers::order::IN_ORDER;
 use crate::error::Error;
-use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Patience, Position, superseded};
+use crate::group_log::{EndState, InOrder, LogBlob, Millis, Patience, Position, superseded};
 use crate::job::JobInfo;
 use crate::storage::StoreErrorKind;
 
@@ -71,7 +72,7 @@ enum Next {
 #[async_trait]
 impl Hook for OrderHook {
     fn applies_to(&self, job: &JobInfo) -> bool {
-        job.headers.get(HEADER).is_some_and(|value| value == "true")
+        job.headers.get(IN_ORDER).is_some_and(|value| value == "true")
     }
 
     async fn admit(
