@@ -85,6 +85,7 @@ mod pages;
 mod send;
 mod store;
 
+pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};

@@ -17,9 +17,8 @@ use crate::delivery::{
     Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
     position_of,
 };
-use crate::envelope::headers::order::IN_ORDER;
 use crate::error::Error;
-use crate::group_log::{EndState, InOrder, LogBlob, Millis, Patience, Position, superseded};
+use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, Millis, Patience, Position, superseded};
 use crate::job::JobInfo;
 use crate::storage::StoreErrorKind;
 
