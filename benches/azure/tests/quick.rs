@@ -4,6 +4,7 @@ use std::process::Command;
 
 #[test]
 fn quick_run_of_the_azure_driver_ends_without_an_error() {
-    let status = Command::new(env!("CARGO_BIN_EXE_jobqueue-bench-azure")).args(["all", "--quick"]).status().unwrap();
+    let status =
+        Command::new(env!("CARGO_BIN_EXE_jobqueue-bench-azure")).args(["all", "--quick"]).status().unwrap();
     assert!(status.success(), "{status}");
 }

@@ -51,7 +51,7 @@ async fn function_that_another_role_has_put_into_the_path_is_not_called() {
     let address = server.connection_string().replace("/postgres?", &format!("/{database}?"));
     let owner = connect_to(&address).await;
     owner.batch_execute(TRAPS).await.unwrap();
-    let options = |address: &str| Options::from_connection_string(address).unwrap().schema(&schema).unwrap();
+    let options = |address: &str| Options::from_connection_string(address).unwrap().schema(&schema);
 
     drop(Storage::open(options(&address)).await.unwrap());
     assert!(!has_called_one(&owner).await, "the migration has");
