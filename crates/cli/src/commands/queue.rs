@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use jobqueue::ErrorKind;
-use jobqueue_admin::{PauseOptions, QueueOverview, WorkerOverview};
+use jobqueue_admin::{PauseOptions, QueueOverview};
 use tokio_util::sync::CancellationToken;
 
 use super::{queues, settings};
@@ -94,11 +94,9 @@ pub(crate) async fn run(
             let change = format!("resume the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
-            let serves = |worker: &WorkerOverview| worker.record.listens_to(&queue);
-            let workers = session.admin.workers().await;
-            let resumed = match workers.is_ok_and(|workers| !workers.iter().any(serves)) {
-                true => "is resumed; no worker with a record serves it",
-                false => "is resumed; workers notice within 30 seconds",
+            let resumed = match session.admin.is_served(&queue).await {
+                Ok(false) => "is resumed; no worker with a record serves it",
+                _ => "is resumed; workers notice within 30 seconds",
             };
             let texts = [resumed, "was not paused"];
             global.output.changed("queue", &queue, changed, texts)

@@ -2,19 +2,20 @@
 
 use askama::Template;
 use jobqueue_admin::{
-    Action, Cancellation, Explanation, HistoryFilter, HistoryPage, HistoryRecord, JobPlace, JobReference,
+    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference,
     RawCheckpoint, RawJob, RawPayload,
 };
 
 use super::rows::{Run, job_query, letter_query, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
+use crate::browser::filters;
 use crate::browser::poller::{Cost, Look};
 use crate::browser::redact::Field;
-use crate::browser::text::{When, amount, beginning, block, indented, line};
+use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
 
 const ENDED: usize = 20;
 
@@ -38,6 +39,8 @@ struct JobPage {
     moments: Vec<Moment>,
     /// The time back to which the journal was searched, and the page that goes on, if there may be more.
     older: Option<(When, String)>,
+    /// The reason why the journal cannot be read.
+    unread_journal: Option<String>,
     cancellation: Option<String>,
     payload: Option<Content>,
     checkpoint: Option<Content>,
@@ -79,8 +82,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let admin = &request.app.admin;
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let page = request.app.reads.get(&path(&job), admin.history(&filter)).await?;
-    let HistoryPage { jobs: mut ended, searched_to, .. } = HistoryPage::clone(&page);
+    let (mut ended, searched_to, unread_journal) =
+        match part(&request, &path(&job), admin.history(&filter)).await? {
+            Ok(page) => (page.jobs.clone(), page.searched_to.clone(), None),
+            Err(reason) => (Vec::new(), None, Some(reason)),
+        };
     ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
     let (message, wanted) = (found.message.as_ref(), fields.text("show") == Some("content"));
     let (payload, checkpoint) = contents(&request, message, wanted).await;
@@ -111,6 +117,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         headers: headers(&request, message),
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
+        unread_journal,
         cancellation: cancellation(&found.cancellation),
         payload,
         checkpoint,
@@ -308,7 +315,7 @@ fn content(
         let (text, cut) = block(&redacted(request, &job.queue, &job.kind, field, &text));
         (text, missing + cut)
     };
-    Content { about, text: Some(text.map(shown).map_err(|error| line(&format!("{error:?}")))) }
+    Content { about, text: Some(text.map(shown).map_err(|error| error_text(&format!("{error:?}")))) }
 }
 
 /// Returns the first bytes as hexadecimal digits, and the number of the others.
@@ -323,6 +330,7 @@ fn hexadecimal(bytes: &[u8]) -> (String, usize) {
 pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
     let job = request.admin.identify(&job).await?;
-    request.admin.cancel(&job).await?;
-    Ok(Answer::Go(format!("{}&done=cancel", path(&job))))
+    let report = request.admin.cancel(&job).await?;
+    let done = if report.workers > 0 { "cancel" } else { "cancel-unserved" };
+    Ok(Answer::Go(format!("{}&done={done}", path(&job))))
 }
