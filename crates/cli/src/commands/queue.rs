@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use jobqueue::ErrorKind;
 use jobqueue_admin::{PauseOptions, QueueOverview};
 use tokio_util::sync::CancellationToken;
 
@@ -79,14 +78,7 @@ pub(crate) async fn run(
                 .given(note, PauseOptions::note);
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
-            let changed = session.admin.pause_with(&queue, options).await.map_err(|error| {
-                let is_held = error.kind() == ErrorKind::Conflict;
-                let mut failure = Failure::from(error);
-                if let Some(text) = failure.text_mut().filter(|_| is_held) {
-                    text.push_str("; --replace replaces that pause");
-                }
-                failure
-            })?;
+            let changed = session.admin.pause_with(&queue, options).await?;
             let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
             global.output.changed("queue", &queue, changed, texts)
         }

@@ -74,7 +74,8 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         (list::DEAD, |queue| Some(queue.dead? as f64)),
     ];
     for (metric, value) in figures {
-        let values = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], value(queue)?)));
+        let values =
+            snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], value(queue)?)));
         writer.gauges(metric, values)?;
     }
     let target = Target::new();

@@ -166,12 +166,7 @@ async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Workers), String> {
 }
 
 impl Collected {
-    fn snapshot(
-        &mut self,
-        at: Moment,
-        overviews: Vec<QueueOverview>,
-        workers: Workers,
-    ) -> Snapshot {
+    fn snapshot(&mut self, at: Moment, overviews: Vec<QueueOverview>, workers: Workers) -> Snapshot {
         let Moment { taken, as_of, changes } = at;
         if let Ok(workers) = &workers {
             self.totals.add(as_of, workers.iter().map(|worker| &worker.record));

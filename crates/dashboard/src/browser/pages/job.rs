@@ -2,8 +2,8 @@
 
 use askama::Template;
 use jobqueue_admin::{
-    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference,
-    RawCheckpoint, RawJob, RawPayload,
+    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference, RawCheckpoint,
+    RawJob, RawPayload,
 };
 
 use super::rows::{Run, job_query, letter_query, redacted, shown};
@@ -81,13 +81,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let look = request.app.poller.latest().await?;
     let admin = &request.app.admin;
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
-    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let (mut ended, searched_to, unread_journal) =
-        match part(&request, &path(&job), admin.history(&filter)).await? {
-            Ok(page) => (page.jobs.clone(), page.searched_to.clone(), None),
-            Err(reason) => (Vec::new(), None, Some(reason)),
-        };
-    ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
+    let (ended, searched_to, unread_journal) = journal(&request, &job).await?;
     let (message, wanted) = (found.message.as_ref(), fields.text("show") == Some("content"));
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
@@ -130,6 +124,22 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         layout,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns the ends of the job that the journal has, the time back to which it was searched, and the reason if it cannot be read.
+async fn journal(
+    request: &AuthorizedRequest,
+    job: &JobReference,
+) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
+    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
+    let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
+        Ok(page) => page,
+        Err(reason) => return Ok((Vec::new(), None, Some(reason))),
+    };
+    let of_sender =
+        |record: &&HistoryRecord| job.source.as_ref().is_none_or(|source| record.source == *source);
+    let ended = page.jobs.iter().filter(of_sender).cloned().collect();
+    Ok((ended, page.searched_to.clone(), None))
 }
 
 /// Returns the path and the text of the batch that the job belongs to.

@@ -84,9 +84,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
         unpeeked,
-        groups: groups
-            .as_ref()
-            .map(|groups| groups.as_ref().map(|groups| groups.iter().map(shown_group).collect()).map_err(String::clone)),
+        groups: groups.as_ref().map(|groups| {
+            groups.as_ref().map(|groups| groups.iter().map(shown_group).collect()).map_err(String::clone)
+        }),
         chart: Chart::hour(minutes),
         may: may(&request, overview.paused),
         queue: &overview,
