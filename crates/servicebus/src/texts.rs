@@ -80,10 +80,9 @@ impl SavedText {
     /// Returns whether the blob that a dead letter names is its own, and not that of a letter which a tool has copied. A text that cannot be
     /// read is taken for its own. It is not documented which of the two the service keeps when a message becomes a dead letter.
     fn is_of(&self, held: &Held) -> bool {
-        let numbers = [Some(held.sequence), held.letter_sequence];
         matches!(self.text, Some(Err(_)))
             || self.not_before == Some(millis(held.enqueued))
-            || self.sequence.is_some() && numbers.contains(&self.sequence)
+            || self.sequence == Some(held.sequence)
     }
 }
 
@@ -160,8 +159,11 @@ impl Beside {
 
     /// Returns the names of the blobs that a message may have.
     pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
-        let other = held.other_number().map(|other| self.name_of(&other));
-        [Some(self.name_of(held)), other].into_iter().flatten().flatten()
+        // The blob that a letter names may be another one's: then its text is under a number of its own.
+        let numbered = Held { letter: None, ..held.clone() };
+        let letter = held.letter.is_some().then(|| self.name_of(held));
+        let other = numbered.other_number().map(|other| self.name_of(&other));
+        [letter, Some(self.name_of(&numbered)), other].into_iter().flatten().flatten()
     }
 
     /// Notes for all processes that texts are saved for messages of a queue.

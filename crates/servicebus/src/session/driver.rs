@@ -13,7 +13,6 @@ use super::super::amqp::session::Accepted;
 use super::held::{MessageOutcome, Session, Unclaimed};
 use super::pool::{Claimed, Phase, Shared, State};
 use jobqueue_storage::log;
-use jobqueue_storage::sync::lock;
 
 /// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
 const OFFER_TTL: Duration = Duration::from_secs(1);
@@ -151,8 +150,14 @@ impl Driver {
     /// Holds the session until a time, unless it is lost or to be released before.
     async fn hold(&self, until: SystemTime) {
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
-        self.turn(Phase::Held);
-        let held = lock(&self.shared.state).count(Phase::Held);
+        let number = self.session.number();
+        let held = self.shared.change(|state| {
+            // One whose message is in doubt stays as it is: the queue is not empty.
+            if let Some(phase) = state.phases.get_mut(&number).filter(|phase| **phase == Phase::Out) {
+                *phase = Phase::Held;
+            }
+            state.count(Phase::Held)
+        });
         if held == MAX_HELD {
             log::warn!(
                 queue = self.shared.queue,
