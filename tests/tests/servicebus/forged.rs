@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, GetMessages, UpdateMessage};
 use jobqueue::{JobError, Worker};
 use serde_json::json;
