@@ -106,7 +106,7 @@ mod tests {
         let stored = |kind: &str| {
             json!({
                 "specversion": "1.0", "id": "1", "source": "/s", "type": kind, "datasize": 5_000_000,
-                "dataref": format!("20260101/q/{}", uuid::Uuid::nil()), "datasha256": "0".repeat(64),
+                "dataref": "20260101/tasks/0f8fad5b-d9cb-469f-a165-70867728950e", "datasha256": "0".repeat(64),
             })
         };
         let kept = |text: String| json!({ "specversion": "1.0", "id": "1", "source": "/s", "type": UNREADABLE_KIND, "data": text });

@@ -192,9 +192,10 @@ fn event_for_a_later_time_does_not_run_before() {
             .success()
     );
     let delayed = place.json(&["peek", "mails", "--state", "delayed"]);
-    let ids: Vec<_> = delayed.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
+    let ids: Vec<_> =
+        delayed["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["given", "soon", "late"], "{delayed}");
-    assert!(delayed[0]["not_before"].is_null(), "{delayed}");
+    assert!(delayed["jobs"][0]["not_before"].is_null(), "{delayed}");
     assert_eq!(place.json(&["peek", "mails"])[0]["id"], "past");
     let wrong = send(&place, &["--dry-run"], &event("wrong", r#""notbefore":"tomorrow","#));
     assert_eq!(wrong.status.code(), Some(2), "{}", error_text(&wrong));
@@ -222,7 +223,7 @@ fn job_with_a_delay_in_its_message_is_not_said_to_be_due() {
     assert!(
         send(&place, &["--kind", "mail", "--id", "late", "--delay", "30d"], r#"{"to":"a"}"#).status.success()
     );
-    let job = &place.json(&["peek", "mails", "--state", "delayed"])[0];
+    let job = &place.json(&["peek", "mails", "--state", "delayed"])["jobs"][0];
     assert_eq!(job["due"], job["not_before"], "{job}");
     let due = job["due"].as_str().unwrap();
     let explained = place.json(&["explain", "mails", "late"]);
