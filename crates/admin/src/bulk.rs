@@ -12,6 +12,7 @@ use super::errors::ErrorCounts;
 use super::event::{Changes, Deed};
 use super::given::Given;
 use super::membership::{Memberships, WaitedFor};
+use super::plan::check_storage;
 use super::report::{BulkProgress, BulkReport};
 use super::{Action, Admin, DeadLetterPlan, PlannedLetter};
 
@@ -125,7 +126,7 @@ impl<'a> Bulk<'a> {
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Invalid`](jobqueue::ErrorKind::Invalid) if nothing is selected, or a plan is that of
-    /// another queue; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// another queue or storage; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
     /// [`Storage`](jobqueue::ErrorKind::Storage) when the dead letters cannot be read at all: nothing was changed. What fails later is in
     /// the report.
     ///
@@ -212,6 +213,7 @@ impl<'a> Bulk<'a> {
         let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
         let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
         (report.errors, report.ungrouped) = errors.finish();
+        report.storage = Some(self.admin.storage().description().to_owned());
         if counts_children {
             report.waited_for = Memberships::default().count(&self.admin.storage, &children).await;
         }
@@ -240,6 +242,9 @@ impl<'a> Bulk<'a> {
     }
 
     fn options(&self) -> Result<DeadLetterOptions, Error> {
+        if let Selection::Plan(plan) = &self.selection {
+            check_storage(plan.storage(), self.admin)?;
+        }
         let (mut options, found) = match &self.selection {
             Selection::Filter(filter) if filter.is_empty() => {
                 let text = "no dead letters are selected: give a plan, a filter with a condition, or `DeadLetterFilter::all()`";

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 
 use super::event::Deed;
 use super::membership::Memberships;
+use super::plan::check_storage;
 use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of a plan.
@@ -71,6 +72,10 @@ pub enum Cancellation {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CancelPlan {
+    /// The [description](jobqueue::Storage::description) of the storage that was looked at: no other executes the plan. `None` if the jobs were
+    /// named, or if any storage may execute it.
+    #[serde(default)]
+    pub storage: Option<String>,
     /// The jobs.
     pub jobs: Vec<JobReference>,
     /// True if these are all that the filter selects, as far as looks one after the other can say: the storage shows all jobs, and a second
@@ -82,7 +87,7 @@ pub struct CancelPlan {
 impl CancelPlan {
     /// Returns the plan for these jobs.
     pub fn of_jobs(jobs: impl IntoIterator<Item = JobReference>) -> Self {
-        Self { jobs: jobs.into_iter().collect(), complete: true }
+        Self { storage: None, jobs: jobs.into_iter().collect(), complete: true }
     }
 
     fn deed(&self) -> Deed {
@@ -139,13 +144,14 @@ impl Admin {
     /// others once.
     ///
     /// # Errors
-    /// Those of [`cancel`](Self::cancel). It ends when three requests in a row have failed. If some were made, the text says how many; the
+    /// Those of [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for the plan of another storage. It ends when three requests in a row have failed. If some were made, the text says how many; the
     /// plan can be executed again.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made.
     pub async fn cancel_all(&self, plan: &CancelPlan) -> Result<CancelReport, Error> {
         let work = async {
+            check_storage(plan.storage.as_deref(), self)?;
             // All are checked before the first is made.
             let requests: Vec<_> =
                 plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
@@ -248,7 +254,8 @@ impl Admin {
         }
         let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
         complete &= jobs.len() <= MAX_PLANNED;
-        Ok(CancelPlan { jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
+        let storage = Some(self.storage.description().to_owned());
+        Ok(CancelPlan { storage, jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
     }
 
     /// Returns the children of a batch that have not ended, by the identities that a batch gives to its children. One of them may be in another

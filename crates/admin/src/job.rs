@@ -7,6 +7,7 @@ use jobqueue::__internals::{ClaimedChild, RunningJob, past_dead_letters, unwrap_
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue::{Error, ErrorKind};
+use jobqueue_message::envelope::headers::order::IN_ORDER;
 use jobqueue_message::envelope::{Envelope, Parsed, parse};
 use jobqueue_message::times::{parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
@@ -298,7 +299,7 @@ impl RawJob {
         jobqueue::__internals::remove_tokens(&mut self.headers);
         self.attributes = event.extensions.clone();
         jobqueue::__internals::remove_own(&mut self.attributes);
-        self.attributes.remove("inorder");
+        self.attributes.remove(IN_ORDER);
         self.last_error = history.last_error.clone();
         self.in_order = jobqueue::__internals::is_in_order(event);
         self.deferral = history.deferral.as_ref().map(|deferral| RawDeferral {

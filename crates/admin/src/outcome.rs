@@ -9,6 +9,7 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use serde::Serialize;
 
 use super::event::Deed;
+use super::plan::check_storage;
 use super::{
     Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState,
     PlannedLetter,
@@ -183,8 +184,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something
-    /// cannot be read.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if the plan is that of another storage; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is
+    /// no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
     ///
     /// # Cancel safety
     /// It only reads.
@@ -225,6 +226,7 @@ impl Admin {
         plan: &DeadLetterPlan,
         look: LookFor,
     ) -> Result<PlanOutcome, Error> {
+        check_storage(plan.storage(), self)?;
         let jobs = Planned::all(plan);
         let first = self.search(plan, jobs.iter().collect(), look).await?;
         // A job that moved meanwhile may have been missed in every place.

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use jobqueue::dead_letters::DeadLetter;
+use jobqueue::{Error, ErrorKind};
 use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::JobReference;
 use super::text::exact_time_option;
+use super::{Admin, JobReference};
 
 /// A dead letter of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,6 +76,9 @@ impl PlannedLetter {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadLetterPlan {
+    /// The storage that the dry run looked at; none if the jobs were named.
+    #[serde(default)]
+    pub(super) storage: Option<String>,
     pub(super) queue: String,
     /// The time after which no dead letter belongs to the plan, by the storage's clock; none if the jobs were named.
     #[serde(serialize_with = "exact_time_option", deserialize_with = "time_option")]
@@ -90,13 +94,26 @@ impl DeadLetterPlan {
         jobs: impl IntoIterator<Item = L>,
     ) -> Self {
         let letters = jobs.into_iter().map(Into::into).collect();
-        Self { queue: queue.into(), before: None, letters }
+        Self { storage: None, queue: queue.into(), before: None, letters }
     }
 
     /// Leaves dead letters alone that have come after this time, by the storage's clock.
     #[must_use]
     pub fn before(mut self, time: SystemTime) -> Self {
         self.before = Some(time);
+        self
+    }
+
+    /// Returns the [description](jobqueue::Storage::description) of the storage that the dry run looked at: no other executes the plan. `None` if
+    /// the jobs were named.
+    pub fn storage(&self) -> Option<&str> {
+        self.storage.as_deref()
+    }
+
+    /// Lets any storage execute the plan: the same one may have another description elsewhere.
+    #[must_use]
+    pub fn for_any_storage(mut self) -> Self {
+        self.storage = None;
         self
     }
 
@@ -147,6 +164,18 @@ impl DeadLetterPlan {
     }
 }
 
+/// Refuses a plan that was made for another storage.
+pub(super) fn check_storage(planned: Option<&str>, admin: &Admin) -> Result<(), Error> {
+    let here = admin.storage().description();
+    match planned.filter(|planned| *planned != here) {
+        None => Ok(()),
+        Some(planned) => {
+            let text = format!("the plan is for the storage `{planned}` and not for `{here}`");
+            Err(Error::new(ErrorKind::Invalid, text))
+        }
+    }
+}
+
 fn time_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SystemTime>, D::Error> {
     let Some(text) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
     let time = parse_rfc3339(&text);
@@ -165,7 +194,7 @@ mod tests {
             [JobReference::new("mails", "a\r\nb").with_source("/shop"), JobReference::new("mails", "2")];
         let mut plan = DeadLetterPlan::of_jobs("mails", jobs);
         for before in [None, Some(SystemTime::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_123_456_789))] {
-            plan.before = before;
+            (plan.before, plan.storage) = (before, before.map(|_| "sqlite:jobs.db".to_owned()));
             plan.letters[0].message = before.map(|_| "17".to_owned());
             let json = serde_json::to_string(&plan).unwrap();
             assert_eq!(serde_json::from_str::<DeadLetterPlan>(&json).unwrap(), plan, "{json}");

@@ -70,6 +70,9 @@ pub struct BulkReport {
     pub complete: bool,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
+    /// The storage, for a plan.
+    #[serde(skip)]
+    pub(super) storage: Option<String>,
     #[serde(skip)]
     pub(super) letters: Vec<PlannedLetter>,
     /// The skipped jobs that it may have changed.
@@ -93,7 +96,8 @@ impl BulkReport {
     /// Returns the plan that takes exactly these dead letters, after a dry run also those that would be deleted as copies. After an empty dry run it
     /// takes nothing.
     pub fn plan(&self) -> DeadLetterPlan {
-        DeadLetterPlan { queue: self.queue.clone(), before: self.before, letters: self.letters.clone() }
+        let (storage, queue) = (self.storage.clone(), self.queue.clone());
+        DeadLetterPlan { storage, queue, before: self.before, letters: self.letters.clone() }
     }
 
     /// Returns what became of the other dead letters as people read it: how many were looked at and left, and how many were not looked at. `number` writes
@@ -153,6 +157,7 @@ impl BulkReport {
         let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
         let (stopped, missing, complete) = (failed.or(stopped), None, false);
         Self {
+            storage: None,
             queue,
             before: began,
             dry_run,

@@ -38,6 +38,18 @@ impl Admin {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }
 
+    /// Returns whether a present worker with a [record](jobqueue::WorkerBuilder::presence) listens to the queue. Costs what
+    /// [`workers`](Self::workers) costs.
+    ///
+    /// # Errors
+    /// As [`workers`](Self::workers).
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn is_served(&self, queue: &str) -> Result<bool, Error> {
+        Ok(self.workers().await?.iter().any(|worker| worker.record.listens_to(queue)))
+    }
+
     /// Returns all workers, also those whose records are stale. Records are removed a day after their last write. While a crash loop leaves
     /// thousands of records, the newest count: those of the last hour, up to 2,000, and 100 older ones.
     ///

@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use jobqueue::__internals::connect_existing;
 use jobqueue::{Error, Storage};
-use jobqueue_admin::{AccessLevel, Action, Admin};
+use jobqueue_admin::{AccessLevel, Action, Admin, JobReference};
 
 use crate::args::Global;
 use crate::audit::AuditFile;
@@ -162,6 +162,19 @@ impl Session {
         format!("`jobqueue{} {command}`", self.options)
     }
 
+    /// Returns a command for a job, which it takes by its position.
+    pub(crate) fn job_command(&self, command: &str, job: &JobReference) -> String {
+        let (queue, id, source) = parts(job);
+        let end = if job.id.starts_with('-') { " --" } else { "" };
+        self.command(&format!("{command}{source}{end} {queue} {id}"))
+    }
+
+    /// Returns a command for the dead letters of a job, which it takes by a filter.
+    pub(crate) fn letters_command(&self, command: &str, job: &JobReference) -> String {
+        let (queue, id, source) = parts(job);
+        self.command(&format!("{command} {queue} --id={id}{source}"))
+    }
+
     /// Returns the name of a production context.
     pub(crate) fn production(&self) -> Option<&str> {
         self.context.as_deref().filter(|_| self.is_production)
@@ -171,6 +184,12 @@ impl Session {
     pub(crate) async fn create(&self) -> Result<Storage, Error> {
         Storage::connect(&self.storage).await
     }
+}
+
+/// Returns the queue, the id and the option for the source of a job, as arguments.
+fn parts(job: &JobReference) -> (String, String, String) {
+    let source = job.source.as_deref().map(|source| format!(" --source={}", argument(source)));
+    (argument(&job.queue), argument(&job.id), source.unwrap_or_default())
 }
 
 impl Choice {

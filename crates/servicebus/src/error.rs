@@ -206,9 +206,12 @@ fn kind_of(condition: &str) -> Kind {
         "amqp:unauthorized-access" | "com.microsoft:auth-failed" => Kind::Unauthorized,
         "amqp:link:message-size-exceeded" => Kind::TooLarge,
         "amqp:resource-limit-exceeded" | "com.microsoft:resource-limit-exceeded" => Kind::Full,
-        "amqp:not-allowed" | "amqp:invalid-field" | "com.microsoft:argument-error" | "amqp:decode-error" => {
-            Kind::InvalidInput
-        }
+        "amqp:not-allowed"
+        | "amqp:invalid-field"
+        | "amqp:decode-error"
+        | "amqp:precondition-failed"
+        | "com.microsoft:argument-error"
+        | "com.microsoft:argument-out-of-range" => Kind::InvalidInput,
         "amqp:not-implemented" | NO_TRANSACTIONS => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
@@ -245,6 +248,7 @@ mod tests {
     fn refusals_are_certain_and_lost_answers_are_not() {
         assert_eq!(refused("com.microsoft:server-busy").kind(), Kind::Throttled);
         assert!(!refused("com.microsoft:server-busy").is_ambiguous());
+        assert!(!refused("com.microsoft:argument-out-of-range").is_ambiguous());
         assert!(refused("com.microsoft:message-lock-lost").is_lease_lost());
         assert!(refused("com.microsoft:timeout").is_ambiguous());
         assert!(refused("amqp:internal-error").is_ambiguous());

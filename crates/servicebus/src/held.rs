@@ -30,7 +30,7 @@ pub(super) struct Held {
     pub(super) sequence: i64,
     /// The number of a dead letter here. Its text may be under this one: a message that was delayed has had two in its queue.
     pub(super) letter_sequence: Option<i64>,
-    /// The blob with the text of a dead letter of the framework.
+    /// The blob with the text of a dead letter of the framework, as the letter says. A tool that sends a letter again sends that along.
     pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
     /// The text that the message itself has, whatever was saved for it.
@@ -48,6 +48,8 @@ pub(super) struct Held {
     /// True once a copy has taken its place in the queue: it is still to be completed, and must not be copied again.
     pub(super) is_copied: bool,
     pub(super) inserted: SystemTime,
+    /// The time at which it came, by the service's clock.
+    pub(super) enqueued: SystemTime,
     pub(super) expires: Option<SystemTime>,
     /// The end of the lock by the service's clock.
     pub(super) locked_until: SystemTime,

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::amqp::millis;
 use super::connection_string::Namespace;
 use super::held::Held;
 use super::place::Place;
@@ -26,8 +27,8 @@ use jobqueue_storage::{
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
-/// A number of up to ten digits, perhaps a time, and a line break precede the text.
-const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 40;
+/// A number of up to ten digits, perhaps a time and another number, and a line break precede the text.
+const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 60;
 /// The time for which a note is believed that texts are saved. It is renewed while they are.
 const NOTE_TTL: Duration = Duration::from_secs(86_400);
 /// The maximum number of rounds while other processes write the same blob.
@@ -55,9 +56,34 @@ pub(super) struct SavedText {
     /// The text, or why it cannot be read: damaged, or of a later version. `None` if the delivery was only counted.
     pub(super) text: Option<Result<String, String>>,
     pub(super) delivery: u32,
-    /// The time before which a message in a session must not be delivered, in milliseconds since 1970.
+    /// The time before which a message in a session must not be delivered, in milliseconds since 1970. Of a dead letter, the time at which its
+    /// message came.
     pub(super) not_before: Option<i64>,
+    /// The number that the message of a dead letter had.
+    sequence: Option<i64>,
     pub(super) tag: ETag,
+}
+
+impl SavedText {
+    /// Reads `number[ time[ sequence]][\ntext]`.
+    fn parse(data: &[u8], tag: ETag) -> Option<Self> {
+        let data = std::str::from_utf8(data).ok()?;
+        let (head, text) =
+            data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(Ok(text.to_owned()))));
+        let mut numbers = head.split(' ');
+        let delivery = numbers.next()?.parse().ok()?;
+        let mut number = || numbers.next().map(str::parse).transpose().ok();
+        let (not_before, sequence) = (number()?, number()?);
+        numbers.next().is_none().then_some(Self { text, delivery, not_before, sequence, tag })
+    }
+
+    /// Returns whether the blob that a dead letter names is its own, and not that of a letter which a tool has copied. A text that cannot be
+    /// read is taken for its own. It is not documented which of the two the service keeps when a message becomes a dead letter.
+    fn is_of(&self, held: &Held) -> bool {
+        matches!(self.text, Some(Err(_)))
+            || self.not_before == Some(millis(held.enqueued))
+            || self.sequence == Some(held.sequence)
+    }
 }
 
 impl Beside {
@@ -96,7 +122,7 @@ impl Beside {
         self.blob("saves", Place::of(queue).queue)
     }
 
-    /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and made again; ids do not.
+    /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and created again; ids do not.
     pub(super) fn name_of(&self, held: &Held) -> Result<BlobName, StoreError> {
         let queue = Place::of(&held.queue).queue;
         if let Some(letter) = held.letter {
@@ -106,8 +132,7 @@ impl Beside {
         self.blob("texts", format_args!("{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
     }
 
-    /// Returns the name of the blob with the text of a dead letter. Its number cannot be guessed: only a program that can
-    /// read the blobs can name the blob of another message.
+    /// Returns the name of the blob with the text of a dead letter. The blob says whose it is: copies of the letter name it, too.
     fn letter_blob(&self, queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
         self.blob("letters", format_args!("{queue}/{letter}"))
     }
@@ -119,6 +144,10 @@ impl Beside {
         held: &mut Held,
     ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
         let mut saved = self.record(held).await?;
+        if held.letter.is_some() && saved.as_ref().is_none_or(|saved| !saved.is_of(held)) {
+            held.letter = None;
+            saved = self.record(held).await?;
+        }
         if let (None, Some(other)) = (&saved, held.other_number()) {
             saved = self.record(&other).await?;
             if saved.is_some() {
@@ -130,8 +159,11 @@ impl Beside {
 
     /// Returns the names of the blobs that a message may have.
     pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
-        let other = held.other_number().map(|other| self.name_of(&other));
-        [Some(self.name_of(held)), other].into_iter().flatten().flatten()
+        // The blob that a letter names may be another one's: then its text is under a number of its own.
+        let numbered = Held { letter: None, ..held.clone() };
+        let letter = held.letter.is_some().then(|| self.name_of(held));
+        let other = numbered.other_number().map(|other| self.name_of(&other));
+        [letter, Some(self.name_of(&numbered)), other].into_iter().flatten().flatten()
     }
 
     /// Notes for all processes that texts are saved for messages of a queue.
@@ -160,12 +192,10 @@ impl Beside {
         let name = self.name_of(held)?;
         let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
         let tag = blob.properties.etag;
-        let Some((delivery, not_before, text)) = parse(&blob.data) else {
+        Ok(Some(SavedText::parse(&blob.data, tag.clone()).unwrap_or_else(|| {
             let unreadable = format!("the text in the blob {name} is not of this framework's form");
-            let text = Some(Err(unreadable));
-            return Ok(Some(SavedText { text, delivery: 0, not_before: None, tag }));
-        };
-        Ok(Some(SavedText { text: text.map(Ok), delivery, not_before, tag }))
+            SavedText { text: Some(Err(unreadable)), delivery: 0, not_before: None, sequence: None, tag }
+        })))
     }
 
     /// Writes the blob of a message whose lock is held, unless a later delivery has written it.
@@ -199,7 +229,8 @@ impl Beside {
     pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
         let letter = self.runtime.uuid_v4();
         let name = self.letter_blob(Place::of(&held.queue).queue, letter)?;
-        let data = format!("{}\n{text}", held.dequeue_count).into();
+        let data =
+            format!("{} {} {}\n{text}", held.dequeue_count, millis(held.enqueued), held.sequence).into();
         put_creating(&*self.blobs, &name, data, PutBlob::new()).await?;
         Ok(letter)
     }
@@ -230,14 +261,4 @@ pub(super) fn named(name: &str) -> Result<BlobName, StoreError> {
         StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
     };
     BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
-}
-
-/// Reads `number[ time][\ntext]`.
-fn parse(data: &[u8]) -> Option<(u32, Option<i64>, Option<String>)> {
-    let data = std::str::from_utf8(data).ok()?;
-    let (head, text) =
-        data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(text.to_owned())));
-    let (number, time) = head.split_once(' ').map_or((head, None), |(number, time)| (number, Some(time)));
-    let time = time.map(str::parse).transpose().ok()?;
-    Some((number.parse().ok()?, time, text))
 }

@@ -246,8 +246,7 @@ impl DeadLetterQueue {
         if queue.is_empty() || queue == self.core.name.as_str() {
             return Ok(());
         }
-        let text =
-            format!("the dead letter names another queue than `{}` as its original_id", self.core.name);
+        let text = format!("the dead letter names another queue than `{}` as its origin", self.core.name);
         Err(Error::new(ErrorKind::Invalid, text))
     }
 

@@ -137,8 +137,9 @@ impl LeasedJob {
     ) where
         F: Future<Output = Result<Option<Instant>, Error>> + Send + 'static,
     {
-        let lease = Arc::downgrade(&self.lease);
+        let (lease, queue) = (Arc::downgrade(&self.lease), self.core.name.clone());
         let beats = async move {
+            let mut reason = "it could not be confirmed in time";
             while Instant::now() < until {
                 tokio::time::sleep(pause).await;
                 // An application may keep the delivery for longer than its lease.
@@ -153,7 +154,10 @@ impl LeasedJob {
                 };
                 match confirmed {
                     Ok(Some(kept)) => (until, pause) = (kept, interval),
-                    Ok(None) => break,
+                    Ok(None) => {
+                        reason = "another message has it";
+                        break;
+                    }
                     Err(error) => {
                         crate::log::debug!(%error, "the turn of a job among other messages was not confirmed");
                         pause = UNCONFIRMED_PAUSE.min(until.saturating_duration_since(Instant::now()));
@@ -161,7 +165,7 @@ impl LeasedJob {
                 }
             }
             if let Some(lease) = lease.upgrade() {
-                crate::log::warn!("a job lost its turn to another message, or could not confirm it in time");
+                crate::log::warn!(%queue, reason, "a job has lost its turn, and with it its lease");
                 lease.expire();
             }
         };

@@ -1,18 +1,13 @@
 //! The attributes by which the messages of a FIFO group are known.
 
 use super::entry::{EntryRef, Turn};
+use crate::envelope::headers::order::{COPY, IN_ORDER, PAGE};
 use crate::envelope::{Envelope, EnvelopeError, Sha256Digest};
 use crate::runtime::Runtime;
 use crate::storage::MessageId;
 
-/// The attribute that marks events of a FIFO group.
-pub(crate) const HEADER: &str = "inorder";
-/// The attribute that distinguishes several messages of one job.
-const COPY: &str = "fifocopy";
 /// Leaves 53 bits of a random number: every JSON reader keeps all their digits.
 const COPY_SHIFT: u32 = 11;
-/// The attribute that names the page in which a send has entered the job.
-const PAGE: &str = "fifopage";
 
 /// A delivered message of a FIFO group.
 #[derive(Debug, Clone, Copy)]
@@ -72,18 +67,13 @@ pub fn is_in_order(envelope: &Envelope) -> bool {
 
 /// Other producers may write the boolean.
 fn is_marked(envelope: &Envelope) -> bool {
-    envelope.extensions.get(HEADER).is_some_and(|raw| matches!(raw.get(), "true" | "\"true\""))
+    envelope.extensions.get(IN_ORDER).is_some_and(|raw| matches!(raw.get(), "true" | "\"true\""))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::envelope::{Parsed, parse};
-
-    #[test]
-    fn headers_of_the_order_are_set_by_no_sender() {
-        assert!([HEADER, COPY, PAGE].iter().all(|name| crate::envelope::is_own_header(name)));
-    }
 
     #[test]
     fn order_is_asked_for_by_the_value_true() {
@@ -103,7 +93,7 @@ mod tests {
                 asks,
                 "{value}"
             );
-            assert_eq!(event.headers().get(HEADER).is_some_and(|header| header == "true"), asks, "{value}");
+            assert_eq!(event.headers().get(IN_ORDER).is_some_and(|header| header == "true"), asks, "{value}");
         }
     }
 }

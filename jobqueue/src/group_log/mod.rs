@@ -85,12 +85,13 @@ mod pages;
 mod send;
 mod store;
 
+pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
-pub(crate) use message::{HEADER, InOrder, forget_message, restamp, stamp_page};
+pub(crate) use message::{InOrder, forget_message, restamp, stamp_page};
 pub use overview::{groups, position_names};
 pub(crate) use send::{Confirmation, announce, confirm, retract};
 pub(crate) use store::{GroupLogs, Progress, superseded};

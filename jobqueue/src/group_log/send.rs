@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use super::entry::{Announcement, EntryRef, PAGE};
 use super::log::{Announced, Confirmed, GroupLog, Millis};
-use super::message::{HEADER, restamp};
+use super::message::restamp;
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
+use crate::envelope::headers::order::IN_ORDER;
 use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
 
@@ -24,7 +25,7 @@ impl Announcement {
                 "a message that is sent in order cannot have a time to live: the messages behind it would wait for it",
             ));
         }
-        envelope.insert_header(HEADER, "true")?;
+        envelope.insert_header(IN_ORDER, "true")?;
         restamp(envelope, runtime)
             .ok_or_else(|| invalid("the event has no space for the attributes of its order"))
     }

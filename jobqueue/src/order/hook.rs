@@ -18,7 +18,7 @@ use crate::delivery::{
     position_of,
 };
 use crate::error::Error;
-use crate::group_log::{EndState, HEADER, InOrder, LogBlob, Millis, Patience, Position, superseded};
+use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, Millis, Patience, Position, superseded};
 use crate::job::JobInfo;
 use crate::storage::StoreErrorKind;
 
@@ -71,7 +71,7 @@ enum Next {
 #[async_trait]
 impl Hook for OrderHook {
     fn applies_to(&self, job: &JobInfo) -> bool {
-        job.headers.get(HEADER).is_some_and(|value| value == "true")
+        job.headers.get(IN_ORDER).is_some_and(|value| value == "true")
     }
 
     async fn admit(

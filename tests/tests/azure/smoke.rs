@@ -203,6 +203,8 @@ async fn wrong_options_are_refused_when_they_are_used() {
         let refused = Storage::open(wrong).await.unwrap_err();
         assert_eq!(refused.kind(), jobqueue::ErrorKind::Configuration, "{refused}");
     }
+    let signed = options().blob_endpoint("https://account.blob.core.windows.net/?sig=hunter2");
+    assert!(!format!("{signed:?}").contains("hunter2"));
 }
 
 /// Tokens are not sent in clear text.

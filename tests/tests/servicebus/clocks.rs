@@ -17,7 +17,7 @@ use super::{Bench, MINUTE, options};
 
 impl Bench {
     /// Opens the storage on a machine whose clock shows `now`.
-    fn at(&self, now: SystemTime) -> Storage {
+    pub(super) fn at(&self, now: SystemTime) -> Storage {
         let options =
             options(&self.emulator).runtime(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
         Storage::from(options.with_blobs_of(&self.blobs).unwrap())

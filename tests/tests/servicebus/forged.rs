@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, UpdateMessage};
+use jobqueue::storage::{DeadLetterCause, DeadLetterMessage, GetMessages, UpdateMessage};
 use jobqueue::{JobError, Worker};
 use serde_json::json;
 
 use super::jobs::Work;
-use super::{Bench, python};
+use super::{Bench, MINUTE, python};
 
 pub(super) const SEND: &str = "
 import json, sys
@@ -126,4 +126,51 @@ async fn a_stock_tool_resends_a_message_with_its_properties() {
     // The text is as the framework wrote it, and so is its count.
     assert_eq!(again.dequeue_count, 2);
     bench.delete(&again.message).await.unwrap();
+}
+
+const KILL: &str = "
+import sys
+from azure.servicebus import ServiceBusClient
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    with client.get_queue_receiver('work') as receiver:
+        message = receiver.receive_messages(max_message_count=1, max_wait_time=20)[0]
+        receiver.dead_letter_message(message, reason='no')
+";
+
+const COPY_LETTER: &str = "
+import sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    letters = client.get_queue_receiver('work', sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    with letters, client.get_queue_sender('work') as sender:
+        letter = letters.receive_messages(max_message_count=1, max_wait_time=20)[0]
+        sender.send_messages(ServiceBusMessage('edited', application_properties=letter.application_properties))
+        letters.abandon_message(letter)
+";
+
+// A tool sends the properties along, and the number of the letter's text is one of them: the edited job had the text of the letter, and a purge
+// of it took that text away.
+#[tokio::test]
+async fn copy_of_a_letter_that_dies_has_a_text_of_its_own() {
+    let bench = Bench::new();
+    let leased = bench.leased("sent").await;
+    // A property has no room for it.
+    let text = "x".repeat(30_000);
+    let letter = DeadLetterMessage::new(&text, DeadLetterCause::new("rejected"));
+    bench.store().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
+    python::run(bench.emulator.connection_string(), COPY_LETTER, &[]);
+    python::run(bench.emulator.connection_string(), KILL, &[]);
+    let letters = bench.queue.dead_letter().unwrap();
+    let texts = async || {
+        let shown = bench.store().peek(&letters, 10).await.unwrap();
+        shown.into_iter().map(|letter| letter.text.unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts().await, [text.clone(), "edited".to_owned()]);
+    let mut leased = Vec::new();
+    while leased.len() < 2 {
+        leased.extend(bench.store().get(&letters, GetMessages::new(2, MINUTE)).await.unwrap().messages);
+    }
+    let edited = leased.iter().find(|letter| letter.text.as_deref() == Ok("edited")).unwrap();
+    bench.store().delete(&letters, &edited.message, Default::default()).await.unwrap();
+    assert_eq!(texts().await, [text]);
 }

@@ -2,14 +2,23 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{Metadata, PutMessage};
+use jobqueue::storage::{Metadata, PutMessage, UpdateMessage};
 use jobqueue::{JobError, Queue, QueueName, Worker};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::jobs::{Work, work};
 use super::sessions::text;
-use super::{Bench, MINUTE};
+use super::{Bench, MINUTE, python};
+
+/// The id has the form that the wire format asks for: the source, a space and the id.
+const SEND: &str = "
+import sys
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
+    with client.get_queue_sender('work') as sender:
+        sender.send_messages(ServiceBusMessage(sys.argv[2], message_id='/shop ' + sys.argv[2]))
+";
 
 impl Bench {
     async fn make_anew(&self, requires_session: bool) {
@@ -53,6 +62,34 @@ async fn settings_of_a_queue_that_is_created_anew_survive_a_slow_deletion() {
         let properties = another.queues().queue_properties(&queue).await.unwrap();
         assert_eq!(properties.metadata, limited(after));
     }
+}
+
+// It had its number as its id, and the first message of the new queue has the same: it came with the text that was saved for the other one.
+#[tokio::test]
+async fn message_of_a_queue_that_is_created_anew_has_nothing_of_one_before() {
+    let bench = Bench::new();
+    let put_by_others = |text| python::run(bench.emulator.connection_string(), SEND, &[text]);
+    put_by_others("before");
+    let before = bench.get().await.unwrap();
+    let checkpoint = UpdateMessage::new(MINUTE).with_text("checkpoint".to_owned());
+    bench.update(&before.message, checkpoint).await.unwrap();
+    bench.make_anew(false).await;
+    put_by_others("after");
+    let after = bench.get_from(&bench.another()).await.unwrap();
+    assert_eq!(after.text.as_deref(), Ok("after"));
+    assert_eq!(after.dequeue_count, 1);
+    // Records of effects have the id of a job that is no event.
+    assert_ne!(after.message.id, before.message.id);
+}
+
+// The lock was asked for again each second, and the handler went on.
+#[tokio::test]
+async fn handler_of_a_queue_that_was_deleted_loses_its_lease() {
+    let bench = Bench::new();
+    let leased = bench.leased("job").await;
+    let revoked = bench.store().lease_revoked(&bench.queue, &leased.message).unwrap();
+    bench.another().queues().delete_queue(&bench.queue).await.unwrap();
+    timeout(MINUTE, revoked).await.expect("the lease goes on");
 }
 
 // Without sessions, nobody would keep the order that the program relies on.

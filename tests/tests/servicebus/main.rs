@@ -39,6 +39,7 @@ mod session_groups;
 mod session_jobs;
 mod session_losses;
 mod sessions;
+mod time_to_live;
 mod two_namespaces;
 mod until_idle;
 mod waiting_gets;

@@ -23,6 +23,22 @@ async fn a_put_back_on_a_partitioned_queue_tries_no_transaction() {
     assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("second"));
 }
 
+// Each try sent one more.
+#[tokio::test]
+async fn copy_whose_answer_is_lost_is_one_message_where_duplicates_are_detected() {
+    let settings = json!({ "EnablePartitioning": true, "RequiresDuplicateDetection": true });
+    let bench = Bench::with(settings, &[]);
+    let leased = bench.leased("first").await;
+    let fault = bench.emulator.plant_with("send", "abort", json!({ "performed": true }));
+    let change = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+    while let Err(error) = bench.update(&leased.message, change.clone()).await {
+        assert!(error.is_retryable(), "{error:?}");
+    }
+    assert_eq!(fault.hits(), 1);
+    assert_eq!(bench.count("scheduled"), 1);
+    assert_eq!(bench.count("active"), 0);
+}
+
 #[tokio::test]
 async fn a_queue_is_cleared_as_its_kind_allows() {
     for is_partitioned in [false, true] {

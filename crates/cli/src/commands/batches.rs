@@ -1,9 +1,9 @@
 //! `batches`: all of them, or one with the children that hold it up.
 
 use clap::Args;
-use jobqueue_admin::{BatchDetail, BatchList, OpenChild, ParentBatch};
+use jobqueue_admin::{BatchDetail, BatchList, JobReference, OpenChild, ParentBatch};
 
-use crate::args::Global;
+use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::{fields, lines, say, table};
 use crate::session::{Need, Session};
@@ -100,9 +100,8 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
 fn hint(session: &Session, batch: &BatchDetail) -> Option<String> {
     let dead = batch.open.iter().find(|child| child.place == "dead" && child.queue.is_some());
     if let Some(OpenChild { job, source, queue: Some(queue), .. }) = dead {
-        let source = source.as_deref().map(|source| format!(" --source={}", argument(source)));
-        let (queue, id, source) = (argument(queue), argument(job), source.unwrap_or_default());
-        let command = session.command(&format!("dead redrive {queue} --id={id}{source}"));
+        let child = JobReference::new(queue, job).given(source.as_ref(), JobReference::with_source);
+        let command = session.letters_command("dead redrive", &child);
         return Some(format!("\nA dead-lettered child blocks the batch until it is redriven: {command}\n"));
     }
     let inner = batch.open.iter().find_map(|child| child.batch.as_deref())?;

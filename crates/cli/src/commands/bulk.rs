@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue_admin::{Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
+use jobqueue_admin::{Action, Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
@@ -36,6 +36,9 @@ pub(crate) struct BulkArguments {
     /// With --dry-run, writes what would be taken to this file, which must not exist; without, takes exactly the dead letters of this file
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
+    /// Executes a plan that names another storage, or none: one storage may have two descriptions
+    #[arg(long, requires = "plan")]
+    any_storage: bool,
     /// Takes at most this many
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
@@ -104,7 +107,7 @@ pub(crate) async fn run(
         true => global.output.value(&report, || text(&report, purges)),
         false => global.output.change(&report, || text(&report, purges)),
     };
-    output::ended(written.and(verdict(&report, purges, stop)), printed)
+    output::ended(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
 }
 
 enum Selection {
@@ -116,7 +119,7 @@ fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
     let filter = arguments.filter.selection();
     let plan = arguments.plan.as_deref().filter(|_| !arguments.dry_run);
     match (filter.is_empty(), arguments.all, plan) {
-        (true, false, Some(path)) => read_plan(path).map(Selection::Plan),
+        (true, false, Some(path)) => read_letters(path, arguments.any_storage).map(Selection::Plan),
         (true, true, None) => Ok(Selection::Filter(DeadLetterFilter::all())),
         (false, false, None) => Ok(Selection::Filter(filter)),
         (true, false, None) => Err(Failure::Usage(
@@ -125,6 +128,22 @@ fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
         )),
         _ => Err(Failure::Usage("--all, a filter and a plan exclude each other".to_owned())),
     }
+}
+
+/// Reads a plan of dead letters, for the storage that it names or for any.
+pub(super) fn read_letters(path: &Path, any_storage: bool) -> Result<DeadLetterPlan, Failure> {
+    let plan: DeadLetterPlan = read_plan(path)?;
+    if any_storage {
+        return Ok(plan.for_any_storage());
+    }
+    require_storage(plan.storage())?;
+    Ok(plan)
+}
+
+/// Refuses a plan that names no storage, as older versions wrote it.
+pub(super) fn require_storage(storage: Option<&str>) -> Result<(), Failure> {
+    let text = "the plan names no storage: write it anew, or add --any-storage";
+    storage.map(drop).ok_or_else(|| Failure::Usage(text.to_owned()))
 }
 
 pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> {
@@ -176,6 +195,7 @@ async fn ask(
     stop: &CancellationToken,
 ) -> Result<Session, Failure> {
     let session = Session::open(global, Need::Change).await?;
+    session.admin.require(Action::Purge, queue)?;
     let what = match selection {
         Selection::Plan(plan) => format!("at most {} dead letters of `{queue}`", plan.letters().len()),
         Selection::Filter(_) => {
@@ -257,13 +277,20 @@ fn batches(report: &BulkReport) -> String {
     }
 }
 
-fn verdict(report: &BulkReport, purges: bool, stop: &CancellationToken) -> Result<(), Failure> {
+fn verdict(
+    report: &BulkReport,
+    purges: bool,
+    limit: Option<u64>,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
     if stop.is_cancelled()
         && let Some(cause) = &report.stopped
     {
+        let rest = limit.map(|limit| format!(" with --limit {}", limit.saturating_sub(report.count)));
         let text = format!(
-            "interrupted after {} dead letters: {cause}; run the same command again to continue",
-            report.count
+            "interrupted after {} dead letters: {cause}; run the same command again{} to continue",
+            report.count,
+            rest.unwrap_or_default()
         );
         return Err(Failure::Interrupted(text));
     }

@@ -9,7 +9,7 @@ use jobqueue_admin::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{NAMED, PlanFile, read_plan};
+use super::bulk::{NAMED, PlanFile, read_plan, require_storage};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
@@ -41,6 +41,9 @@ pub(crate) struct CancelArguments {
     /// With --dry-run, writes the jobs to this file, which must not exist; without, cancels exactly the jobs of this file
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     plan: Option<PathBuf>,
+    /// Executes a plan that names another storage, or none: one storage may have two descriptions
+    #[arg(long, requires = "plan")]
+    any_storage: bool,
     /// Only lists the jobs
     #[arg(long)]
     dry_run: bool,
@@ -86,7 +89,7 @@ pub(crate) async fn run(
     };
     let plan_file =
         arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
-    let plan = plan(&session, &arguments).await?;
+    let Planned { plan, ended: left_out } = plan(&session, &arguments).await?;
     if !plan.complete {
         say(why_incomplete(&arguments, &session));
     }
@@ -102,9 +105,12 @@ pub(crate) async fn run(
     }
     let report = session.admin.cancel_all(&plan).await?;
     let printed = global.output.change(&report, || requested(&session, &report));
-    let all = match report.complete {
-        true => Ok(()),
-        false => Err(Failure::Failed("more jobs may match than were cancelled".to_owned())),
+    let all = match (report.complete, left_out) {
+        (true, 0) => Ok(()),
+        (true, left_out) => {
+            Err(Failure::Failed(format!("left out, having ended: {}", things(left_out, "job"))))
+        }
+        (false, _) => Err(Failure::Failed("more jobs may match than were cancelled".to_owned())),
     };
     ended(all, printed)
 }
@@ -151,7 +157,19 @@ fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static st
     }
 }
 
-async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPlan, Failure> {
+/// The jobs to cancel, and the number of those that were named and have ended.
+struct Planned {
+    plan: CancelPlan,
+    ended: usize,
+}
+
+impl From<CancelPlan> for Planned {
+    fn from(plan: CancelPlan) -> Self {
+        Self { plan, ended: 0 }
+    }
+}
+
+async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned, Failure> {
     let (filter, file) = (arguments.filter(), arguments.plan.as_deref().filter(|_| !arguments.dry_run));
     if let (Some(_), Some(_)) = (&arguments.source, file) {
         return Err(Failure::Usage(
@@ -159,12 +177,16 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
         ));
     }
     match (filter, file, arguments.ids.is_empty()) {
-        (Some(filter), None, true) => Ok(session.admin.plan_cancel(&arguments.queue, &filter).await?),
+        (Some(filter), None, true) => Ok(session.admin.plan_cancel(&arguments.queue, &filter).await?.into()),
         (None, Some(file), true) => {
-            let plan: CancelPlan = read_plan(file)?;
+            let mut plan: CancelPlan = read_plan(file)?;
+            match arguments.any_storage {
+                true => plan.storage = None,
+                false => require_storage(plan.storage.as_deref())?,
+            }
             match plan.jobs.iter().find(|job| job.queue != arguments.queue) {
                 Some(job) => Err(Failure::Usage(format!("the plan is for the queue `{}`", job.queue))),
-                None => Ok(plan),
+                None => Ok(plan.into()),
             }
         }
         (None, None, false) => {
@@ -172,7 +194,14 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
             let jobs = session.admin.identify_all(&arguments.references()).await?;
             let checks = jobs.iter().map(|found| require(session, found));
             let jobs: Vec<_> = stream::iter(checks).buffered(CHECKS_AT_ONCE).try_collect().await?;
-            Ok(CancelPlan::of_jobs(jobs))
+            let (open, ended): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Result::is_ok);
+            let ended: Vec<String> = ended.into_iter().filter_map(Result::err).collect();
+            if open.is_empty() {
+                return Err(Failure::NothingMatched(format!("nothing was changed: {}", ended.join("; "))));
+            }
+            ended.iter().for_each(|text| say(&format!("left out: {text}")));
+            let plan = CancelPlan::of_jobs(open.into_iter().filter_map(Result::ok));
+            Ok(Planned { plan, ended: ended.len() })
         }
         (None, None, true) => {
             Err(Failure::Usage("no jobs are selected: add ids, --key, --kind, --batch or a plan".to_owned()))
@@ -181,21 +210,22 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<CancelPl
     }
 }
 
-/// Returns the job with its sender. Fails if there is certainly no such job, or if it has ended: its request would stand for 30 days.
-async fn require(session: &Session, found: &IdentifiedJob) -> Result<JobReference, Failure> {
+/// Returns the job with its sender, or the text of one that has ended: its request would stand for 30 days. Fails if there is certainly no
+/// such job.
+async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobReference, String>, Failure> {
     if found.is_open && found.job.source.is_some() {
-        return Ok(found.job.clone());
+        return Ok(Ok(found.job.clone()));
     }
     let found = session.admin.explain(&found.job).await?;
     let job = found.reference();
     if found.has_ended {
-        return Err(Failure::NothingMatched(format!("nothing was changed: `{}`: {}", job.id, found.summary)));
+        return Ok(Err(format!("`{}`: {}", job.id, found.summary)));
     }
     let of_any = if job.source.is_none() { ", for the job of any sender" } else { "" };
     if !of_any.is_empty() || matches!(found.place, JobPlace::Unseen | JobPlace::Dead | JobPlace::Ended) {
         say(&format!("`{}`: {} The request stands for 30 days{of_any}", job.id, found.summary));
     }
-    Ok(job)
+    Ok(Ok(job))
 }
 
 fn preview(plan: &CancelPlan) -> String {

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use jobqueue_admin::{
-    DeadLetterFilter, DeadLetterPage, DeadLetterPlan, PlanOutcome, RawJob, RawPayload, RawSend,
-};
+use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, PlanOutcome, RawJob, RawPayload, RawSend};
 use tokio_util::sync::CancellationToken;
 
 use super::bulk;
@@ -68,6 +66,9 @@ pub(crate) struct OutcomeArguments {
     /// The plan that was redriven
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
+    /// Takes a plan that names another storage, or none
+    #[arg(long)]
+    any_storage: bool,
     /// Looks behind the first 32 dead letters too; meanwhile they are invisible to others
     #[arg(long)]
     deep: bool,
@@ -155,7 +156,7 @@ async fn outcome(
     arguments: &OutcomeArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let plan: DeadLetterPlan = bulk::read_plan(&arguments.plan)?;
+    let plan = bulk::read_letters(&arguments.plan, arguments.any_storage)?;
     let session = Session::open(global, if arguments.deep { Need::Inspect } else { Need::Read }).await?;
     let outcome = match arguments.deep {
         // It holds dead letters: it is not dropped.

@@ -20,7 +20,7 @@ pub(crate) struct DoctorArguments {
     /// Checks only this queue, in each context; may be repeated
     #[arg(long)]
     queue: Vec<String>,
-    /// Fails if there is a warning
+    /// Fails if there is a warning, or a check that could not be made
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -32,6 +32,8 @@ pub(crate) struct DoctorArguments {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
+    /// It was not measured.
+    Unknown,
     Warning,
     Failed,
 }
@@ -74,12 +76,13 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
     let printed = contexts::print(global.output, &checks, "checks", &columns, |check| vec![overview(check)]);
     let checks: Vec<&Check> = checks.iter().filter_map(Item::get).collect();
     let count = |verdict| checks.iter().filter(|check| check.verdict == verdict).count();
-    match (count(Verdict::Failed), count(Verdict::Warning)) {
-        (0, warnings) if warnings > 0 && arguments.strict => {
-            Err(Failure::Failed(format!("{}, and --strict allows none", things(warnings, "warning"))))
+    match (count(Verdict::Failed), count(Verdict::Warning), count(Verdict::Unknown)) {
+        (0, warnings, unknown) if warnings + unknown > 0 && arguments.strict => {
+            let (warnings, unknown) = (things(warnings, "warning"), things(unknown, "unknown result"));
+            Err(Failure::Failed(format!("{warnings} and {unknown}, and --strict allows none")))
         }
-        (0, _) => printed,
-        (failed, _) => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
+        (0, _, _) => printed,
+        (failed, _, _) => Err(Failure::Failed(format!("{} failed", things(failed, "check")))),
     }
 }
 
@@ -91,11 +94,13 @@ async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check>
     };
     let connected = format!("{storage} has {}", things(queues.len(), "queue"));
     let mut checks = vec![Check::new("connection", None, Verdict::Ok, connected)];
-    let chosen = |queue: &&QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
-    for queue in queues.iter().filter(chosen) {
+    let chosen = |queue: &QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
+    let unknown = missing(&arguments.queue, &queues);
+    let queues: Vec<_> = queues.into_iter().filter(chosen).collect();
+    for queue in &queues {
         checks.extend(queue_checks(session, queue).await);
     }
-    checks.extend(missing(&arguments.queue, &queues));
+    checks.extend(unknown);
     checks.extend(storage_advice(session).await);
     checks.push(clock(session).await);
     checks.extend(workers(session, arguments.prices, &queues).await);
@@ -192,7 +197,7 @@ async fn clock(session: &Session) -> Check {
     let measured = match session.admin.clock_skew().await {
         Err(error) if error.kind() == ErrorKind::Forbidden => {
             let detail = "not measured: the access of this context does not include `inspect`";
-            return Check::new("clock", None, Verdict::Ok, detail);
+            return Check::new("clock", None, Verdict::Unknown, detail);
         }
         measured => measured,
     };
@@ -225,6 +230,7 @@ async fn orphans(session: &Session) -> Check {
 fn overview(check: &Check) -> Vec<String> {
     let verdict = match check.verdict {
         Verdict::Ok => "ok",
+        Verdict::Unknown => "unknown",
         Verdict::Warning => "warning",
         Verdict::Failed => "FAILED",
     };

@@ -36,7 +36,9 @@ fn text(session: &Session, explanation: &Explanation) -> String {
         text.push_str(&format!("  last error: {}\n", clean(error)));
     }
     if explanation.place == JobPlace::Dead {
-        let (show, redrive) = (session.command("dead show"), session.command("dead redrive"));
+        let job = explanation.reference();
+        let show = session.job_command("dead show", &job);
+        let redrive = session.letters_command("dead redrive", &job);
         text.push_str(&format!("  {show} shows its history, {redrive} puts it back\n"));
     }
     text

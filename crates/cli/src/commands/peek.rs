@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
-use crate::output::{say, table};
+use crate::output::{ended, say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
@@ -91,10 +91,17 @@ pub(crate) async fn run(
         let filter = selection.filter(limit);
         let search = async { Ok(session.admin.jobs(&queue, state.into(), &filter).await?) };
         let page = or_stop(search, stop, "interrupted").await?;
-        if let Some(next) = page.next {
-            say(&format!("there may be more: add --from '{next}'"));
-        }
-        return global.output.list(&page.jobs, "jobs", || overview(&page.jobs));
+        let printed = global.output.page(&page, &page.jobs, "jobs so far", || overview(&page.jobs));
+        let Some(next) = &page.next else { return printed };
+        say(&format!("there may be more: add --from '{next}'"));
+        // A search ends after 100,000 messages, also without a result.
+        let is_full = page.jobs.len() >= limit;
+        return ended(
+            is_full
+                .then_some(())
+                .ok_or_else(|| Failure::Failed("the search has not met all jobs".to_owned())),
+            printed,
+        );
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
         let question = format!(

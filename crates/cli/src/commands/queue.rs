@@ -3,8 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use jobqueue::ErrorKind;
-use jobqueue_admin::{PauseOptions, QueueOverview, WorkerOverview};
+use jobqueue_admin::{PauseOptions, QueueOverview};
 use tokio_util::sync::CancellationToken;
 
 use super::{queues, settings};
@@ -79,14 +78,7 @@ pub(crate) async fn run(
                 .given(note, PauseOptions::note);
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
-            let changed = session.admin.pause_with(&queue, options).await.map_err(|error| {
-                let is_held = error.kind() == ErrorKind::Conflict;
-                let mut failure = Failure::from(error);
-                if let Some(text) = failure.text_mut().filter(|_| is_held) {
-                    text.push_str("; --replace replaces that pause");
-                }
-                failure
-            })?;
+            let changed = session.admin.pause_with(&queue, options).await?;
             let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
             global.output.changed("queue", &queue, changed, texts)
         }
@@ -94,11 +86,9 @@ pub(crate) async fn run(
             let change = format!("resume the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
-            let serves = |worker: &WorkerOverview| worker.record.listens_to(&queue);
-            let workers = session.admin.workers().await;
-            let resumed = match workers.is_ok_and(|workers| !workers.iter().any(serves)) {
-                true => "is resumed; no worker with a record serves it",
-                false => "is resumed; workers notice within 30 seconds",
+            let resumed = match session.admin.is_served(&queue).await {
+                Ok(false) => "is resumed; no worker with a record serves it",
+                _ => "is resumed; workers notice within 30 seconds",
             };
             let texts = [resumed, "was not paused"];
             global.output.changed("queue", &queue, changed, texts)

@@ -98,6 +98,12 @@ fn plan_of_a_dry_run_bounds_the_purge() {
         let both = [&["dead", "purge", "mails", "--yes", "--plan", path], arguments].concat();
         assert_eq!(place.run(&both).status.code(), Some(2), "{arguments:?}");
     }
+    let other = Place::with_mails(0, 2);
+    for arguments in
+        [&["dead", "purge", "mails", "--yes", "--plan", path][..], &["dead", "outcome", "--plan", path]]
+    {
+        assert_eq!(other.run(arguments).status.code(), Some(2), "{arguments:?}");
+    }
     let done = place.ok(&["dead", "purge", "mails", "--plan", path, "--yes"]);
     assert!(done.starts_with("2 deleted, 0 skipped"), "{done}");
     assert_eq!(place.counts(), (0, 3));

@@ -152,9 +152,13 @@ fn delayed_jobs_are_listed_and_run_now() {
         assert!(send(&place, &options, "{}").status.success());
     }
     let delayed = place.json(&["peek", "mails", "--state", "delayed", "--key", "ada"]);
-    check("jobs", &delayed);
+    check("job_page", &delayed);
+    assert!(delayed["next"].is_null(), "{delayed}");
+    let delayed = delayed["jobs"].as_array().unwrap();
     assert_eq!(delayed[0]["id"], "one");
-    assert!(delayed.as_array().unwrap().len() == 1 && delayed[0]["due"].is_string(), "{delayed}");
+    assert!(delayed.len() == 1 && delayed[0]["due"].is_string(), "{delayed:?}");
+    let first = place.json(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
+    assert!(first["next"].is_string(), "a script goes on from there: {first}");
     let page = place.run(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
     let from = error_text(&page);
     let from = from.split('\'').nth(1).unwrap_or_else(|| panic!("{from}"));

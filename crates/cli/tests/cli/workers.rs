@@ -80,6 +80,12 @@ fn many_jobs_are_cancelled_by_a_plan_and_none_that_does_not_exist() {
     let preview = place.ok(&["cancel", "mails", "--kind", "mail", "--dry-run", "--plan", file]);
     assert!(preview.starts_with("3 jobs would be cancelled"), "{preview}");
     assert_eq!(place.run(&["cancel", "letters", "--plan", file]).status.code(), Some(2));
+    // The ids of the plan may be there too.
+    let other = Place::with_mails(1, 0);
+    let refused = other.run(&["cancel", "mails", "--plan", file]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("the plan is for the storage "), "{}", error_text(&refused));
+    other.ok(&["cancel", "mails", "--plan", file, "--any-storage"]);
     let text = place.ok(&["cancel", "mails", "--plan", file]);
     assert!(text.starts_with("requested for 3 jobs; no worker with a record serves the queue"), "{text}");
     let plan: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();

@@ -13,6 +13,11 @@ pub(crate) fn line(text: impl AsRef<str>, _: &dyn Values) -> Result<String> {
 }
 
 #[filter_fn]
+pub(crate) fn error(text: impl AsRef<str>, _: &dyn Values) -> Result<String> {
+    Ok(text::error_text(text.as_ref()))
+}
+
+#[filter_fn]
 pub(crate) fn encoded(text: impl AsRef<str>, _: &dyn Values) -> Result<String> {
     Ok(text::encoded(text.as_ref()))
 }

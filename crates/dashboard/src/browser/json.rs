@@ -43,7 +43,8 @@ pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
     require_texts(&request)?;
     let look = request.app.poller.latest().await?;
     let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
-    document(&json!({ "as_of": as_of, "problem": look.error, "workers": look.workers() }))
+    let problem = look.error.as_ref().or(look.figures.workers.as_ref().err());
+    document(&json!({ "as_of": as_of, "problem": problem, "workers": look.known_workers() }))
 }
 
 /// The first dead letters of a queue that match the filter, and their errors.

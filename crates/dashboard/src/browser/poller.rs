@@ -60,11 +60,22 @@ impl Look {
 
     /// Returns the figures of a queue; `None` if it could not be read.
     pub(crate) fn figures_of(&self, queue: &QueueOverview) -> Option<QueueFigures> {
-        QueueFigures::of(queue, self.workers())
+        QueueFigures::of(queue, self.known_workers())
     }
 
+    /// Returns the workers whose records were read: none if these cannot be read.
     pub(crate) fn workers(&self) -> &[WorkerOverview] {
-        &self.figures.workers
+        self.known_workers().unwrap_or_default()
+    }
+
+    /// Returns the workers; `None` if their records cannot be read.
+    pub(crate) fn known_workers(&self) -> Option<&[WorkerOverview]> {
+        self.figures.workers.as_deref().ok()
+    }
+
+    /// Returns whether jobs of the queue wait and no worker is seen, as far as the records of workers can be read.
+    pub(crate) fn is_unserved(&self, queue: &QueueOverview) -> bool {
+        self.known_workers().is_some_and(|workers| queue.is_unserved(workers))
     }
 
     pub(crate) fn present(&self) -> impl Iterator<Item = &WorkerOverview> {

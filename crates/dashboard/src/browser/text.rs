@@ -12,6 +12,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 const LINE: usize = 200;
 
+/// The most bytes of an error's text: each of its causes may quote a text of a sender.
+const ERROR: usize = 8 * 1024;
+
 /// The most bytes of a payload or a checkpoint that are shown.
 pub(crate) const BLOCK: usize = 64 * 1024;
 
@@ -29,6 +32,11 @@ pub(crate) fn line(text: &str) -> String {
         None => visible(text, &[]),
         Some((end, _)) => format!("{}…", visible(&text[..end], &[])),
     }
+}
+
+/// Returns the text of an error with all its causes, of which the last may say what to do.
+pub(crate) fn error_text(text: &str) -> String {
+    visible(jobqueue_storage::text::beginning(text, ERROR), &[])
 }
 
 /// Returns the first 64 KiB of a text, and the number of the bytes behind them.

@@ -61,25 +61,23 @@ type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, Figure<QueueFigures, f64>); 8] = [
-        (list::LENGTH, |queue| queue.length as f64),
-        (list::WAITING, |queue| queue.waiting as f64),
-        (list::IN_FLIGHT, |queue| queue.in_flight as f64),
-        (list::PAUSED, |queue| f64::from(u8::from(queue.paused))),
-        (list::WORKERS, |queue| queue.workers as f64),
-        (list::SLOTS, |queue| queue.slots as f64),
-        (list::READY, |queue| queue.ready_workers as f64),
-        (list::CIRCUITS, |queue| queue.circuits_open as f64),
+    let figures: [(Metric, Figure<QueueFigures, Option<f64>>); 10] = [
+        (list::LENGTH, |queue| Some(queue.length as f64)),
+        (list::WAITING, |queue| Some(queue.waiting as f64)),
+        (list::IN_FLIGHT, |queue| Some(queue.in_flight? as f64)),
+        (list::PAUSED, |queue| Some(f64::from(u8::from(queue.paused)))),
+        (list::WORKERS, |queue| Some(queue.workers.as_ref()?.workers as f64)),
+        (list::SLOTS, |queue| Some(queue.workers.as_ref()?.slots as f64)),
+        (list::READY, |queue| Some(queue.workers.as_ref()?.ready_workers as f64)),
+        (list::CIRCUITS, |queue| Some(queue.workers.as_ref()?.circuits_open as f64)),
+        (list::OLDEST, |queue| queue.age_seconds),
+        (list::DEAD, |queue| Some(queue.dead? as f64)),
     ];
     for (metric, value) in figures {
-        let values = snapshot.queues.iter().map(|(name, queue)| ([name.as_str()], value(queue)));
+        let values =
+            snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], value(queue)?)));
         writer.gauges(metric, values)?;
     }
-    let oldest =
-        snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], queue.age_seconds?)));
-    writer.gauges(list::OLDEST, oldest)?;
-    let dead = snapshot.queues.iter().filter_map(|(name, queue)| Some(([name.as_str()], queue.dead? as f64)));
-    writer.gauges(list::DEAD, dead)?;
     let target = Target::new();
     let desired = |name: &String| target.desired(snapshot, name).map(|desired| desired.by_slots);
     let desired = snapshot.queues.keys().filter_map(|name| Some(([name.as_str()], desired(name)?)));
@@ -92,8 +90,10 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 }
 
 fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
+    writer.one(list::RECORDS, f64::from(u8::from(snapshot.workers.is_ok())))?;
+    let Ok(workers) = &snapshot.workers else { return Ok(()) };
     let count = |is: fn(bool, bool) -> bool| {
-        snapshot.workers.iter().filter(|worker| is(worker.stale, worker.record.draining)).count() as f64
+        workers.iter().filter(|worker| is(worker.stale, worker.record.draining)).count() as f64
     };
     let states = [
         (["running"], count(|stale, draining| !stale && !draining)),

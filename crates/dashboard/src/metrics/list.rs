@@ -86,9 +86,10 @@ metrics! {
     WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Workers that serve the queue and are not draining");
     SLOTS = Metric::gauge("jobqueue_queue_slots", QUEUE, "Slots that these workers have for the queue; queues of one worker share them");
     READY = Metric::gauge("jobqueue_queue_ready_workers", QUEUE, "Workers that have a free slot for a further job of the queue");
-    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because all jobs fail");
+    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because every job that they ran failed");
     DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
-    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (ended without a shutdown)");
+    RECORDS = Metric::gauge("jobqueue_workers_readable", &[], "0 if the records of workers could not be read: their figures have no samples then");
+    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (stopped writing its record: it has died, or cannot reach the storage)");
     DELIVERIES = Metric::gauge("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome").counter();
     RUN_TIME = Metric::gauge("jobqueue_job_run_time", KIND, "Time that handlers ran").seconds().histogram();
     SCRAPE_SUCCESS = Metric::gauge("jobqueue_scrape_success", &[], "1 if the storage could be read");

@@ -19,7 +19,7 @@
 //! - The figures of a scrape are at most 10 seconds old; `jobqueue_scrape_age_seconds` is their age. Concurrent scrapes
 //!   share one refresh.
 //! - If the storage cannot be read, or not within 9 seconds, the answer has the metrics of the scrape alone, with `jobqueue_scrape_success 0`. A series that is
-//!   missing is not 0.
+//!   missing is not 0. If the records of workers alone cannot be read, `jobqueue_workers_readable` is 0, and the figures of workers are missing.
 //! - Counters begin at 0 with the process and never fall. A kind that a worker handles has its series from the first record of that worker, which may already count jobs.
 //!   They lack the deliveries between the last record of a worker and its end.
 //! - Labels are bounded: queues, and the kinds that a worker has a handler for. Other kinds count as `other`. The kinds that a relay forwards

@@ -13,7 +13,7 @@ use crate::snapshot::{QueueFigures, Snapshot, round};
 pub struct ScaleDocument {
     /// The queues by name.
     pub queues: BTreeMap<String, ScaleFigures>,
-    /// The queues that could not be read, with the reasons.
+    /// The queues that could not be read, with the reasons. Without the records of workers these are all.
     pub errors: BTreeMap<String, String>,
     /// The time at which the figures were read, as RFC 3339 in UTC.
     pub as_of: String,
@@ -48,7 +48,10 @@ impl ScaleDocument {
             let desired = target.desired(snapshot, name)?;
             Some((name.clone(), ScaleFigures::of(figures, desired)))
         });
-        let errors = snapshot.unreadable.iter().filter(|(name, _)| is_asked(name));
+        let unread = snapshot.workers.as_ref().err();
+        let unread = unread.map(|error| format!("the records of workers cannot be read: {error}"));
+        let without = snapshot.queues.keys().filter_map(|name| Some((name, unread.as_ref()?)));
+        let errors = without.chain(&snapshot.unreadable).filter(|(name, _)| is_asked(name));
         Self {
             queues: figures.collect(),
             errors: errors.map(|(name, error)| (name.clone(), error.clone())).collect(),

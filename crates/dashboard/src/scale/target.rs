@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::snapshot::{QueueFigures, Snapshot};
+use crate::snapshot::{Snapshot, WorkerFigures};
 
 /// The number of slots assumed for the first worker: the default concurrency. Once a worker runs, its record has the
 /// real number.
@@ -66,11 +66,11 @@ impl Target {
     }
 
     /// Returns the work of a queue in workers; `None` if the snapshot lacks the queue, because it does not exist or
-    /// could not be read (see [`Snapshot::unreadable`]).
+    /// could not be read (see [`Snapshot::unreadable`]), or if the records of workers could not.
     pub fn desired(&self, snapshot: &Snapshot, queue: &str) -> Option<Desired> {
         let figures = snapshot.queues.get(queue)?;
         let demands = snapshot.demands.get(queue)?;
-        let slots = self.slots(figures);
+        let slots = self.slots(figures.workers.as_ref()?);
         let most = |each: f64| {
             let loads = demands.iter().map(|jobs| (jobs.waiting as f64 * each + jobs.running as f64) / slots);
             loads.fold(0.0, f64::max)
@@ -81,8 +81,8 @@ impl Target {
         Some(Desired { by_slots: most(1.0), by_delay })
     }
 
-    fn slots(&self, figures: &QueueFigures) -> f64 {
-        self.slots_per_worker.or(figures.slots_per_worker).unwrap_or(DEFAULT_SLOTS).max(1.0)
+    fn slots(&self, workers: &WorkerFigures) -> f64 {
+        self.slots_per_worker.or(workers.slots_per_worker).unwrap_or(DEFAULT_SLOTS).max(1.0)
     }
 }
 

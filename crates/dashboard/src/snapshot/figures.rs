@@ -9,12 +9,12 @@ use serde::{Serialize, Serializer};
 pub struct QueueFigures {
     /// About how many messages there are, invisible ones included.
     pub length: u64,
-    /// The running jobs: by their leases, if the storage counts them, and by the records of workers otherwise.
-    pub in_flight: u64,
+    /// The running jobs: by their leases, if the storage counts them, and by the records of workers otherwise; `None` if these cannot be read.
+    pub in_flight: Option<u64>,
     /// The jobs that a further worker could start now.
     ///
     /// It is the number of visible messages, if the storage counts them or a peek has shown all. Otherwise it is the length without the jobs
-    /// that run, which includes messages whose delay is not over. Jobs that wait for another of their key, or for a limit of their kind,
+    /// that are known to run, which includes messages whose delay is not over. Jobs that wait for another of their key, or for a limit of their kind,
     /// are among them: no storage counts these.
     pub waiting: u64,
     /// Invisible messages that are not known to run: delayed, between two attempts, just fetched, or fetched by a worker without a record.
@@ -35,6 +35,17 @@ pub struct QueueFigures {
     /// The mean time that a handler ran over the last minute, or before if none has ended lately; `None` if none has ended.
     #[serde(serialize_with = "rounded")]
     pub run_seconds: Option<f64>,
+    /// The workers of the queue; `None` if their records cannot be read. In JSON their figures stand among the others.
+    #[serde(flatten)]
+    pub workers: Option<WorkerFigures>,
+    /// True if workers fetch nothing from the queue.
+    pub paused: bool,
+}
+
+/// The figures of the workers of one queue, from their records.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct WorkerFigures {
     /// The present workers that listen to the queue and are not draining.
     pub workers: u64,
     /// The present workers that listen to the queue and are draining.
@@ -50,8 +61,9 @@ pub struct QueueFigures {
     /// The workers that fetch nothing from the queue because everything fails.
     #[serde(skip)]
     pub circuits_open: u64,
-    /// True if workers fetch nothing from the queue.
-    pub paused: bool,
+    /// The jobs that run on all present workers.
+    #[serde(skip)]
+    held: u64,
     /// The jobs that run on workers that are not draining.
     #[serde(skip)]
     held_by_staying: u64,
@@ -68,17 +80,14 @@ pub struct Demand {
 }
 
 impl QueueFigures {
-    /// Returns `None` for a queue that could not be read.
-    pub(crate) fn of(overview: &QueueOverview, workers: &[WorkerOverview]) -> Option<Self> {
+    /// Returns `None` for a queue that could not be read. `workers` are `None` if their records could not.
+    pub(crate) fn of(overview: &QueueOverview, workers: Option<&[WorkerOverview]>) -> Option<Self> {
         let (length, paused) = (overview.length?, overview.paused?);
-        let name = &overview.name;
-        let present: Vec<_> =
-            workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(name)).collect();
-        let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
-        let recorded = present.iter().map(|worker| worker.record.running_of(name)).sum();
-        let in_flight = overview.states.map_or(recorded, |states| states.running);
-        let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(name)).sum();
-        let (rest, visible) = (length.saturating_sub(in_flight), overview.visible.unwrap_or_default());
+        let workers = workers.map(|workers| WorkerFigures::of(&overview.name, workers));
+        let recorded = workers.as_ref().map(|workers| workers.held);
+        let in_flight = overview.states.map(|states| states.running).or(recorded);
+        let rest = length.saturating_sub(in_flight.unwrap_or_default());
+        let visible = overview.visible.unwrap_or_default();
         let waiting = match overview.states {
             Some(states) => states.waiting,
             None if overview.visible_is_exact => visible,
@@ -94,20 +103,35 @@ impl QueueFigures {
             dead: overview.dead_letters,
             rate: None,
             run_seconds: None,
-            workers: staying.len() as u64,
-            draining: (present.len() - staying.len()) as u64,
-            slots,
-            ready_workers: staying.iter().filter(|worker| worker.record.has_slot_for(name)).count() as u64,
-            slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
-            circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(name)).count()
-                as u64,
+            workers,
             paused,
-            held_by_staying: staying.iter().map(|worker| worker.record.running_of(name)).sum(),
         })
     }
 
-    pub(super) fn demand(&self) -> Demand {
-        Demand { waiting: if self.paused { 0 } else { self.waiting }, running: self.held_by_staying }
+    /// Returns `None` if the running jobs are not known.
+    pub(super) fn demand(&self) -> Option<Demand> {
+        let running = self.workers.as_ref()?.held_by_staying;
+        Some(Demand { waiting: if self.paused { 0 } else { self.waiting }, running })
+    }
+}
+
+impl WorkerFigures {
+    fn of(queue: &str, workers: &[WorkerOverview]) -> Self {
+        let present: Vec<_> =
+            workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(queue)).collect();
+        let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
+        let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(queue)).sum();
+        Self {
+            workers: staying.len() as u64,
+            draining: (present.len() - staying.len()) as u64,
+            slots,
+            ready_workers: staying.iter().filter(|worker| worker.record.has_slot_for(queue)).count() as u64,
+            slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
+            circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(queue)).count()
+                as u64,
+            held: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            held_by_staying: staying.iter().map(|worker| worker.record.running_of(queue)).sum(),
+        }
     }
 }
 

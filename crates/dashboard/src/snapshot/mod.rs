@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use figures::round;
-pub use figures::{Demand, QueueFigures};
+pub use figures::{Demand, QueueFigures, WorkerFigures};
 pub use refresh::Snapshot;
 pub use totals::{KindTotals, Totals};
 
@@ -148,7 +148,8 @@ impl Snapshots {
     /// begins 5 seconds after its end at the earliest, or sooner for a lower age.
     ///
     /// # Errors
-    /// The storage could not be read, or not within 20 seconds; the reason is in the text.
+    /// The queues could not be read, or not within 20 seconds; the reason is in the text. Without the records of workers there are the figures
+    /// of queues.
     ///
     /// # Cancel safety
     /// If the future is dropped, the refresh goes on for others.

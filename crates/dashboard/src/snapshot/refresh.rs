@@ -17,6 +17,8 @@ use super::{Inner, Snapshots};
 const LINGER: Duration = Duration::from_secs(300);
 /// The time after which a refresh fails. Those who wait get the error, and the last snapshot stays.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// The time after which the records of workers are left out of a refresh that has read the queues: the exporter answers after 9 seconds.
+const WORKERS_TIMEOUT: Duration = Duration::from_secs(8);
 /// The time for which rates are measured.
 const WINDOW: Duration = Duration::from_secs(60);
 /// The time for which demands are kept: twice the interval of workers' records, because a job that was just fetched is not yet in a record.
@@ -36,11 +38,13 @@ pub struct Snapshot {
     pub unreadable: BTreeMap<String, String>,
     /// The queues from the admin core, including unreadable ones.
     pub overviews: Vec<QueueOverview>,
-    /// The records of all workers, stale ones included.
-    pub workers: Vec<WorkerOverview>,
+    /// The records of all workers, stale ones included, or the reason why these could not be read: they may be in another service than the
+    /// queues.
+    pub workers: Result<Vec<WorkerOverview>, String>,
     /// The sums of the workers' counters since this process began to watch. They begin at 0 and never fall.
     pub totals: Totals,
-    /// The work that each queue had in the snapshots of the last 30 seconds: twice the interval of workers' records.
+    /// The work that each queue had in the snapshots of the last 30 seconds: twice the interval of workers' records. None while these
+    /// cannot be read.
     pub demands: BTreeMap<String, Vec<Demand>>,
     /// The number of changes that were made before the figures were read.
     pub(super) changes: u64,
@@ -119,12 +123,14 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     let as_of = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
     let read = timeout(TIMEOUT, read(&snapshots.0.admin)).await;
     let read = read.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
+    let mut unread = None;
     let mut state = snapshots.state();
     state.stats.last_duration = taken.elapsed();
     match read {
         Ok((queues, workers)) => {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
+            unread = workers.as_ref().err().cloned();
             let moment = Moment { taken, as_of, changes };
             let snapshot = state.collected.snapshot(moment, queues, workers);
             state.last = Some(Arc::new(snapshot));
@@ -141,49 +147,56 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     // Last: a subscriber may panic.
     if let Some(error) = error {
         tracing::debug!(error, "figures not read");
+    } else if let Some(error) = unread {
+        tracing::debug!(error, "records of workers not read");
     }
 }
 
-async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Vec<WorkerOverview>), String> {
-    let (queues, workers) = futures_util::join!(admin.queues(), admin.all_workers());
+type Workers = Result<Vec<WorkerOverview>, String>;
+
+async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Workers), String> {
     // With all causes, in one line.
     let text = |error| format!("{error:?}");
-    Ok((queues.map_err(text)?, workers.map_err(text)?))
+    let workers = async {
+        let read = timeout(WORKERS_TIMEOUT, admin.all_workers()).await;
+        read.map_or_else(|_| Err(format!("no answer within {WORKERS_TIMEOUT:?}")), |read| read.map_err(text))
+    };
+    let (queues, workers) = futures_util::join!(admin.queues(), workers);
+    Ok((queues.map_err(text)?, workers))
 }
 
 impl Collected {
-    fn snapshot(
-        &mut self,
-        at: Moment,
-        overviews: Vec<QueueOverview>,
-        workers: Vec<WorkerOverview>,
-    ) -> Snapshot {
+    fn snapshot(&mut self, at: Moment, overviews: Vec<QueueOverview>, workers: Workers) -> Snapshot {
         let Moment { taken, as_of, changes } = at;
-        self.totals.add(as_of, workers.iter().map(|worker| &worker.record));
-        keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
+        if let Ok(workers) = &workers {
+            self.totals.add(as_of, workers.iter().map(|worker| &worker.record));
+            keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
+        }
         let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for overview in &overviews {
             if let Some(error) = &overview.error {
                 unreadable.insert(overview.name.clone(), error.clone());
             }
-            let Some(mut figures) = QueueFigures::of(overview, &workers) else { continue };
+            let Some(mut figures) = QueueFigures::of(overview, workers.as_deref().ok()) else { continue };
             self.measure(&overview.name, &mut figures);
             queues.insert(overview.name.clone(), figures);
         }
-        let demands = queues.iter().map(|(name, figures)| (name.clone(), figures.demand())).collect();
-        keep(&mut self.demands, HOLD, (taken, demands));
+        let demands = queues.iter().filter_map(|(name, figures)| Some((name.clone(), figures.demand()?)));
+        keep(&mut self.demands, HOLD, (taken, demands.collect()));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
-        let demands = queues.keys().map(|name| (name.clone(), held(name))).collect();
+        let known = queues.iter().filter(|(_, figures)| figures.workers.is_some());
+        let demands = known.map(|(name, _)| (name.clone(), held(name))).collect();
         let totals = self.totals.clone();
         Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes }
     }
 
     /// Adds the figures that need more than one snapshot: rate, run time, and the slots of workers that were here before.
     fn measure(&mut self, name: &str, figures: &mut QueueFigures) {
-        match figures.slots_per_worker {
+        let Some(workers) = &mut figures.workers else { return };
+        match workers.slots_per_worker {
             Some(slots) => drop(self.slots.insert(name.to_owned(), slots)),
-            None => figures.slots_per_worker = self.slots.get(name).copied(),
+            None => workers.slots_per_worker = self.slots.get(name).copied(),
         }
         let Some((last, runs)) = self.runs.back().and_then(|(at, all)| Some((*at, *all.get(name)?))) else {
             return;

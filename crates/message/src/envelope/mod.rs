@@ -3,6 +3,7 @@
 //! The module knows text and attributes; it knows nothing of storages, blobs or message types. It carries the payload
 //! without parsing it: the codec parses it once.
 
+pub mod headers;
 mod identity;
 mod json_text;
 mod members;
@@ -24,6 +25,7 @@ use serde_json::value::RawValue;
 
 use crate::job::{JobInfo, TraceContext};
 use crate::times::parse_rfc3339;
+pub use headers::is_own_header;
 pub use identity::{EventDigest, Identity, IdentityDigest};
 pub use json_text::JsonText;
 use read::MAX_ATTRIBUTES;
@@ -32,25 +34,6 @@ pub use reference::{ReferenceError, Sha256Digest, StoredReference};
 pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
 use tracestate::STATE;
 pub use tracestate::{keep_state, state_of};
-
-/// The headers of the order and of batches, which belong to one job.
-const OWN_HEADERS: [&str; 10] = [
-    "inorder",
-    "fifocopy",
-    "fifopage",
-    "batchid",
-    "batchindex",
-    "batchondead",
-    "batchcopy",
-    "batchof",
-    "batchtoken",
-    "batchoftoken",
-];
-
-/// Returns whether a header is one of the order or of batches, which only the framework sets.
-pub fn is_own_header(name: &str) -> bool {
-    OWN_HEADERS.contains(&name)
-}
 
 /// The kind of a dead letter that holds the text of a message that could not be read as a job.
 pub const UNREADABLE_KIND: &str = "jobqueue.unreadable";

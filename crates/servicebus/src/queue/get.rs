@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::super::amqp::OpenLink;
 use super::super::amqp::receiver::{ReleaseGuard, Taken};
@@ -73,11 +74,7 @@ pub(super) async fn get(
     let leases = taken.into_iter().map(|taken| leased(queues, queue, &link, taken, requested));
     // Those that are not returned, because the future is dropped, are released.
     let leases = join_all(leases).await.into_iter().flatten();
-    let keep = |(message, guard): (LeasedMessage, ReleaseGuard)| {
-        guard.keep();
-        message
-    };
-    let messages: Vec<_> = leases.map(keep).collect();
+    let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, ReleaseGuard::keep)).collect();
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
@@ -86,7 +83,25 @@ pub(super) async fn get(
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
-/// Returns a message with its receipt, and remembers it. A message whose saved text is not read within a third of its lock is left out: it is
+/// A message that is ready for the caller of a get.
+pub(super) struct Granted<G> {
+    pub(super) message: LeasedMessage,
+    pub(super) lock: Uuid,
+    pub(super) held: Held,
+    /// Releases the message if the get is dropped before.
+    pub(super) guard: G,
+}
+
+impl<G> Granted<G> {
+    /// Remembers the message, and returns it.
+    pub(super) fn hand_out(self, queues: &ServiceBusQueues, keep: impl FnOnce(G)) -> LeasedMessage {
+        queues.held.insert(self.lock, self.held);
+        keep(self.guard);
+        self.message
+    }
+}
+
+/// Returns a message with its receipt. A message whose saved text is not read within a third of its lock is left out: it is
 /// released later, which counts no delivery.
 async fn leased(
     queues: &ServiceBusQueues,
@@ -94,7 +109,7 @@ async fn leased(
     link: &OpenLink,
     taken: Taken,
     requested: Instant,
-) -> Option<(LeasedMessage, ReleaseGuard)> {
+) -> Option<Granted<ReleaseGuard>> {
     let Taken { lock, message, guard } = taken;
     let mut content = Content::read(message);
     let waited = requested.elapsed();
@@ -119,11 +134,10 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_dead(content.cause.filter(|_| is_dead))
-        .with_original_id(Some(content.id).filter(|_| is_dead))
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
+        .with_original_id(Some(content.id).filter(|_| is_dead))
         .with_granted(Some(waited + left));
-    queues.held.insert(lock, held);
-    Some((lease, guard))
+    Some(Granted { message: lease, lock, held, guard })
 }
 
 async fn with_saved_text(
@@ -312,6 +326,7 @@ impl Held {
             is_given_back: false,
             is_copied: false,
             inserted: content.inserted,
+            enqueued: content.enqueued,
             // Dead letters never expire.
             expires: content.expires.filter(|_| !is_dead),
             locked_until,

@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, of_lock, within_a_third};
+use super::get::{BLOBS_PAUSE, Granted, of_lock, within_a_third};
 use super::message::{Content, digest};
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
@@ -49,23 +49,19 @@ pub(super) async fn get(
     // Those that are not returned, because the future is dropped, are released.
     let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, requested));
     let leases = join_all(leases).await.into_iter().flatten();
-    let keep = |(message, unclaimed): (LeasedMessage, Unclaimed)| {
-        unclaimed.keep();
-        message
-    };
-    let messages: Vec<_> = leases.map(keep).collect();
+    let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, Unclaimed::keep)).collect();
     let is_uncertain = messages.is_empty() && (!confirmed_empty || is_keeping_back);
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
-/// Returns a message with its receipt, and remembers it. A message whose delay is not over, and one whose saved text cannot be read,
+/// Returns a message with its receipt. A message whose delay is not over, and one whose saved text cannot be read,
 /// is left out.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     claimed: Claimed,
     requested: Instant,
-) -> Option<(LeasedMessage, Unclaimed)> {
+) -> Option<Granted<Unclaimed>> {
     let Claimed { lock: token, message, session, unclaimed } = claimed;
     let content = Content::read(message);
     let mut held = Held::of(queue, &content, session.locked_until());
@@ -97,8 +93,7 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_granted(Some(waited + left));
-    queues.held.insert(token, held);
-    Some((lease, unclaimed))
+    Some(Granted { message: lease, lock: token, held, guard: unclaimed })
 }
 
 impl ServiceBusQueues {

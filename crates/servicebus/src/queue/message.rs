@@ -15,10 +15,10 @@ use super::super::amqp::{Incoming, instant, millis};
 use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
-/// The longest time to live that the header can tell: 49 days.
-const MAX_HEADER_TTL: Duration = Duration::from_millis(u32::MAX as u64);
-/// The longest id of a message: one that the service takes, after a number.
-const MAX_ID: usize = 150;
+/// The latest end of a message that the clients of the service send: on the last day of the year 9999, in milliseconds since 1970.
+const LAST_EXPIRY: i64 = 253_402_243_199_000;
+/// The longest id of a message: one that the service takes, after a number and a time.
+const MAX_ID: usize = 170;
 /// The greatest difference between two clocks that agree.
 const SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
@@ -36,6 +36,10 @@ pub(super) const LETTER: &str = "jobqueue-letter";
 /// The text of a dead letter, and the digest of the body in whose place it stands: a tool that resends the letter as it is sends both.
 pub(super) const TEXT: &str = "jobqueue-text";
 pub(super) const BODY: &str = "jobqueue-body";
+
+/// The annotation with the time at which a message became visible, by the service's clock: it stays the same at every delivery, and for a
+/// dead letter.
+const ENQUEUED: &str = "x-opt-enqueued-time";
 
 /// Application properties that the service sets on a dead letter.
 pub(super) const REASON: &str = "DeadLetterReason";
@@ -85,19 +89,15 @@ impl Outgoing<'_> {
         fields.0.insert(INSERTED.to_owned(), decimal(millis(self.inserted)));
         if let Some(expires) = self.expires {
             fields.0.insert(EXPIRES.to_owned(), decimal(millis(expires)));
-            let from = self.visible.unwrap_or(self.now);
-            let ttl = expires.duration_since(from).unwrap_or_default();
-            if ttl > MAX_HEADER_TTL {
-                properties.creation_time = Some(Timestamp::from_milliseconds(millis(from)));
-                properties.absolute_expiry_time = Some(Timestamp::from_milliseconds(millis(expires)));
-            }
         }
         if let Some(seal) = &self.seal {
             fields.0.insert(DEQUEUED.to_owned(), decimal(self.dequeued.into()));
             fields.0.insert(SEAL.to_owned(), SimpleValue::String(seal.clone()));
         }
+        let mut header = Header::builder().durable(true).build();
+        self.write_life(&mut header, &mut properties);
         let mut message = Message::builder()
-            .header(self.header())
+            .header(header)
             .properties(properties)
             .application_properties(fields)
             .body(Data::from(self.text.as_bytes().to_vec()))
@@ -109,18 +109,15 @@ impl Outgoing<'_> {
         message
     }
 
-    fn header(&self) -> Header {
-        let mut header = Header::builder().durable(true);
-        if let Some(expires) = self.expires {
-            // The service counts from when the message becomes visible.
-            let from = self.visible.unwrap_or(self.now);
-            let ttl = expires
-                .duration_since(from)
-                .unwrap_or_default()
-                .clamp(Duration::from_millis(1), MAX_HEADER_TTL);
-            header = header.ttl(u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX));
-        }
-        header.build()
+    /// Writes the life of the message, in place of that of the message that it replaces: in the header, which can express 49 days, and as the
+    /// difference of two times. The service and its clients read the difference if it is there.
+    fn write_life(&self, header: &mut Header, properties: &mut Properties) {
+        // The service counts from when the message becomes visible.
+        let from = millis(self.visible.unwrap_or(self.now));
+        let end = self.expires.map(|expires| millis(expires).min(LAST_EXPIRY).max(from.saturating_add(1)));
+        header.ttl = end.map(|end| u32::try_from(end - from).unwrap_or(u32::MAX));
+        properties.creation_time = end.map(|_| Timestamp::from_milliseconds(from));
+        properties.absolute_expiry_time = end.map(Timestamp::from_milliseconds);
     }
 }
 
@@ -183,7 +180,7 @@ impl Content {
         };
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
         let first_sequence = annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0);
-        let enqueued = annotation("x-opt-enqueued-time").map_or_else(SystemTime::now, instant);
+        let enqueued = annotation(ENQUEUED).map_or_else(SystemTime::now, instant);
         let header = message.header.as_ref();
         let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
         let delivered_here = header.map_or(0, |header| header.delivery_count);
@@ -191,7 +188,7 @@ impl Content {
         let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
         let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
         Self {
-            id: id_of(&message, first_sequence.unwrap_or(sequence)),
+            id: id_of(&message, first_sequence.unwrap_or(sequence), annotation(ENQUEUED).unwrap_or_default()),
             is_whole: true,
             // The sender's clock may be ahead.
             inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
@@ -219,19 +216,23 @@ impl Content {
     }
 }
 
-/// Returns the time to live of a message. One that is longer than the header can tell is the difference of two properties.
+/// Returns the time to live of a message, as the service and its clients read it: the difference of two times, and the header only without
+/// them. A full header without a difference says no more than that the life is long.
 fn life_of(message: &Incoming) -> Option<Duration> {
-    let ttl = message.header.as_ref()?.ttl?;
-    if ttl < u32::MAX {
-        return Some(Duration::from_millis(ttl.into()));
-    }
-    let properties = message.properties.as_ref()?;
-    let (created, end) = (properties.creation_time.as_ref()?, properties.absolute_expiry_time.as_ref()?);
-    u64::try_from(end.milliseconds().checked_sub(created.milliseconds())?).ok().map(Duration::from_millis)
+    let difference = || {
+        let properties = message.properties.as_ref()?;
+        let (created, end) = (properties.creation_time.as_ref()?, properties.absolute_expiry_time.as_ref()?);
+        let life = end.milliseconds().checked_sub(created.milliseconds())?;
+        u64::try_from(life).ok().filter(|life| *life > 0)
+    };
+    let of_header = || message.header.as_ref()?.ttl.filter(|ttl| *ttl < u32::MAX).map(u64::from);
+    difference().or_else(of_header).map(Duration::from_millis)
 }
 
-/// Returns the framework's own id of a message, or one that others have given it. Several messages may have one id.
-fn id_of(message: &Incoming, sequence: i64) -> MessageId {
+/// Returns the framework's own id of a message. The id of a message of another program begins with its number and its time: producers repeat
+/// ids or set none, and numbers begin anew when a queue is deleted and created again, and are those of several queues if one is forwarded.
+/// Several messages may have one id that is the framework's own.
+fn id_of(message: &Incoming, sequence: i64, enqueued: i64) -> MessageId {
     let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
     if let Some(SimpleValue::String(id)) = own
         && is_id(id)
@@ -239,12 +240,12 @@ fn id_of(message: &Incoming, sequence: i64) -> MessageId {
         return MessageId::new(id);
     }
     match message.properties.as_ref().and_then(|properties| properties.message_id.as_ref()) {
-        Some(AmqpId::String(id)) if is_id(id) => MessageId::new(format!("{sequence}/{id}")),
-        _ => MessageId::new(sequence.to_string()),
+        Some(AmqpId::String(id)) if is_id(id) => MessageId::new(format!("{sequence}-{enqueued}/{id}")),
+        _ => MessageId::new(format!("{sequence}-{enqueued}")),
     }
 }
 
-/// Returns whether a text has the form of an id: that of others, with the number before it, included.
+/// Returns whether a text has the form of an id: that of others, with what precedes it, included.
 fn is_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -284,4 +285,74 @@ fn number(value: &Value) -> Option<i64> {
 /// Returns whether a sequence number is that of a partition: the upper 16 bits are the partition's.
 pub(super) fn is_of_partition(sequence: i64) -> bool {
     sequence >> 48 != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    fn incoming(ttl: Option<u32>, life: Option<(i64, i64)>) -> Incoming {
+        let mut header = Header::builder().build();
+        header.ttl = ttl;
+        let properties = Properties {
+            creation_time: life.map(|(created, _)| Timestamp::from_milliseconds(created)),
+            absolute_expiry_time: life.map(|(_, end)| Timestamp::from_milliseconds(end)),
+            ..Properties::default()
+        };
+        Message::builder().header(header).properties(properties).body(Body::Empty).build()
+    }
+
+    fn outgoing(expires: Option<SystemTime>, now: SystemTime) -> Outgoing<'static> {
+        Outgoing {
+            text: "text",
+            id: "id",
+            message_id: "id".to_owned(),
+            group: None,
+            inserted: now,
+            expires,
+            visible: None,
+            dequeued: 0,
+            seal: None,
+            now,
+        }
+    }
+
+    #[test]
+    fn life_of_a_message_is_the_difference_of_two_times() {
+        let ms = |days: u32| (DAY * days).as_millis() as i64;
+        // A client that writes the lower 32 bits of 60 days into the header.
+        let cut = incoming(Some(ms(60) as u32), Some((ms(1), ms(61))));
+        assert_eq!(life_of(&cut), Some(60 * DAY));
+        assert_eq!(life_of(&incoming(Some(5_000), None)), Some(Duration::from_secs(5)));
+        // Of a clock that went back.
+        assert_eq!(life_of(&incoming(Some(5_000), Some((ms(2), ms(1))))), Some(Duration::from_secs(5)));
+        assert_eq!(life_of(&incoming(None, Some((ms(1), ms(3))))), Some(2 * DAY));
+        assert_eq!(life_of(&incoming(Some(u32::MAX), None)), None);
+    }
+
+    #[test]
+    fn message_has_its_own_life_and_none_of_the_message_that_it_replaces() {
+        let start = SystemTime::UNIX_EPOCH + 20_000 * DAY;
+        let replaced = || incoming(Some(1), Some((1, 2))).properties;
+        for life in [Duration::from_millis(1), DAY, 60 * DAY] {
+            let sent = outgoing(Some(start + life), start).message(replaced(), None);
+            let properties = sent.properties.unwrap();
+            let (created, end) =
+                (properties.creation_time.unwrap(), properties.absolute_expiry_time.unwrap());
+            assert_eq!(created.milliseconds(), millis(start));
+            assert_eq!(end.milliseconds(), millis(start + life));
+            let ttl = u32::try_from(life.as_millis()).unwrap_or(u32::MAX);
+            assert_eq!(sent.header.unwrap().ttl, Some(ttl), "{life:?}");
+        }
+        let endless = outgoing(None, start).message(replaced(), None);
+        let properties = endless.properties.unwrap();
+        assert_eq!(endless.header.unwrap().ttl, None);
+        assert_eq!(properties.creation_time, None);
+        assert_eq!(properties.absolute_expiry_time, None);
+        let far = outgoing(Some(start + 100_000_000 * DAY), start).message(None, None);
+        let end = far.properties.unwrap().absolute_expiry_time.unwrap();
+        assert_eq!(end.milliseconds(), LAST_EXPIRY);
+    }
 }

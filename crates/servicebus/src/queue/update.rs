@@ -179,12 +179,13 @@ impl Lock<'_> {
         };
         let mut outgoing = self.copy(text, visible);
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
-        let copy =
-            || outgoing.message(self.held.properties.clone(), self.held.application_properties.clone());
+        let copy = |outgoing: &Outgoing<'_>| {
+            outgoing.message(self.held.properties.clone(), self.held.application_properties.clone())
+        };
         let queue = self.queue;
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
-            match self.replace_at_once(copy()).await {
+            match self.replace_at_once(copy(&outgoing)).await {
                 Err(error) if error.lacks_transactions() || error.is_unsupported() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
                     // Another refusal is about this message alone.
@@ -200,7 +201,9 @@ impl Lock<'_> {
         let node = self.queues.node(self.queue).await.map_err(before(failed))?;
         manage::renew(&node, self.token).await.map_err(before(failed))?;
         let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
-        sender.send(copy()).await.map_err(failed)?;
+        // A queue that detects duplicates drops the copies of later tries.
+        outgoing.message_id = self.token.to_string();
+        sender.send(copy(&outgoing)).await.map_err(failed)?;
         self.queues.held.change(self.token, |held| held.is_copied = true);
         self.complete_copied().await
     }

@@ -22,6 +22,10 @@ const TURN: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(10);
 const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
+/// The sessions of a queue that a process holds until their delays are over. The service allows 5,000 receivers of a queue, of all processes.
+const MAX_HELD: usize = 1_000;
+/// The time for which a session is held beyond that. Then it is released, and the service offers it in its turn again: other keys come between.
+const SHORT_HOLD: Duration = Duration::from_secs(10);
 /// A lock is renewed before the next message when less than this is left of it, or less than half.
 const LEAST: Duration = Duration::from_secs(30);
 
@@ -146,7 +150,21 @@ impl Driver {
     /// Holds the session until a time, unless it is lost or to be released before.
     async fn hold(&self, until: SystemTime) {
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
-        let until = Instant::now() + wait;
+        let number = self.session.number();
+        let held = self.shared.change(|state| {
+            // One whose message is in doubt stays as it is: the queue is not empty.
+            if let Some(phase) = state.phases.get_mut(&number).filter(|phase| **phase == Phase::Out) {
+                *phase = Phase::Held;
+            }
+            state.count(Phase::Held)
+        });
+        if held == MAX_HELD {
+            log::warn!(
+                queue = self.shared.queue,
+                "as many sessions are held for delays as a process holds; further ones are looked at in turn"
+            );
+        }
+        let until = Instant::now() + hold_time(wait, held);
         loop {
             let left = self.session.left();
             tokio::select! {
@@ -173,9 +191,27 @@ impl Driver {
     }
 }
 
+/// Returns the time for which a session is held whose delay lasts for `wait`, if `held` sessions are held with it.
+fn hold_time(wait: Duration, held: usize) -> Duration {
+    if held > MAX_HELD { wait.min(SHORT_HOLD) } else { wait }
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
         let number = self.session.number();
         self.shared.change(|state| state.phases.remove(&number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_that_are_held_for_long_are_bounded() {
+        let day = Duration::from_secs(86_400);
+        assert_eq!(hold_time(day, MAX_HELD), day);
+        assert_eq!(hold_time(day, MAX_HELD + 1), SHORT_HOLD);
+        assert_eq!(hold_time(Duration::ZERO, MAX_HELD + 1), Duration::ZERO);
     }
 }

@@ -43,8 +43,10 @@ pub(super) enum Phase {
     Asking,
     /// Its message waits for a get.
     Offered,
-    /// Its message is with a caller, or held for a delay.
+    /// Its message is with a caller.
     Out,
+    /// It is held for a delay.
+    Held,
     /// It is being released; its messages are not visible yet.
     Closing,
 }
@@ -283,7 +285,7 @@ impl Shared {
 }
 
 impl State {
-    fn count(&self, phase: Phase) -> usize {
+    pub(super) fn count(&self, phase: Phase) -> usize {
         self.phases.values().filter(|present| **present == phase).count()
     }
 

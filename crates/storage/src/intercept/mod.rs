@@ -70,7 +70,7 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         perform
     }
 
-    /// Performs a put, which begins with `perform`. The default is a [`call`](Self::call), as that of the four below.
+    /// Performs a put, which begins with `perform`. The default is a [`call`](Self::call), as that of the three below.
     fn put<F: Future<Output = Result<PutOutcome, StoreError>> + Send>(
         &self,
         queue: &QueueName,

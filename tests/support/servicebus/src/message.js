@@ -19,6 +19,8 @@ const NAMES = [
 const SECTIONS = new Map(NAMES.flatMap(([code, symbol, name]) => [[code, name], [symbol, name]]));
 /** A body of a type that does not exist. */
 const GARBAGE = Buffer.from([0x00, 0x53, 0x77, 0x1f]);
+/** The longest time to live in a header, in milliseconds. */
+const LONGEST_TTL = 2 ** 32 - 1;
 const BODY = ['data', 'sequence', 'value', 'footer'];
 
 /** A message whose sections keep their bytes. */
@@ -29,7 +31,7 @@ class Message {
         this.sections = readSections(raw);
         const properties = this.list('properties');
         this.header = this.list('header');
-        this.ttl = plain(this.header[2]);
+        this.ttl = lifeOf(this.header, properties);
         this.messageId = identity(properties[0]);
         this.replyTo = plain(properties[4]);
         this.sessionId = plain(properties[10]);
@@ -67,7 +69,8 @@ class Message {
 
     /** Returns the bytes with another delivery count, and with annotations and application properties added. */
     encode(deliveryCount, annotations, applicationProperties) {
-        const [durable, priority, ttl] = this.header;
+        const [durable, priority] = this.header;
+        const ttl = this.ttl === undefined ? undefined : types.wrap_uint(Math.min(this.ttl, LONGEST_TTL));
         const header = types.List32([durable, priority, ttl, undefined, types.wrap_uint(deliveryCount)]);
         const parts = [
             write(0x70, header),
@@ -87,6 +90,12 @@ class Message {
         const properties = merged(this.applicationProperties, applicationProperties);
         return Buffer.concat([...kept, write(0x74, mapOf(properties, types.wrap_string)), write(0x77, value)]);
     }
+}
+
+/** Returns the time to live of a message: the difference of its expiry and its creation, or that of the header without them. */
+function lifeOf(header, properties) {
+    const life = Number(plain(properties[8])) - Number(plain(properties[9]));
+    return life > 0 ? life : plain(header[2]);
 }
 
 function readSections(raw) {

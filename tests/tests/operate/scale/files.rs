@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use jobqueue_dashboard::metrics::{ALL, Kind};
-use regex::Regex;
+use regex::{Captures, Regex};
 
 fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/dashboard")
@@ -117,19 +117,74 @@ fn alerts_name_their_storage_and_pass_it_to_their_commands() {
     assert!(commands > 8 && summaries == rules.matches("- alert: ").count(), "{commands} {summaries}");
 }
 
+/// A scrape that fails ends the series: a `for` over them would begin anew each time.
+#[test]
+fn rules_that_hold_for_a_time_bridge_failed_scrapes() {
+    let rules = alert_rules();
+    let bare = Regex::new(r"jobqueue_[a-z_]+(\{[^}]*\})?([^\[{a-z_]|$)").unwrap();
+    let mut seen = 0;
+    for rule in rules.split("- alert: ").skip(1).filter(|rule| !rule.contains("for: 0m")) {
+        let expression = rule.lines().find_map(|line| line.trim().strip_prefix("expr: '")).unwrap();
+        // The rule about the absence itself.
+        if !expression.starts_with("absent(") {
+            assert!(!bare.is_match(expression.trim_end_matches('\'')), "{rule}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 6, "{seen}");
+}
+
+/// Runs `promtool`, if it is installed.
+fn promtool(arguments: [&str; 3], folder: &Path) {
+    match Command::new("promtool").args(arguments).current_dir(folder).output() {
+        Ok(output) => {
+            let text = [output.stdout, output.stderr].concat();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
+        }
+        Err(error) => {
+            println!("skipped: promtool cannot be started ({error}); `apt-get install prometheus` has it")
+        }
+    }
+}
+
 // D45
 #[test]
 fn alerts_fire_in_incidents_and_only_then_where_promtool_is_installed() {
     let folder = home().join("prometheus");
-    for arguments in [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]] {
-        match Command::new("promtool").args(arguments).current_dir(&folder).output() {
-            Ok(output) => {
-                let text = [output.stdout, output.stderr].concat();
-                assert!(output.status.success(), "{}", String::from_utf8_lossy(&text));
-            }
-            Err(error) => {
-                println!("skipped: promtool cannot be started ({error}); `apt-get install prometheus` has it")
-            }
-        }
+    promtool(["check", "rules", "alerts.yml"], &folder);
+    promtool(["test", "rules", "alerts_test.yml"], &folder);
+}
+
+#[test]
+fn alerts_fire_although_every_fourth_scrape_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("alerts.yml"), alert_rules()).unwrap();
+    let values = Regex::new(r"values: '([^']*)'").unwrap();
+    let incidents = read("prometheus/alerts_test.yml");
+    let incidents =
+        values.replace_all(&incidents, |found: &Captures<'_>| format!("values: '{}'", thinned(&found[1])));
+    // The minutes for which an alert fires are others; the alerts are not.
+    let minutes = Regex::new(r"value: [0-9]+\}").unwrap();
+    let incidents = minutes.replace_all(&incidents, "value: 1}").replace("'sum by", "'group by");
+    fs::write(folder.path().join("thinned_test.yml"), incidents).unwrap();
+    promtool(["test", "rules", "thinned_test.yml"], folder.path());
+}
+
+/// Returns the samples of a series of `promtool` of which every fourth scrape has failed.
+fn thinned(values: &str) -> String {
+    let samples = values.split(' ').flat_map(repeated).enumerate();
+    let kept = samples.map(|(scrape, sample)| if scrape % 4 == 2 { "stale".to_owned() } else { sample });
+    kept.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the samples that an item stands for, as in `0`, `stale`, `_x3`, `5x60` and `0+10x30`.
+fn repeated(item: &str) -> Vec<String> {
+    let Some((sample, times)) = item.split_once('x') else { return vec![item.to_owned()] };
+    let times: i64 = times.parse().unwrap();
+    if sample == "_" {
+        return vec![sample.to_owned(); usize::try_from(times).unwrap()];
     }
+    let (first, step) = sample.split_once('+').unwrap_or((sample, "0"));
+    let (first, step): (i64, i64) = (first.parse().unwrap(), step.parse().unwrap());
+    (0..=times).map(|time| (first + step * time).to_string()).collect()
 }

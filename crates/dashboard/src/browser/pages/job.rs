@@ -2,19 +2,20 @@
 
 use askama::Template;
 use jobqueue_admin::{
-    Action, Cancellation, Explanation, HistoryFilter, HistoryPage, HistoryRecord, JobPlace, JobReference,
-    RawCheckpoint, RawJob, RawPayload,
+    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference, RawCheckpoint,
+    RawJob, RawPayload,
 };
 
 use super::rows::{Run, job_query, letter_query, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
+use crate::browser::filters;
 use crate::browser::poller::{Cost, Look};
 use crate::browser::redact::Field;
-use crate::browser::text::{When, amount, beginning, block, indented, line};
+use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
 
 const ENDED: usize = 20;
 
@@ -38,6 +39,8 @@ struct JobPage {
     moments: Vec<Moment>,
     /// The time back to which the journal was searched, and the page that goes on, if there may be more.
     older: Option<(When, String)>,
+    /// The reason why the journal cannot be read.
+    unread_journal: Option<String>,
     cancellation: Option<String>,
     payload: Option<Content>,
     checkpoint: Option<Content>,
@@ -78,10 +81,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let look = request.app.poller.latest().await?;
     let admin = &request.app.admin;
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
-    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let page = request.app.reads.get(&path(&job), admin.history(&filter)).await?;
-    let HistoryPage { jobs: mut ended, searched_to, .. } = HistoryPage::clone(&page);
-    ended.retain(|record| job.source.as_ref().is_none_or(|source| record.source == *source));
+    let (ended, searched_to, unread_journal) = journal(&request, &job).await?;
     let (message, wanted) = (found.message.as_ref(), fields.text("show") == Some("content"));
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
@@ -111,6 +111,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         headers: headers(&request, message),
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
+        unread_journal,
         cancellation: cancellation(&found.cancellation),
         payload,
         checkpoint,
@@ -123,6 +124,22 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         layout,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns the ends of the job that the journal has, the time back to which it was searched, and the reason if it cannot be read.
+async fn journal(
+    request: &AuthorizedRequest,
+    job: &JobReference,
+) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
+    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
+    let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
+        Ok(page) => page,
+        Err(reason) => return Ok((Vec::new(), None, Some(reason))),
+    };
+    let of_sender =
+        |record: &&HistoryRecord| job.source.as_ref().is_none_or(|source| record.source == *source);
+    let ended = page.jobs.iter().filter(of_sender).cloned().collect();
+    Ok((ended, page.searched_to.clone(), None))
 }
 
 /// Returns the path and the text of the batch that the job belongs to.
@@ -308,7 +325,7 @@ fn content(
         let (text, cut) = block(&redacted(request, &job.queue, &job.kind, field, &text));
         (text, missing + cut)
     };
-    Content { about, text: Some(text.map(shown).map_err(|error| line(&format!("{error:?}")))) }
+    Content { about, text: Some(text.map(shown).map_err(|error| error_text(&format!("{error:?}")))) }
 }
 
 /// Returns the first bytes as hexadecimal digits, and the number of the others.
@@ -323,6 +340,7 @@ fn hexadecimal(bytes: &[u8]) -> (String, usize) {
 pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
     let job = request.admin.identify(&job).await?;
-    request.admin.cancel(&job).await?;
-    Ok(Answer::Go(format!("{}&done=cancel", path(&job))))
+    let report = request.admin.cancel(&job).await?;
+    let done = if report.workers > 0 { "cancel" } else { "cancel-unserved" };
+    Ok(Answer::Go(format!("{}&done={done}", path(&job))))
 }

@@ -15,18 +15,24 @@ pub(crate) mod storages;
 mod timeline;
 pub(crate) mod workers;
 
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
-use jobqueue::ErrorKind;
+use jobqueue::{Error, ErrorKind};
 use jobqueue_admin::AzurePrices;
+use tokio::time::timeout;
 
 use crate::browser::app::{AuthorizedRequest, Place};
 use crate::browser::assets::{ASSETS, Assets};
 use crate::browser::poller::{Cost, Look, Unread};
-use crate::browser::text::{Sum, When, line};
+use crate::browser::text::{Sum, When, error_text, line};
+
+/// The longest wait for a part of a page: the rest is known without it.
+const PART_PATIENCE: Duration = Duration::from_secs(8);
 
 /// The answer to a request that succeeded.
 #[derive(Debug)]
@@ -70,8 +76,8 @@ impl PageError {
     }
 }
 
-impl From<jobqueue::Error> for PageError {
-    fn from(error: jobqueue::Error) -> Self {
+impl From<Error> for PageError {
+    fn from(error: Error) -> Self {
         let status = match error.kind() {
             ErrorKind::Forbidden => StatusCode::FORBIDDEN,
             ErrorKind::NotFound => StatusCode::NOT_FOUND,
@@ -98,6 +104,22 @@ impl From<askama::Error> for PageError {
     }
 }
 
+/// Reads a part of a page beside its main answer. Without that part the page has the reason instead.
+///
+/// # Errors
+/// The question itself is refused.
+async fn part<V: Any + Send + Sync>(
+    request: &AuthorizedRequest,
+    question: &str,
+    read: impl Future<Output = Result<V, Error>>,
+) -> Result<Result<Arc<V>, String>, PageError> {
+    match timeout(PART_PATIENCE, request.app.reads.get(question, read)).await {
+        Err(_) => Ok(Err(format!("no answer within {PART_PATIENCE:?}"))),
+        Ok(Err(error)) if error.kind() == ErrorKind::Invalid => Err(error.into()),
+        Ok(read) => Ok(read.map_err(|error| PageError::from(error).text)),
+    }
+}
+
 /// The frame that all pages show around their own content.
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -115,6 +137,8 @@ pub(crate) struct Layout {
     dead: Option<Sum>,
     at: Option<When>,
     problem: Option<String>,
+    /// The reason why the records of workers cannot be read.
+    unread_workers: Option<String>,
     notice: Option<&'static str>,
     /// The stream on which the page refreshes itself; `None` for a page that does not.
     events: Option<String>,
@@ -137,6 +161,7 @@ impl Layout {
             dead: None,
             at: None,
             problem: None,
+            unread_workers: None,
             notice: None,
             events: None,
             cost: None,
@@ -147,7 +172,8 @@ impl Layout {
     pub(crate) fn with_look(mut self, look: &Look) -> Self {
         self.dead = Some(look.queues().iter().map(|queue| queue.dead_letters).collect());
         self.at = Some(When::of(look.at()));
-        self.problem = look.error.as_deref().map(line);
+        self.problem = look.error.as_deref().map(error_text);
+        self.unread_workers = look.figures.workers.as_ref().err().map(|error| error_text(error));
         self
     }
 
@@ -219,14 +245,20 @@ fn notice(code: &str) -> Option<&'static str> {
         "unchanged" => "No change was needed.",
         "settings" => "The settings were changed. Workers read them within 30 seconds.",
         "sent" => "The job was sent.",
+        "resumed-unserved" => "Resumed. No worker with a record serves the queue.",
         "cancel" => {
-            "The cancellation was requested. A running job is cancelled within 15 seconds, a waiting job when it is next received."
+            "The cancellation was requested. The token of a running handler fires when its worker next writes its record, within 15 seconds by default; \
+             if the handler succeeds all the same, the job is completed. A waiting job is cancelled when it is next received."
+        }
+        "cancel-unserved" => {
+            "The cancellation was requested. No worker with a record serves the queue: the next one to start handles it, and one without a record \
+             runs the job to its end."
         }
         "triggered" => "Requested. The leading worker sends the job within 30 seconds.",
         "triggered-without-leader" => {
             "Requested. No worker leads the schedule now: the job is sent when one does."
         }
-        "stopping" => "It stops after the current dead letter.",
+        "stopping" => "It stops after the dead letters that are under way: at most 16.",
         _ => return None,
     })
 }
@@ -241,7 +273,7 @@ struct ErrorPage {
 pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
     let PageError { status, text } = error;
     let layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
-    let page = ErrorPage { layout, text: line(&text) };
+    let page = ErrorPage { layout, text: error_text(&text) };
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),
         Err(_) => status.into_response(),

@@ -19,7 +19,8 @@ struct Overview<'a> {
     layout: Layout,
     sums: Sums,
     draining: usize,
-    slots: u32,
+    /// `None` if the records of workers cannot be read.
+    slots: Option<u32>,
     chart: Chart,
     queues: Vec<Row<'a>>,
     may_create: bool,
@@ -42,22 +43,23 @@ pub(super) struct Sums {
     pub(super) oldest: String,
     /// The number of queues whose jobs wait although no worker is seen.
     pub(super) unserved: usize,
-    pub(super) workers: usize,
+    /// `None` if their records cannot be read.
+    pub(super) workers: Option<usize>,
 }
 
 impl Sums {
     pub(super) fn of(look: &Look) -> Self {
-        let sum = |figure: fn(&QueueFigures) -> u64| {
-            look.queues().iter().map(|queue| look.figures.queues.get(&queue.name).map(figure)).collect()
+        let sum = |figure: fn(&QueueFigures) -> Option<u64>| {
+            look.queues().iter().map(|queue| look.figures.queues.get(&queue.name).and_then(figure)).collect()
         };
         let open = look.queues().iter().filter(|queue| queue.paused != Some(true));
         Self {
-            waiting: sum(|figures| figures.waiting),
+            waiting: sum(|figures| Some(figures.waiting)),
             running: sum(|figures| figures.in_flight),
             dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
             oldest: oldest_of(open),
-            unserved: look.queues().iter().filter(|queue| queue.is_unserved(look.workers())).count(),
-            workers: look.present().count(),
+            unserved: look.queues().iter().filter(|queue| look.is_unserved(queue)).count(),
+            workers: look.known_workers().map(|_| look.present().count()),
         }
     }
 }
@@ -70,7 +72,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         queues.push(Row {
             queue,
             figures: look.figures_of(queue),
-            is_unserved: queue.is_unserved(look.workers()),
+            is_unserved: look.is_unserved(queue),
             chart: (!minutes.is_empty()).then(|| Chart::small(minutes)),
         });
     }
@@ -81,7 +83,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             .noticed(fields.text("done")),
         sums: Sums::of(&look),
         draining: look.present().filter(|worker| worker.record.draining).count(),
-        slots: look.present().map(|worker| worker.record.slots).sum(),
+        slots: look.known_workers().map(|_| look.present().map(|worker| worker.record.slots).sum()),
         chart: Chart::hour(request.app.poller.throughput(Throughput::of_all)),
         queues,
         may_create: request.admin.access().allows(Action::CreateQueue),

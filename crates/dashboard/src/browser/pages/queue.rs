@@ -1,15 +1,13 @@
 //! A queue: its waiting and running jobs, its settings, and its pause.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use askama::Template;
-use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview, RawJob};
-use tokio::time::timeout;
+use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
 
 use super::overview::oldest;
 use super::rows::{Message, Run, batches_of, shown};
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::{Fields, Given};
@@ -18,9 +16,6 @@ use crate::browser::poller::{Cost, Look};
 use crate::browser::redact::Field;
 use crate::browser::text::line;
 use crate::snapshot::QueueFigures;
-
-/// The longest wait for the next jobs: the rest of the page is known without them.
-const PEEK_PATIENCE: Duration = Duration::from_secs(8);
 
 #[derive(Template)]
 #[template(path = "queue.html")]
@@ -33,7 +28,8 @@ struct QueuePage<'a> {
     messages: Vec<Message>,
     /// The reason why these cannot be read.
     unpeeked: Option<String>,
-    groups: Option<Vec<Group>>,
+    /// The groups if the viewer has asked for them, or the reason why they cannot be read.
+    groups: Option<Result<Vec<Group>, String>>,
     has_order: bool,
     chart: Chart,
     may: May,
@@ -64,15 +60,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         // It may be newer than the last look, or a dead-letter queue, which is part of another.
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
-    let reads = &request.app.reads;
-    let (peeked, unpeeked) = match peek(&request, name).await {
+    // Without these the rest of the page is known: who has paused the queue, and its figures.
+    let (peeked, unpeeked) = match part(&request, name, request.app.admin.peek(name)).await? {
         Ok(jobs) => (jobs, None),
-        // The rest of the page is known: who has paused the queue, and its figures.
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
     let groups = match wants_groups {
-        true => Some(reads.get(name, request.app.admin.groups(name)).await?),
+        true => Some(part(&request, name, request.app.admin.groups(name)).await?),
         false => None,
     };
     let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
@@ -81,6 +76,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     if !wants_groups {
         layout = layout.live(&request, &look, Cost::new(1 + batches_of(&peeked), 0));
     }
+    let shown_group = |found| group(&request, name, found);
     let page = QueuePage {
         layout,
         figures: look.figures_of(&overview),
@@ -88,22 +84,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
         unpeeked,
-        groups: groups.map(|groups| groups.iter().map(|found| group(&request, name, found)).collect()),
+        groups: groups.as_ref().map(|groups| {
+            groups.as_ref().map(|groups| groups.iter().map(shown_group).collect()).map_err(String::clone)
+        }),
         chart: Chart::hour(minutes),
         may: may(&request, overview.paused),
         queue: &overview,
     };
     Ok(Answer::Page(page.render()?))
-}
-
-/// Looks at the next jobs of a queue.
-///
-/// # Errors
-/// The reason why they cannot be read.
-async fn peek(request: &AuthorizedRequest, queue: &str) -> Result<Arc<Vec<RawJob>>, String> {
-    let look = request.app.reads.get(queue, request.app.admin.peek(queue));
-    let silent = |_| format!("no answer within {PEEK_PATIENCE:?}");
-    timeout(PEEK_PATIENCE, look).await.map_err(silent)?.map_err(|error| PageError::from(error).text)
 }
 
 fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
@@ -173,7 +161,11 @@ pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result
         Some(_) => request.admin.resume_shown(name, fields.shown("pause")).await?,
         None => request.admin.resume(name).await?,
     };
-    let done = if resumed { "resumed" } else { "unchanged" };
+    let done = match resumed {
+        true if matches!(request.admin.is_served(name).await, Ok(false)) => "resumed-unserved",
+        true => "resumed",
+        false => "unchanged",
+    };
     Ok(to(name, done))
 }
 

@@ -4,7 +4,7 @@ use askama::Template;
 use croner::Cron;
 use jobqueue_admin::{Action, LeaderOverview, ScheduleOverview};
 
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
@@ -17,6 +17,8 @@ struct Schedules<'a> {
     layout: Layout,
     schedules: &'a [ScheduleOverview],
     leaders: &'a [LeaderOverview],
+    /// The reason why the leaders cannot be read.
+    unread_leaders: Option<&'a String>,
     may_trigger: bool,
     may_pause: bool,
     may_resume: bool,
@@ -25,7 +27,7 @@ struct Schedules<'a> {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let (look, admin) = (request.app.poller.latest().await?, &request.app.admin);
     let schedules = request.app.reads.get("", admin.schedules()).await?;
-    let leaders = request.app.reads.get("", admin.leaders()).await?;
+    let leaders = part(&request, "", admin.leaders()).await?;
     let access = request.admin.access();
     let page = Schedules {
         layout: Layout::new(&request, "schedules", "Schedules")
@@ -33,7 +35,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             .live(&request, &look, Cost::new(schedules.len() as u64, 3))
             .noticed(fields.text("done")),
         schedules: &schedules,
-        leaders: &leaders,
+        leaders: leaders.as_ref().map(|leaders| leaders.as_slice()).unwrap_or_default(),
+        unread_leaders: leaders.as_ref().err(),
         may_trigger: access.allows(Action::TriggerSchedule),
         may_pause: access.allows(Action::PauseSchedule),
         may_resume: access.allows(Action::ResumeSchedule),

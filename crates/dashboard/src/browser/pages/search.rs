@@ -8,7 +8,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -26,12 +26,14 @@ struct Search<'a> {
     layout: Layout,
     fields: &'a Fields,
     found: Option<Vec<Found>>,
-    /// The queues in which the job may be, and which could not be read.
+    /// The queues in which the job may be, and which could not be read; with them the records of workers.
     unread: Vec<String>,
     /// The jobs that have ended, each with its error.
     ended: Vec<(&'a HistoryRecord, String)>,
     /// The time back to which the jobs are shown, and the page with older ones, if there may be any.
     older: Option<(When, String)>,
+    /// The reason why the journal cannot be read.
+    unread_journal: Option<String>,
     requests: u64,
     /// The page that explains where the job could be, if its queue is known.
     explain: Option<String>,
@@ -61,7 +63,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let filter = filter(&fields)?.limit(SHOWN);
     let filter = filter.given(id, HistoryFilter::id);
     let question = format!("{filter:?}");
-    let journal = request.app.reads.get(&question, request.app.admin.history(&filter)).await?;
+    let journal = part(&request, &question, request.app.admin.history(&filter)).await?;
+    let ended = journal.iter().flat_map(|journal| &journal.jobs);
+    let searched_to = journal.as_ref().ok().and_then(|journal| journal.searched_to.as_deref());
     let error = |record: &HistoryRecord| {
         let error = record.error.as_deref();
         let error = error.map(|error| shown(&request, &record.queue, &record.kind, Field::Error, error));
@@ -73,8 +77,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         explain: id.zip(queue).map(|(id, queue)| job_path(queue, "", id)),
         found,
         unread,
-        ended: journal.jobs.iter().map(|record| (record, error(record))).collect(),
-        older: journal.searched_to.as_deref().map(|time| (When::read(time), older(&fields, time))),
+        ended: ended.map(|record| (record, error(record))).collect(),
+        older: searched_to.map(|time| (When::read(time), older(&fields, time))),
+        unread_journal: journal.as_ref().err().cloned(),
         requests: 3 * look.queues().len() as u64,
     };
     Ok(Answer::Page(page.render()?))
@@ -119,6 +124,9 @@ async fn find(
         if job.id == id && only.is_none_or(|queue| job.queue == queue) {
             found.push(Found::new(&job.queue, &job.source, &job.id, &job.kind, "running"));
         }
+    }
+    if look.known_workers().is_none() {
+        unread.push("the records of workers".to_owned());
     }
     let names = look.queues().iter().map(|queue| queue.name.clone());
     let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();

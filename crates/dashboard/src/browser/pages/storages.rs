@@ -94,7 +94,7 @@ impl<'a> StorageRow<'a> {
             "waiting": known.and_then(|known| known.sums.waiting.whole()),
             "dead_letters": known.and_then(|known| known.sums.dead.whole()),
             "oldest_seconds": known.and_then(Known::oldest_seconds),
-            "workers": known.map(|known| known.sums.workers),
+            "workers": known.and_then(|known| known.sums.workers),
         })
     }
 }

@@ -55,7 +55,7 @@ async fn paused_queue_is_shown_as_paused_at_once() {
     assert!(page.contains(">paused<") && page.contains("do/resume"), "{page}");
     assert_eq!(
         browser.post("/do/resume", &[("queue", "mails")]).await.location(),
-        "../queues/mails?done=resumed"
+        "../queues/mails?done=resumed-unserved"
     );
     assert_eq!(mails(&storage).await.paused, Some(false));
     assert_eq!(browser.post("/do/pause", &[("queue", "no-such")]).await.status, StatusCode::NOT_FOUND);

@@ -26,6 +26,6 @@ async fn page_ends_the_pause_that_it_shows_and_no_other() {
     };
     assert_eq!(resume(&former).await.status, StatusCode::CONFLICT);
     assert_eq!(mails(&storage).await.paused, Some(true));
-    assert_eq!(resume(&shown).await.location(), "../queues/mails?done=resumed");
+    assert_eq!(resume(&shown).await.location(), "../queues/mails?done=resumed-unserved");
     assert_eq!(mails(&storage).await.paused, Some(false));
 }

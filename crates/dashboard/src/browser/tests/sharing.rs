@@ -117,6 +117,62 @@ async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     }
 }
 
+/// On Azure Storage the records are in another service than the queues.
+#[tokio::test(start_paused = true)]
+async fn queues_are_shown_while_the_records_of_workers_cannot_be_read() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    faulty.on(Operation::ListBlobs, |call| {
+        call.subject.contains("jobqueue-workers").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+    });
+    for path in ["/", "/queues/mails", "/queues/mails/dead"] {
+        let page = browser.page(path).await;
+        assert!(page.contains("The records of workers cannot be read: "), "{path}: {page}");
+        assert!(!page.contains("The storage does not answer"), "{path}: {page}");
+        assert!(!page.contains("no worker seen"), "unknown is not none: {path}: {page}");
+    }
+    assert!(!browser.page("/workers").await.contains("No worker is running"));
+    let metrics = browser.page("/metrics").await;
+    for line in [
+        "jobqueue_scrape_success 1",
+        "jobqueue_workers_readable 0",
+        "jobqueue_queue_length{queue=\"mails\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    for missing in ["jobqueue_queue_workers{", "jobqueue_queue_desired_workers{", "jobqueue_workers{"] {
+        assert!(!metrics.contains(missing), "{missing}: {metrics}");
+    }
+    let scale = browser.get("/scale").await;
+    assert_eq!(scale.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(scale.text.contains("the records of workers cannot be read"), "{}", scale.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn job_is_found_while_the_journal_cannot_be_read() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    faulty.on(Operation::ListBlobs, |call| {
+        call.subject.contains("jobqueue-history").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+    });
+    for (path, shown) in
+        [("/search?id=waiting", ">waiting</span>"), ("/job?queue=mails&id=waiting", "id=\"cancel\"")]
+    {
+        let page = browser.page(path).await;
+        assert!(page.contains("The journal of ended jobs cannot be read: "), "{path}: {page}");
+        assert!(page.contains(shown) && !page.contains("The journal has no such job"), "{path}: {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_without_a_worker_says_so() {
+    let browser = Browser::operating(&filled().await);
+    let cancelled = browser.post("/do/cancel?queue=mails&id=waiting", &[]).await;
+    assert!(cancelled.location().ends_with("done=cancel-unserved"), "{}", cancelled.location());
+    let page = browser.page("/job?queue=mails&id=waiting&done=cancel-unserved").await;
+    assert!(page.contains("No worker with a record serves the queue"), "{page}");
+}
+
 // D13
 #[tokio::test(start_paused = true)]
 async fn failed_reading_is_told_by_all_and_not_repeated() {

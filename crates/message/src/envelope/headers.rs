@@ -1,0 +1,37 @@
+//! The headers of the order and of batches, which belong to one job. Only the framework sets them.
+
+/// The headers by which the messages of a job in order are known.
+pub mod order {
+    /// Marks an event of a FIFO group.
+    pub const IN_ORDER: &str = "inorder";
+    /// Distinguishes several messages of one job.
+    pub const COPY: &str = "fifocopy";
+    /// Names the page in which a send has entered the job.
+    pub const PAGE: &str = "fifopage";
+}
+
+/// The headers that make a job a child of a batch, or its continuation.
+pub mod batch {
+    /// The batch that a child belongs to.
+    pub const BATCH: &str = "batchid";
+    /// The child's number.
+    pub const INDEX: &str = "batchindex";
+    /// The effect of a dead letter, `wait` or `continue`.
+    pub const ON_DEAD: &str = "batchondead";
+    /// Whether the child may have been put before, `0` or `1`; missing if its dead letters count as ended.
+    pub const COPY: &str = "batchcopy";
+    /// The batch whose results a continuation reads.
+    pub const OF: &str = "batchof";
+    /// The proof that the batch has made this child.
+    pub const TOKEN: &str = "batchtoken";
+    /// The proof that the batch has made this continuation.
+    pub const OF_TOKEN: &str = "batchoftoken";
+
+    /// All headers of batches.
+    pub const ALL: [&str; 7] = [BATCH, INDEX, ON_DEAD, COPY, OF, TOKEN, OF_TOKEN];
+}
+
+/// Returns whether a header is one of the order or of batches.
+pub fn is_own_header(name: &str) -> bool {
+    [order::IN_ORDER, order::COPY, order::PAGE].contains(&name) || batch::ALL.contains(&name)
+}
