@@ -195,10 +195,9 @@ async fn messages_stay_as_they_were(version: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     file_of_version(&path, version);
-    let clock = Arc::new(ManualClock::at(UNIX_EPOCH + Duration::from_millis(NOW as u64)));
-    let options = Options::new(&path).runtime(Runtime::new().with_clock(Arc::<ManualClock>::clone(&clock)));
-    let open = || Store::open(options.clone());
-    let store = open().await.unwrap();
+    let clock = ManualClock::at(UNIX_EPOCH + Duration::from_millis(NOW as u64));
+    let options = Options::new(&path).runtime(Runtime::new().with_clock(Arc::new(clock)));
+    let store = Store::open(options.clone()).await.unwrap();
     let [mails, poison]: [QueueName; 2] = ["mails".parse().unwrap(), "mails-poison".parse().unwrap()];
     let expected = StateCounts { waiting: 7, delayed: 1, backing_off: 1, running: 2 };
     assert_eq!(store.counts_by_state(&mails).await.unwrap(), expected);
@@ -227,7 +226,7 @@ async fn messages_stay_as_they_were(version: usize) {
     store.delete(&mails, &held(3), refuse).await.unwrap();
     store.delete(&mails, &held(9), refuse).await.unwrap();
     drop(store);
-    let store = open().await.unwrap();
+    let store = Store::open(options).await.unwrap();
     let got = store.get(&mails, GetMessages::new(32, Duration::from_secs(60))).await.unwrap();
     let got: Vec<_> = got.messages.iter().map(|got| (got.message.id.as_str(), got.dequeue_count)).collect();
     assert_eq!(
