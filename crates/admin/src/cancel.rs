@@ -144,8 +144,8 @@ impl Admin {
     /// others once.
     ///
     /// # Errors
-    /// Those of [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for the plan of another storage. It ends when three requests in a row have failed. If some were made, the text says how many; the
-    /// plan can be executed again.
+    /// Those of [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for the plan of another storage.
+    /// It ends when three requests in a row have failed. If some were made, the text says how many; the plan can be executed again.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made.

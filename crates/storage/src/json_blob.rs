@@ -68,6 +68,13 @@ pub struct Version<T> {
     marks: Vec<String>,
 }
 
+impl<T> Version<T> {
+    /// Returns the tag of the blob.
+    pub fn tag(&self) -> &ETag {
+        &self.tag
+    }
+}
+
 /// The caller's knowledge of the document before a change.
 #[derive(Debug)]
 pub enum Known<T> {

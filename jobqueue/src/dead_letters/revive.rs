@@ -215,27 +215,22 @@ impl DeadLetterQueue {
     /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under another id, its handler would find
     /// none of the effects that it has recorded.
     async fn content(&self, held: &Held) -> Result<Content, Error> {
-        let (text, id, wrapper) = match &held.entry {
+        let (text, id) = match &held.entry {
             DeadLetterEntry::External => {
-                (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str), None)
+                (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str))
             }
             DeadLetterEntry::Event(envelope) => {
                 self.check_home(envelope)?;
                 match self.kept_text(envelope).await? {
                     None => return Ok(Content::Job(envelope.clone())),
-                    Some(text) => (text, Some(&*envelope.id), Some(envelope)),
+                    // No handler has run it: it is put back as it came.
+                    Some(text) => (text, None),
                 }
             }
         };
         Ok(match (parse(&text), id) {
             (Ok(Parsed::Event(event)), _) if !event.references().is_empty() => Content::Whole(event),
-            (Ok(Parsed::Bare(json)), Some(id)) => {
-                let raw = event_of_raw(id, RAW_KIND, json);
-                let (history, dead_letter) = wrapper
-                    .map(|wrapper| (wrapper.history.clone(), wrapper.dead_letter.clone()))
-                    .unwrap_or_default();
-                Content::Job(Box::new(Envelope { history, dead_letter, ..raw }))
-            }
+            (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
             _ => Content::Text(text),
         })
     }

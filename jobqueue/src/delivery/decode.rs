@@ -24,6 +24,8 @@ use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
 /// The number for a delivery whose dequeue count the storage does not tell: one more than the last recorded delivery.
 const UNKNOWN: u32 = 0;
+/// The problem of a raw payload.
+const NO_ENVELOPE: &str = "the text has no envelope, and the queue has not exactly one message type";
 /// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
 /// references.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
@@ -177,6 +179,10 @@ fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> R
 /// Returns the deferral of a message whose kind or version the reader does not know.
 fn unknown(event: &Envelope, kinds: &dyn Kinds) -> Option<NotRun> {
     let Some(newest) = kinds.newest(&event.kind) else {
+        // No newer release reads it either: the queue has several types.
+        if *event.kind == *RAW_KIND {
+            return Some(rejected(Rejection::new(Reason::DECODE_ERROR, NO_ENVELOPE)));
+        }
         return Some(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
     };
     let found = event.version.filter(|found| *found > newest)?;
@@ -205,8 +211,7 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
             Box::new(event_of_raw(leased.message.id.as_str(), kind, json))
         }
         (Ok(Parsed::Bare(_)), None) => {
-            let problem = "the text has no envelope, and the queue has not exactly one message type";
-            return unreadable(Some(text), Reason::DECODE_ERROR, problem);
+            return unreadable(Some(text), Reason::DECODE_ERROR, NO_ENVELOPE);
         }
         (Err(error @ EnvelopeError::Reference(_)), _) => {
             return unreadable(Some(text), Reason::BAD_REFERENCE, &chain(&error));

@@ -10,11 +10,13 @@ use crate::storage::StoreErrorKind;
 
 impl<M: QueueMessage> Queue<M> {
     /// Deletes all messages, including those of running jobs, and ends the windows of
-    /// [unique work](crate::SendRequest::unique_for) that was sent before. A sweep deletes their payload blobs later.
+    /// [unique work](crate::SendRequest::unique_for) that was sent before, also of jobs that are done. Stop the senders of unique work first: what is
+    /// sent while this runs may keep its window although its message is deleted, until the queue is cleared again. A sweep deletes the
+    /// payload blobs later.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
-    /// message is gone may hold up the next of its key, for some eight minutes.
+    /// message is gone may hold up the next of its key, for some eight minutes, and the windows of unique work stand.
     ///
     /// # Cancel safety
     /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
@@ -26,12 +28,12 @@ impl<M: QueueMessage> Queue<M> {
 /// Deletes all messages, the records of their order, and those of unique work.
 fn clear(core: &QueueCore) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async {
-        // Read before: what is sent meanwhile keeps its record.
+        // Listed before: what is sent meanwhile keeps its record.
         let sent = SentRecords::of(core).await?;
         match core.store().clear(&core.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => return Err(e.into()),
             _ => core.groups.clear().await?,
         }
-        sent.free().await
+        sent.free(core.runtime().now()).await
     })
 }

@@ -91,7 +91,7 @@ async fn scale(
         let text = "`target_delay` is a number of seconds above 0, `slots` a number from 1";
         return refuse(StatusCode::BAD_REQUEST, text);
     };
-    let snapshot = match snapshots.latest().await {
+    let snapshot = match snapshots.latest_with_workers().await {
         Ok(snapshot) => snapshot,
         Err(unavailable) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &unavailable.reason),
     };

@@ -77,6 +77,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     last: Option<Arc<Snapshot>>,
+    /// The last snapshot with the records of workers.
+    whole: Option<Arc<Snapshot>>,
     collected: refresh::Collected,
     /// Fires when the refresh under way has ended.
     under_way: Option<CancellationToken>,
@@ -196,6 +198,17 @@ impl Snapshots {
             return Err(self.unavailable(&format!("the figures are {} s old", age.as_secs())));
         }
         Ok(snapshot)
+    }
+
+    /// Returns [`latest`](Self::latest), or the last one with the records of workers if they could not be read since and it is not too old.
+    pub(crate) async fn latest_with_workers(&self) -> Result<Arc<Snapshot>, Unavailable> {
+        let latest = self.latest().await?;
+        if latest.workers.is_ok() {
+            return Ok(latest);
+        }
+        let max_age = MAX_AGE.max(self.0.every.saturating_mul(6));
+        let whole = self.state().whole.clone().filter(|whole| whole.taken.elapsed() <= max_age);
+        Ok(whole.unwrap_or(latest))
     }
 
     /// Returns the last snapshot, however old.

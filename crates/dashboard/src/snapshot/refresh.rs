@@ -132,8 +132,11 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
             state.stats.last_error = None;
             unread = workers.as_ref().err().cloned();
             let moment = Moment { taken, as_of, changes };
-            let snapshot = state.collected.snapshot(moment, queues, workers);
-            state.last = Some(Arc::new(snapshot));
+            let snapshot = Arc::new(state.collected.snapshot(moment, queues, workers));
+            if snapshot.workers.is_ok() {
+                state.whole = Some(Arc::clone(&snapshot));
+            }
+            state.last = Some(snapshot);
         }
         Err(error) => {
             state.stats.failed += 1;

@@ -18,6 +18,8 @@ const MIGRATIONS: &[(&str, i32)] =
 
 /// The version of this program.
 const VERSION: i32 = MIGRATIONS.len() as i32;
+/// The oldest tables that this program uses where it may not migrate them. A migration that a statement needs raises it.
+const OLDEST_TABLES: i32 = 2;
 
 const TABLE: &str =
     "SELECT pg_catalog.to_regclass('jobqueue.schema_version') IS NOT NULL, pg_catalog.current_setting('server_encoding') = 'UTF8',
@@ -73,22 +75,44 @@ pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<()
              the role, the database or in the connection string"
         );
     }
+    let mut serves_as_it_is = false;
     if is_there {
         let rows = database.query(call, READ, &[]).await?;
-        if let Some(row) = rows.first()
-            && is_usable(call, call.get(row, 0)?, call.get(row, 1)?)?
-        {
-            return Ok(());
+        if let Some(row) = rows.first() {
+            let version = call.get(row, 0)?;
+            if is_usable(call, version, call.get(row, 1)?)? {
+                return Ok(());
+            }
+            serves_as_it_is = version >= OLDEST_TABLES;
         }
     }
-    if !may_migrate {
-        let advice = format!(
-            "the schema {} has no tables of version {VERSION}; a program of this version that opens the storage makes them",
-            database.schema()
-        );
-        return Err(refuse(call, advice));
+    match (may_migrate, serves_as_it_is) {
+        (true, true) => migrate_or_leave(database, call).await,
+        (true, false) => migrate(database, call).await,
+        (false, true) => Ok(()),
+        (false, false) => Err(refuse(
+            call,
+            format!(
+                "the schema {} has no tables of version {VERSION}; a program of this version that opens the storage makes them",
+                database.schema()
+            ),
+        )),
     }
-    migrate(database, call).await
+}
+
+/// Migrates tables that serve as they are, unless the role may not.
+async fn migrate_or_leave(database: &Database, call: Call<'_>) -> Result<(), StoreError> {
+    match migrate(database, call).await {
+        Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
+            warn!(
+                storage = database.settings().description,
+                %error,
+                "the tables are of an older version, and this role may not migrate them: open the storage once as their owner"
+            );
+            Ok(())
+        }
+        migrated => migrated,
+    }
 }
 
 /// Returns whether the tables need no migration.

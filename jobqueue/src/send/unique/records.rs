@@ -16,7 +16,7 @@ use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
 use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName, list_all};
+use crate::storage::{BlobName, ContainerName, ETag, list_all};
 use crate::storage::{StoreError, StoreErrorKind, Tries};
 use crate::undelivered::UndeliveredRef;
 use jobqueue_storage::fast::hex::to_hex;
@@ -24,6 +24,8 @@ use jobqueue_storage::fast::hex::to_hex;
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
+/// The metadata that tells a sweep when a record is obsolete, in seconds since 1970.
+const EXPIRES: &str = "expires";
 /// The number of records that are read or freed at once when a queue is cleared, and of times that such a request is sent again.
 const AT_ONCE: usize = 16;
 const RESENDS: u32 = 4;
@@ -50,10 +52,9 @@ impl Records {
 
     fn at(core: &QueueCore, name: BlobName) -> Self {
         let blob = JsonBlob::new(core.storage.blobs(), core.runtime(), name, MAX_BYTES);
-        // Tells a sweep when the record is obsolete.
         Self(blob.with_metadata(|record: &Record| {
             let expires = record.until.max(record.pending_until) / 1000 + 1;
-            Metadata::new().with("expires", expires.to_string())
+            Metadata::new().with(EXPIRES, expires.to_string())
         }))
     }
 
@@ -172,41 +173,40 @@ impl Records {
     }
 }
 
-/// The records of a queue whose jobs were sent, as they were before its messages were deleted.
-pub(in crate::send) struct SentRecords(Vec<(Records, Version<Record>)>);
+/// The records of a queue that were there before its messages were deleted, with their tags.
+pub(in crate::send) struct SentRecords(Vec<(Records, ETag)>);
 
 impl SentRecords {
+    /// Lists the records that have not expired. They are read when the messages are gone: what is sent meanwhile has another tag.
     pub(in crate::send) async fn of(core: &QueueCore) -> Result<Self, Error> {
         let (container, prefix) = (ContainerName::new(CONTAINER)?, format!("{}/", core.name));
         let listed =
             tries(core.runtime()).run(|| list_all(&**core.storage.blobs(), &container, &prefix)).await?;
-        let (now, mut sent) = (unix_millis(core.runtime().now()), Vec::new());
-        for names in listed.blobs.chunks(AT_ONCE) {
-            let read = names.iter().map(|(name, _)| read(Records::at(core, name.clone())));
-            let found = try_join_all(read).await?;
-            sent.extend(found.into_iter().flatten().filter(|(_, version)| version.value.is_joined(now)));
-        }
-        Ok(Self(sent))
+        let now = unix_millis(core.runtime().now()) / 1000;
+        let is_over = |expires: &str| expires.parse().is_ok_and(|expires: u64| expires < now);
+        let present =
+            listed.blobs.into_iter().filter(|(_, found)| !found.metadata.get(EXPIRES).is_some_and(is_over));
+        Ok(Self(present.map(|(name, found)| (Records::at(core, name), found.etag)).collect()))
     }
 
-    /// Frees the keys. A record that has changed since stays as it is.
-    pub(in crate::send) async fn free(self) -> Result<(), Error> {
+    /// Frees the keys of the jobs that were sent. A record that has changed since it was listed stays as it is.
+    pub(in crate::send) async fn free(self, now: SystemTime) -> Result<(), Error> {
         for records in self.0.chunks(AT_ONCE) {
-            try_join_all(records.iter().map(free)).await?;
+            try_join_all(records.iter().map(|(records, tag)| free(records, tag, unix_millis(now)))).await?;
         }
         Ok(())
     }
 }
 
-/// Reads a record; `None` for one that is gone or damaged.
-async fn read(records: Records) -> Result<Option<(Records, Version<Record>)>, StoreError> {
-    match tries(records.0.runtime()).run(|| records.0.read()).await {
-        Err(e) if e.kind() == StoreErrorKind::Corrupt => Ok(None),
-        found => Ok(found?.map(|version| (records, version))),
-    }
-}
-
-async fn free((records, read): &(Records, Version<Record>)) -> Result<(), StoreError> {
+async fn free(records: &Records, tag: &ETag, now: u64) -> Result<(), StoreError> {
+    let found = match tries(records.0.runtime()).run(|| records.0.read()).await {
+        // A damaged record is none.
+        Err(e) if e.kind() == StoreErrorKind::Corrupt => None,
+        found => found?,
+    };
+    let Some(read) = found.filter(|read| read.tag() == tag && read.value.is_joined(now)) else {
+        return Ok(());
+    };
     let change = || {
         let free = |found| Record::freed(found, &read.value);
         records.0.change(Known::Version(read.clone()), free)
