@@ -10,7 +10,7 @@ use crate::storage::StoreErrorKind;
 
 impl<M: QueueMessage> Queue<M> {
     /// Deletes all messages, including those of running jobs, and ends the windows of
-    /// [unique work](crate::SendRequest::unique_for) that was sent before, also of jobs that are done. Stop the senders of unique work first: what is
+    /// [unique work](crate::queue::SendRequest::unique_for) that was sent before, also of jobs that are done. Stop the senders of unique work first: what is
     /// sent while this runs may keep its window although its message is deleted, until the queue is cleared again. A sweep deletes the
     /// payload blobs later.
     ///

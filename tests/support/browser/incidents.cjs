@@ -27,7 +27,7 @@ const INCIDENTS = [
   ["a delayed job is not wanted any more", [...job("delayed"), { see: /delayed_until/ }, button("Cancel the job")], [/Cancellation was requested by ada/]],
   ["a job was never sent", job("lost"), [/not_found/]],
   ["a running job is cancelled", [nav("Workers"), link("film"), button("Cancel the job")], [/Dead-lettered: cancelled/]],
-  ["a worker is gone", [nav("Workers")], [/Ended without a shutdown[^]*the doomed/]],
+  ["a worker is gone", [nav("Workers")], [/Without a record for three intervals[^]*the doomed/]],
   ["what ended yesterday", [nav("History"), type("From", SINCE), type("Until", UNTIL), button("Search")], [/of-yesterday/]],
 ];
 

@@ -56,6 +56,23 @@ async fn raw_json_of_an_external_producer_is_a_job() {
     assert_eq!(report.completed, 1);
 }
 
+// It was put back for a day, as a kind that a newer worker may know.
+#[tokio::test(start_paused = true)]
+async fn redriven_raw_payload_is_refused_at_once_by_a_queue_of_two_types() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "orders", kind = "order.new")]
+    struct New {}
+    let storage = Storage::memory();
+    let orders = storage.queue::<Order>().await.unwrap();
+    // As a redrive puts it back that knows the id of the message.
+    let text = r#"{"specversion":"1.0","id":"5","source":"/jobqueue/external","type":"jobqueue.raw","data":{"id":"x","count":2}}"#;
+    storage.queues().put(orders.name(), jobqueue::storage::PutMessage::new(text)).await.unwrap();
+    let (old, new) = (|_: Order| async { Ok::<(), JobError>(()) }, |_: New| async { Ok::<(), JobError>(()) });
+    let report = worker(&storage).handle(old).handle(new).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, 1, "{report:?}");
+    assert_eq!(orders.dead_letters().unwrap().peek().await.unwrap()[0].reason, "decode_error");
+}
+
 // F96
 #[tokio::test(start_paused = true)]
 async fn unknown_kind_is_left_to_newer_workers() {

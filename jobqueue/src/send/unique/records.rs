@@ -11,8 +11,8 @@ use super::record::{ClaimState, Joined, Ownership, Record, nonce};
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
 #[cfg(feature = "sqlite")]
-use crate::json_blob::ExclusiveBlobs;
-use crate::json_blob::{Edit, JsonBlob, Known, Version, is_raced};
+use crate::json_blob::{Edit, ExclusiveBlobs};
+use crate::json_blob::{JsonBlob, Known, Version, is_raced};
 use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;

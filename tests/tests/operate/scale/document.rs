@@ -65,7 +65,15 @@ async fn unknown_and_stale_figures_are_refused() {
         StatusCode::SERVICE_UNAVAILABLE,
         "without records of workers nothing is known: {body}"
     );
-    assert!(body["error"].as_str().unwrap().starts_with("no figures yet: "), "{body}");
+    let error = body["error"].as_str().unwrap();
+    assert!(error.starts_with("the records of workers cannot be read: "), "{body}");
+    faulty.heal();
+    after(11).await;
+    assert_eq!(get_json(&router, "/scale?queue=tasks").await.0, StatusCode::OK);
+    faulty.plan_always(Operation::ListBlobs, outage);
+    after(11).await;
+    let (status, body) = get_json(&router, "/scale?queue=tasks").await;
+    assert_eq!(status, StatusCode::OK, "the last records are good for a minute: {body}");
     faulty.heal();
     after(11).await;
     assert_eq!(get_json(&router, "/scale?queue=tasks").await.0, StatusCode::OK);
