@@ -24,7 +24,7 @@ use jobqueue_storage::fast::hex::to_hex;
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
-/// The metadata that tells a sweep when a record is obsolete, in seconds since 1970.
+/// The metadata with the time from which a sweep removes a record, in seconds since 1970.
 const EXPIRES: &str = "expires";
 /// The number of records that are read or freed at once when a queue is cleared, and of times that such a request is sent again.
 const AT_ONCE: usize = 16;
