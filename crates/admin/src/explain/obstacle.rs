@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use jobqueue::__internals::WorkerRecord;
+use jobqueue_message::envelope::RAW_KIND;
 use serde::Serialize;
 
 use crate::jobs::SEARCHED;
@@ -117,7 +118,8 @@ pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Opti
     let mut queues =
         workers.iter().flat_map(|worker| &worker.record.queues).filter(|queue| queue.name == message.queue);
     queues.clone().next()?;
-    let is_known = queues.any(|queue| queue.takes(&message.kind));
+    // A worker reads a raw payload as the only kind of its queue, or refuses it at once.
+    let is_known = *message.kind == *RAW_KIND || queues.any(|queue| queue.takes(&message.kind));
     let text = || format!("no running worker has a handler for the kind `{}`", message.kind.escape_debug());
     (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
 }
