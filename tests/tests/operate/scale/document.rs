@@ -74,6 +74,9 @@ async fn unknown_and_stale_figures_are_refused() {
     after(11).await;
     let (status, body) = get_json(&router, "/scale?queue=tasks").await;
     assert_eq!(status, StatusCode::OK, "the last records are good for a minute: {body}");
+    after(60).await;
+    let (status, body) = get_json(&router, "/scale?queue=tasks").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "the last records are too old: {body}");
     faulty.heal();
     after(11).await;
     assert_eq!(get_json(&router, "/scale?queue=tasks").await.0, StatusCode::OK);
