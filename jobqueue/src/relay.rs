@@ -12,12 +12,13 @@ use tokio::sync::OnceCell;
 use crate::clock::WITHOUT_END;
 use crate::codec::is_json;
 use crate::delivery::{Context, LeasedJob};
+use crate::envelope::headers::batch::{BATCH, OF};
 use crate::envelope::{Envelope, JsonText, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::is_in_order;
 use crate::handler::{FromJob, Registration};
 use crate::job::{BoxError, JobError, Reason};
-use crate::send::{SendOptions, is_of_batch};
+use crate::send::SendOptions;
 use crate::storage::Storage;
 use crate::untyped_queue::UntypedQueue;
 use crate::worker::WorkerBuilder;
@@ -78,7 +79,7 @@ impl Destination {
         let Some(event) = leased_job.envelope() else {
             return Err(refused("the message is not an event"));
         };
-        if is_of_batch(&event) {
+        if [BATCH, OF].iter().any(|header| event.extensions.contains_key(*header)) {
             return Err(refused("the job belongs to a batch, which is in this storage"));
         }
         let event = with_payload(event.into_sent(), payload);

@@ -123,12 +123,11 @@ impl Executor {
         let is_slot_free =
             ended.is_ok() && leased_job.lease.check_not_ended().is_ok() && slot.handler_is_done();
         let left = std::mem::take(&mut *context.left());
-        let handed_over = left.handed_over;
-        let mut ended = ended.map(|()| left);
-        if leased_job.lease.end_transactions() {
+        let ended = match leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            ended = Box::pin(after_transaction(leased_job, ended, handed_over)).await;
-        }
+            true => Box::pin(after_transaction(leased_job, ended, left)).await,
+            false => ended.map(|()| left),
+        };
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
 
@@ -276,9 +275,8 @@ impl Executor {
             biased;
             returned = &mut handler => {
                 // The token may have fired during the handler's last poll, at a shutdown also that of another job of the same call.
-                let is_shutdown = self.state.cancel.is_cancelled();
-                let shutdown = || is_shutdown.then_some(HandlerEnd::Shutdown);
-                return match interruption(leased_job).or_else(shutdown) {
+                let shutdown = self.state.cancel.is_cancelled().then_some(HandlerEnd::Shutdown);
+                return match interruption(leased_job).or(shutdown) {
                     // It has returned before it was cancelled, and the lease is still held.
                     None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
                     Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
@@ -307,16 +305,16 @@ impl Executor {
 /// that the handler has sent after that continues the job all the same.
 async fn after_transaction(
     leased_job: &LeasedJob,
-    ended: Result<HandlerOutput, HandlerEnd>,
-    handed_over: bool,
+    ended: Result<(), HandlerEnd>,
+    left: HandlerOutput,
 ) -> Result<HandlerOutput, HandlerEnd> {
     match has_committed(leased_job).await {
         Ok(true) => {
             let mut output = HandlerOutput::kept_with(leased_job).unwrap_or_default();
-            output.handed_over |= handed_over;
+            output.handed_over |= left.handed_over;
             Ok(output)
         }
-        Ok(false) => ended.and_then(|_| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
+        Ok(false) => ended.and_then(|()| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
         Err(_) => Err(HandlerEnd::LeaseLost),
     }
 }

@@ -179,14 +179,14 @@ impl Lease {
     }
 
     fn leave_to_expire(&self, ends_lease: bool, is_in_doubt: bool) -> Result<(), LeaseError> {
-        match ends_lease {
-            _ if is_in_doubt => Err(LeaseError::Uncertain(None)),
-            true => Ok(()),
-            false => {
-                self.lose(&mut self.state(), Loss::Expired);
-                Err(LeaseError::Lost)
-            }
+        if is_in_doubt {
+            return Err(LeaseError::Uncertain(None));
         }
+        if ends_lease {
+            return Ok(());
+        }
+        self.lose(&mut self.state(), Loss::Expired);
+        Err(LeaseError::Lost)
     }
 
     fn check_held(&self) -> Result<(), LeaseError> {

@@ -7,7 +7,6 @@
 //! `request` collects the options, `prepare` writes the text, `dispatch` and `many` store one message or a list, and `put` repeats what
 //! was throttled or got no answer. `unique` sends one message for a key in a window of time.
 
-pub(crate) mod batch_headers;
 mod cancel;
 mod clear;
 mod dispatch;
@@ -24,7 +23,6 @@ mod sent;
 mod stored_text;
 mod unique;
 
-pub(crate) use batch_headers::is_of_batch;
 pub(crate) use dispatch::dispatch;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use dispatch::sent_in_transaction;

@@ -9,13 +9,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::batch_headers::COPY;
 use super::history_reserve::reserve_history_space;
 use super::options::SendOptions;
 use super::resend::mark_copy;
 use super::sent::Sent;
 use crate::clock::rfc3339;
 use crate::codec::{Codec, Json, encode_message, is_json};
+use crate::envelope::headers::batch::COPY;
 use crate::envelope::{
     Envelope, JsonText, Parsed, Payload, StoredReference, encoding_of, is_own_header, keep_state, parse,
     to_wire,

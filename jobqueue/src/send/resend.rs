@@ -6,9 +6,9 @@
 
 use tokio::time::Instant;
 
-use super::batch_headers::COPY;
 use super::errors::send_error;
 use super::prepare::Prepared;
+use crate::envelope::headers::batch::COPY;
 use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, encoding_of, parse, to_wire};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::restamp;

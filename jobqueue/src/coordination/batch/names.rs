@@ -18,10 +18,10 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, ErrorKind};
-pub(super) use crate::send::batch_headers::{
-    BATCH, BATCH_HEADERS, COPY, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN,
+pub(super) use crate::envelope::headers::batch::{
+    ALL as BATCH_HEADERS, BATCH, COPY, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN,
 };
+use crate::error::{Error, ErrorKind};
 use crate::storage::{BlobName, ContainerName};
 use jobqueue_storage::fast::hex::to_hex;
 

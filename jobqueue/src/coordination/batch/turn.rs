@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::claim::{Claim, Turn, WAIT};
 use super::ledger::{Ledger, MAX_BYTES};
+use crate::clock::WITHOUT_END;
 use crate::delivery::{HookContext, position_of};
 use crate::error::Error;
 use crate::json_blob::{JsonBlob, Known, is_raced};
@@ -15,9 +16,6 @@ use crate::storage::{BlobStore, MessageId};
 
 /// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The time for which a copy runs without a sign of life: longer than any outage. Most children have no other copy, and would begin anew
-/// for nothing.
-const UNCONFIRMED: Duration = Duration::from_secs(365 * 86_400);
 
 /// The turn of a delivery that has made a claim, or makes it at its first sign of life.
 struct ClaimedTurn {
@@ -33,7 +31,8 @@ impl ClaimedTurn {
         let known = if is_claimed { Known::Nothing } else { Known::Absent };
         let has_turn = self.document.change(known, keep).await?.result;
         self.is_claimed.store(true, Ordering::Relaxed);
-        Ok(has_turn.then(|| Instant::now() + UNCONFIRMED))
+        // Without signs of life it runs on: most children have no other copy, and would begin anew for nothing.
+        Ok(has_turn.then(|| Instant::now() + WITHOUT_END))
     }
 }
 
@@ -76,7 +75,7 @@ impl Ledger<'_> {
         let document = self.claim(who, &self.storage.blobs_apart())?;
         let (message, is_claimed) = (delivery.message.clone(), is_claimed.into());
         let turn = Arc::new(ClaimedTurn { document, message, is_claimed });
-        let (until, confirm) = (Instant::now() + UNCONFIRMED, move || Arc::clone(&turn).confirm());
+        let (until, confirm) = (Instant::now() + WITHOUT_END, move || Arc::clone(&turn).confirm());
         delivery.leased_job.keep_turn(HEARTBEAT, HEARTBEAT, until, confirm);
         Ok(())
     }

@@ -16,7 +16,9 @@ use crate::json_blob::{JsonBlob, Known, Version, is_raced};
 use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::{BlobName, ContainerName, ETag, list_all};
+use crate::storage::{
+    BlobName, BlobProperties, ContainerName, ETag, EXPIRES, list_all, needed_at_most_until,
+};
 use crate::storage::{StoreError, StoreErrorKind, Tries};
 use crate::undelivered::UndeliveredRef;
 use jobqueue_storage::fast::hex::to_hex;
@@ -24,10 +26,9 @@ use jobqueue_storage::fast::hex::to_hex;
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
 /// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes more.
 const MAX_BYTES: u64 = 16 * 1024;
-/// The metadata with the time from which a sweep removes a record, in seconds since 1970.
-const EXPIRES: &str = "expires";
-/// The number of records that are read or freed at once when a queue is cleared, and of times that such a request is sent again.
+/// The number of records that are read and freed at once when a queue is cleared.
 const AT_ONCE: usize = 16;
+/// The number of times that such a request is sent again.
 const RESENDS: u32 = 4;
 /// The minimum time for which the record of a send is tried.
 const LEAST: Duration = Duration::from_secs(5);
@@ -182,10 +183,9 @@ impl SentRecords {
         let (container, prefix) = (ContainerName::new(CONTAINER)?, format!("{}/", core.name));
         let listed =
             tries(core.runtime()).run(|| list_all(&**core.storage.blobs(), &container, &prefix)).await?;
-        let now = unix_millis(core.runtime().now()) / 1000;
-        let is_over = |expires: &str| expires.parse().is_ok_and(|expires: u64| expires < now);
-        let present =
-            listed.blobs.into_iter().filter(|(_, found)| !found.metadata.get(EXPIRES).is_some_and(is_over));
+        let now = core.runtime().now();
+        let is_needed = |found: &BlobProperties| needed_at_most_until(found).is_none_or(|end| now <= end);
+        let present = listed.blobs.into_iter().filter(|(_, found)| is_needed(found));
         Ok(Self(present.map(|(name, found)| (Records::at(core, name), found.etag)).collect()))
     }
 
