@@ -11,7 +11,7 @@ use crate::error::Cause;
 
 /// Checks that the name of `file`, whose folder is resolved, is its only one.
 ///
-/// A link that is made while the file is open harms nobody until it is opened, which this refuses. So open stores do not look for one.
+/// A link made while the file is open does no harm until it is opened, and this check refuses that; open stores do not look for one.
 pub(super) fn check(file: &Path) -> Result<(), Cause> {
     let links = links(file);
     if links > 1 {
@@ -38,7 +38,7 @@ fn links(file: &Path) -> u64 {
         use std::os::unix::fs::MetadataExt;
         file.symlink_metadata().map_or(1, |metadata| metadata.nlink())
     }
-    // The standard library does not say it elsewhere.
+    // The standard library has no link count on other platforms.
     #[cfg(not(unix))]
     {
         let _ = file;
@@ -46,7 +46,7 @@ fn links(file: &Path) -> u64 {
     }
 }
 
-/// Returns whether a mount ends at the file itself, as far as the system says.
+/// Returns whether a mount ends at the file itself, if the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_mounted(file: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -54,7 +54,7 @@ fn is_mounted(file: &Path) -> bool {
         let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
         is_known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     });
-    // Kernels before 5.8 and some sandboxes do not set the attribute. The numbers of the devices say nothing: those of an overlay and its files differ.
+    // Kernels before 5.8 and some sandboxes do not set the attribute. Device numbers do not help: those of an overlay and its files differ.
     attribute.unwrap_or_else(|| {
         std::fs::read("/proc/self/mountinfo").is_ok_and(|mounts| mounts_have(&mounts, file))
     })
@@ -68,34 +68,23 @@ fn is_mounted(_file: &Path) -> bool {
 /// Returns whether `file` is a mount point, by the lines of proc_pid_mountinfo(5).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn mounts_have(mounts: &[u8], file: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
     const MOUNT_POINT: usize = 4;
+    let file = escaped(file);
     mounts
         .split(|&byte| byte == b'\n')
         .filter_map(|line| line.split(|&byte| byte == b' ').nth(MOUNT_POINT))
-        .any(|point| unescaped(point) == file.as_os_str().as_bytes())
+        .any(|point| point == file)
 }
 
-/// Replaces the escapes of white space and backslashes, such as `\040`.
+/// Returns a path as the kernel writes it there: white space and backslashes are octal, such as `\040`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&first, after)) = rest.split_first() {
-        let octal =
-            after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                plain.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                plain.push(first);
-                rest = after;
-            }
-        }
-    }
-    plain
+fn escaped(file: &Path) -> Vec<u8> {
+    use std::os::unix::ffi::OsStrExt;
+    let escape = |&byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' => format!("\\{byte:03o}").into_bytes(),
+        _ => vec![byte],
+    };
+    file.as_os_str().as_bytes().iter().flat_map(escape).collect()
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -121,6 +110,5 @@ mod tests {
         ] {
             assert!(!mounts_have(mounts, Path::new(other)), "{other}");
         }
-        assert_eq!(unescaped(b"end\\04"), b"end\\04");
     }
 }
