@@ -42,7 +42,7 @@ impl Storage {
 /// Opens a storage as [`Storage::connect`] does, if it exists: no file and no table is made, and tables of an older version stay as they are.
 ///
 /// # Errors
-/// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there are no tables of this version.
+/// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there are no tables that this version can use.
 pub async fn connect_existing(connection: &str) -> Result<Storage, Error> {
     connect(connection.trim(), false).await
 }

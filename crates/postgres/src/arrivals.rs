@@ -42,7 +42,7 @@ pub(crate) struct ArrivalHub {
     notifiers: Mutex<HashMap<QueueName, Notifier>>,
     /// False where [`Options::notifications`](crate::Options::notifications) has switched them off.
     announces: bool,
-    /// Whether notifications of others come. A pooler may hold them back that passes those of this process on.
+    /// True while notifications of other processes arrive. Through a pooler this process may send notifications and receive none.
     is_listening: AtomicBool,
     outgoing: Mutex<Outgoing>,
     /// Dropped with the hub: the connection that listens is closed then.

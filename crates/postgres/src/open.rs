@@ -15,7 +15,7 @@ impl OpenStores for Options {
     ///
     /// # Errors
     /// `Configuration` if the name of the schema is not allowed, the schema is newer than this program, the database is not in UTF-8, the server too old, or the transactions of the role
-    /// are not `read committed`, or the tables are missing or old and must [not be changed](Options::migrate); `Unauthorized` if the
+    /// are not `read committed`, or the tables must [not be changed](Options::migrate) and are missing or too old for this program; `Unauthorized` if the
     /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached; `Timeout` also while
     /// another process migrates.
     ///

@@ -158,14 +158,14 @@ impl Options {
         /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
         ///
         /// Notifications do not come through a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: opening
-        /// finds that out in 5 seconds, and workers poll. Those that are sent do pass it, to workers with connections of their own. Without this option
-        /// neither is done; everything else works there.
+        /// finds that out in 5 seconds, and workers poll. Those that are sent do pass it, to workers with connections of their own. With
+        /// `false` the process neither listens nor notifies, except by sends within a transaction of the application; everything else works there.
         ///
         /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
         notifications(notifications: bool);
 
-        /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails there:
-        /// programs of operators, and roles that only use the tables, change no schema by mistake.
+        /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails if they are
+        /// missing or too old for this program: programs of operators, and roles that only use the tables, change no schema by mistake.
         migrate(migrate: bool) => migrates;
 
         /// Sets the runtime, from which everything that is built on the storage takes the time and its ids. Times in the tables are those

@@ -18,7 +18,7 @@ const MIGRATIONS: &[(&str, i32)] =
 
 /// The version of this program.
 const VERSION: i32 = MIGRATIONS.len() as i32;
-/// The oldest tables that this program uses where it may not migrate them. A migration that a statement needs raises it.
+/// The oldest version of the tables that this program can use without a migration. A migration that a statement needs raises it.
 const OLDEST_TABLES: i32 = 2;
 
 const TABLE: &str =
@@ -50,7 +50,7 @@ pub(crate) fn indexes() -> Vec<&'static str> {
 ///
 /// # Errors
 /// `Configuration` for a newer schema that refuses this program, for a database that is not in UTF-8, for an old server, and for sessions whose
-/// transactions are not `read committed`, and for missing or old tables that must not be changed; `Timeout` while another process migrates.
+/// transactions are not `read committed`, and for tables that must not be changed and are missing or too old for this program; `Timeout` while another process migrates.
 pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<(), StoreError> {
     let call = Call::internal("open storage", database);
     let found = database.query(call, TABLE, &[]).await?;
@@ -67,7 +67,7 @@ pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<()
     if !call.get::<bool>(found, 3)? {
         return Err(refuse(call, ISOLATION.to_owned()));
     }
-    // Of the session: a role or a connection string can have a value that no other session has.
+    // This is the value of the session, which a role or a connection string can set for itself.
     if call.get::<bool>(found, 4)? {
         warn!(
             storage = database.settings().description,
@@ -86,33 +86,27 @@ pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<()
             serves_as_it_is = version >= OLDEST_TABLES;
         }
     }
-    match (may_migrate, serves_as_it_is) {
-        (true, true) => migrate_or_leave(database, call).await,
-        (true, false) => migrate(database, call).await,
-        (false, true) => Ok(()),
-        (false, false) => Err(refuse(
-            call,
-            format!(
-                "the schema {} has no tables of version {VERSION}; a program of this version that opens the storage makes them",
-                database.schema()
-            ),
-        )),
-    }
-}
-
-/// Migrates tables that serve as they are, unless the role may not.
-async fn migrate_or_leave(database: &Database, call: Call<'_>) -> Result<(), StoreError> {
-    match migrate(database, call).await {
-        Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
+    let migrated =
+        if may_migrate { migrate(database, call).await } else { Err(not_migrated(database, call)) };
+    match migrated {
+        Err(error) if serves_as_it_is && (!may_migrate || error.kind() == StoreErrorKind::Unauthorized) => {
             warn!(
                 storage = database.settings().description,
                 %error,
-                "the tables are of an older version, and this role may not migrate them: open the storage once as their owner"
+                "the tables are of an older version, whose functions follow the `search_path` of the session: open the storage once as their owner"
             );
             Ok(())
         }
         migrated => migrated,
     }
+}
+
+fn not_migrated(database: &Database, call: Call<'_>) -> StoreError {
+    let advice = format!(
+        "the schema {} has no tables of version {VERSION}; a program of this version that opens the storage makes them",
+        database.schema()
+    );
+    refuse(call, advice)
 }
 
 /// Returns whether the tables need no migration.
