@@ -110,7 +110,7 @@ impl DeadLetterPlan {
         self.storage.as_deref()
     }
 
-    /// Lets any storage execute the plan: the same one may have another description elsewhere.
+    /// Lets any storage execute the plan: a storage may have another description on another machine.
     #[must_use]
     pub fn for_any_storage(mut self) -> Self {
         self.storage = None;

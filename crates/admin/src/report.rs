@@ -70,7 +70,7 @@ pub struct BulkReport {
     pub complete: bool,
     /// The cause, if it ended before it had looked at all.
     pub stopped: Option<String>,
-    /// The storage, for a plan.
+    /// The description of the storage, for the [plan](Self::plan).
     #[serde(skip)]
     pub(super) storage: Option<String>,
     #[serde(skip)]

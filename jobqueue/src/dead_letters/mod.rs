@@ -46,7 +46,7 @@ impl<M: QueueMessage> Queue<M> {
 /// and id.
 ///
 /// Messages of another program, such as a WebJobs host that shares the queue, are listed with the reason `unknown`
-/// and put back unchanged.
+/// and put back [unchanged, or on Service Bus under their id](crate::guide::dead_letters#redrive).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

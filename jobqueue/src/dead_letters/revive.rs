@@ -223,7 +223,7 @@ impl DeadLetterQueue {
                 self.check_home(envelope)?;
                 match self.kept_text(envelope).await? {
                     None => return Ok(Content::Job(envelope.clone())),
-                    // No handler has run it: it is put back as it came.
+                    // It was refused unread: it is put back as it came.
                     Some(text) => (text, None),
                 }
             }

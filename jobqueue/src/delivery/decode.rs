@@ -179,7 +179,7 @@ fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> R
 /// Returns the deferral of a message whose kind or version the reader does not know.
 fn unknown(event: &Envelope, kinds: &dyn Kinds) -> Option<NotRun> {
     let Some(newest) = kinds.newest(&event.kind) else {
-        // No newer release reads it either: the queue has several types.
+        // The queue has several types: it is refused as the bare text is.
         if *event.kind == *RAW_KIND {
             return Some(rejected(Rejection::new(Reason::DECODE_ERROR, NO_ENVELOPE)));
         }

@@ -19,7 +19,8 @@ impl<M: QueueMessage> Queue<M> {
     /// message is gone may hold up the next of its key, for some eight minutes, and the windows of unique work stand.
     ///
     /// # Cancel safety
-    /// If the future is dropped, all, none or (on shards) some messages may be deleted. Clear the queue again.
+    /// If the future is dropped, all, none or (on shards) some messages may be deleted, and the windows of unique work may
+    /// stand. Clear the queue again.
     pub async fn clear(&self) -> Result<(), Error> {
         clear(self.core()).await
     }

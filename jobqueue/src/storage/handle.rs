@@ -146,7 +146,7 @@ impl Storage {
         &self.stores.blob_powers
     }
 
-    /// Returns whether the blobs of two storages are certainly not the same. Two names of one PostgreSQL server may be one storage.
+    /// Returns whether the blobs of two storages are, by their names, not the same. Two names of one PostgreSQL server may be one storage.
     pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
         let [one, another] = [self, other].map(Self::blob_powers);
         !Arc::ptr_eq(self.blobs(), other.blobs())

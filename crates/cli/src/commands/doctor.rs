@@ -32,7 +32,7 @@ pub(crate) struct DoctorArguments {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Ok,
-    /// It was not measured.
+    /// The check could not be made.
     Unknown,
     Warning,
     Failed,

@@ -91,17 +91,15 @@ pub(crate) async fn run(
         let filter = selection.filter(limit);
         let search = async { Ok(session.admin.jobs(&queue, state.into(), &filter).await?) };
         let page = or_stop(search, stop, "interrupted").await?;
-        let printed = global.output.page(&page, &page.jobs, "jobs so far", || overview(&page.jobs));
+        let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
+        let printed = global.output.page(&page, &page.jobs, what, || overview(&page.jobs));
         let Some(next) = &page.next else { return printed };
         say(&format!("there may be more: add --from '{next}'"));
+        if page.jobs.len() >= limit {
+            return printed;
+        }
         // A search ends after 100,000 messages, also without a result.
-        let is_full = page.jobs.len() >= limit;
-        return ended(
-            is_full
-                .then_some(())
-                .ok_or_else(|| Failure::Failed("the search has not met all jobs".to_owned())),
-            printed,
-        );
+        return ended(Err(Failure::Failed("the search has not met all jobs".to_owned())), printed);
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
         let question = format!(

@@ -186,7 +186,7 @@ impl Snapshots {
     /// If the future is dropped, the refresh goes on.
     pub async fn latest(&self) -> Result<Arc<Snapshot>, Unavailable> {
         self.keep_polling();
-        let max_age = MAX_AGE.max(self.0.every.saturating_mul(6));
+        let max_age = self.max_age();
         if self.last().is_none_or(|last| last.taken.elapsed() > max_age) {
             let _ = tokio::time::timeout(FIRST_WAIT, self.within(max_age)).await;
         }
@@ -200,14 +200,18 @@ impl Snapshots {
         Ok(snapshot)
     }
 
-    /// Returns [`latest`](Self::latest), or the last one with the records of workers if they could not be read since and it is not too old.
+    fn max_age(&self) -> Duration {
+        MAX_AGE.max(self.0.every.saturating_mul(6))
+    }
+
+    /// Returns [`latest`](Self::latest). While the records of workers cannot be read, returns the last snapshot that has them, if it is young
+    /// enough.
     pub(crate) async fn latest_with_workers(&self) -> Result<Arc<Snapshot>, Unavailable> {
         let latest = self.latest().await?;
         if latest.workers.is_ok() {
             return Ok(latest);
         }
-        let max_age = MAX_AGE.max(self.0.every.saturating_mul(6));
-        let whole = self.state().whole.clone().filter(|whole| whole.taken.elapsed() <= max_age);
+        let whole = self.state().whole.clone().filter(|whole| whole.taken.elapsed() <= self.max_age());
         Ok(whole.unwrap_or(latest))
     }
 
