@@ -15,7 +15,7 @@ use super::spec::{Script, Spec};
 type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, What)>;
 
 /// The features without which a scene is not drawn.
-const NEEDED: [&[Feature]; 10] = [
+const NEEDED: [&[Feature]; 11] = [
     &[Feature::Redrive],
     &[Feature::Cancel, Feature::Faults],
     &[Feature::Unique, Feature::Cancel, Feature::SenderCrashes],
@@ -26,12 +26,13 @@ const NEEDED: [&[Feature]; 10] = [
     &[Feature::Restarts, Feature::Outages],
     &[Feature::Journal, Feature::Restarts, Feature::Skew],
     &[Feature::Redrive, Feature::Freezes],
+    &[Feature::Unique, Feature::Clear],
 ];
 
 impl Drawing<'_> {
     /// Returns the actions of the scenes of this world, if it has any.
     pub(super) fn scenes(&mut self) -> Vec<Action> {
-        let scenes: [Scene<'_>; 10] = [
+        let scenes: [Scene<'_>; 11] = [
             Self::dies_again,
             Self::cancelled_late,
             Self::taken_over,
@@ -42,6 +43,7 @@ impl Drawing<'_> {
             Self::stopped_in_an_outage,
             Self::set_back,
             Self::redriven_beside,
+            Self::cleared,
         ];
         let mut actions = Vec::new();
         for (needed, scene) in NEEDED.into_iter().zip(scenes) {
@@ -93,25 +95,29 @@ impl Drawing<'_> {
 
     /// A sender of unique work dies after its put; another takes over and cancels.
     fn taken_over(&mut self) -> Vec<(u64, usize, What)> {
-        let key = self.key();
-        let mut unique = |delay| {
-            let id = self.next_id('u');
-            let spec = Spec {
-                id,
-                key: Some(key.clone()),
-                delay: Some(Duration::from_secs(delay)),
-                ttl: None,
-                ..self.spec()
-            };
-            What::Unique { spec, window: Duration::from_secs(300), twice: false }
-        };
-        let (first, second) = (unique(120), unique(90));
+        let [first, second] = self.unique_of_one_key([120, 90]);
         vec![
             (0, 0, What::KillSenderAt { operation: Operation::Put, applied: true }),
             (1, 0, first),
             (2_000, 1, second),
             (75_000, 1, What::Cancel),
         ]
+    }
+
+    /// The queue is cleared while unique work waits, which is sent again within its window.
+    fn cleared(&mut self) -> Vec<(u64, usize, What)> {
+        let [first, second] = self.unique_of_one_key([120, 90]);
+        vec![(0, 0, first), (self.rng.random_range(2_000..20_000), 1, What::Clear), (40_000, 0, second)]
+    }
+
+    /// Returns sends of unique work under one key, with these delays in seconds.
+    fn unique_of_one_key<const N: usize>(&mut self, delays: [u64; N]) -> [What; N] {
+        let key = self.key();
+        delays.map(|delay| {
+            let (id, delay) = (self.next_id('u'), Some(Duration::from_secs(delay)));
+            let spec = Spec { id, key: Some(key.clone()), delay, ttl: None, ..self.spec() };
+            What::Unique { spec, window: Duration::from_secs(300), twice: false }
+        })
     }
 
     /// The queues do not answer when a job in order has died, and before the next of its key has begun.

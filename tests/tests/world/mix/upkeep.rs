@@ -58,8 +58,10 @@ impl Actor {
         for spec in self.diary.plan.specs() {
             self.node.account_for(&spec.id, "cleared, perhaps");
         }
+        let began = self.world.note(self.node.name(), "clears".to_owned());
         let cleared = queue.clear().await;
         if cleared.is_ok() {
+            self.note(Note::Cleared { began });
             // What is sent later is not cleared.
             let history = self.world.history();
             let has_begun = |id: &str| {

@@ -183,6 +183,16 @@ fn unique_work_that_is_sent_twice_is_told() {
 }
 
 #[test]
+fn unique_work_that_joins_a_cleared_job_is_told() {
+    let unique = |began, at, is_sent| {
+        let (key, id) = ("report".to_owned(), "u1.".to_owned());
+        Note::Unique { key, began, at, window: 60_000, id, is_sent }
+    };
+    let notes = [unique(0, 0, true), Note::Cleared { began: usize::MAX }, unique(usize::MAX, 1_000, false)];
+    assert_told(&one(Script::default()), Defect::of_notes(notes), "unique work joins a job that was cleared");
+}
+
+#[test]
 fn cancelled_job_that_runs_is_told() {
     let defect = Defect::of_notes([Note::Cancelled { id: "j1.".to_owned() }]);
     assert_told(&one(Script::default()), defect, "a cancelled job runs");

@@ -1,8 +1,8 @@
 //! Unique work runs once in a window.
 
-use jobqueue_testing::world::Finding;
+use jobqueue_testing::world::{Fact, Finding};
 
-use super::{Evidence, finding};
+use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
 
 /// The difference between clocks; a window begins somewhere within its send.
@@ -28,6 +28,40 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     &format!("{id} {other}"),
                     format!("key {key}: {id} at {at} ms for {window} ms, {other} at {later} ms"),
                 ));
+            }
+        }
+    }
+    found.extend(joins_of_cleared(evidence));
+    found
+}
+
+/// Nobody joins a job that was sent before its queue was cleared.
+fn joins_of_cleared(evidence: &Evidence) -> Vec<Finding> {
+    let notes = evidence.diary.notes();
+    let mut found = Vec::new();
+    for (cleared, note) in &notes {
+        let Note::Cleared { began: clearing } = note else { continue };
+        // It may have been put again meanwhile, or be held by somebody who cancels it.
+        let is_undisturbed = |id: &str| {
+            let later = evidence.history.get(*clearing..).unwrap_or_default();
+            let put_again =
+                later.iter().any(|entry| is_of(entry, id) && matches!(entry.fact, Fact::Put { .. }));
+            let cancelled =
+                |fact: &Fact| matches!(fact, Fact::TakenAway { why } if !why.starts_with("cleared"));
+            !put_again && evidence.first(id, cancelled).is_none()
+        };
+        let sent = notes.iter().filter_map(|(told, note)| match note {
+            Note::Unique { id, at, window, is_sent: true, .. } if told < clearing => Some((id, at + window)),
+            _ => None,
+        });
+        for (id, end) in sent.filter(|(id, _)| is_undisturbed(id)) {
+            let joins = |note: &Note| {
+                matches!(note, Note::Unique { id: joined, began, at, is_sent: false, .. }
+                    if joined == id && began > cleared && at + TOLERANCE_MILLIS < end)
+            };
+            if notes.iter().any(|(_, note)| joins(note)) {
+                let cleared = format!("cleared at entry {cleared}");
+                found.push(finding("unique work joins a job that was cleared", id, cleared));
             }
         }
     }
