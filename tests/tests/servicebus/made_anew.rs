@@ -7,18 +7,10 @@ use jobqueue::{JobError, Queue, QueueName, Worker};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
+use super::forged::SEND;
 use super::jobs::{Work, work};
 use super::sessions::text;
 use super::{Bench, MINUTE, python};
-
-/// The id has the form that the wire format asks for: the source, a space and the id.
-const SEND: &str = "
-import sys
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
-with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
-    with client.get_queue_sender('work') as sender:
-        sender.send_messages(ServiceBusMessage(sys.argv[2], message_id='/shop ' + sys.argv[2]))
-";
 
 impl Bench {
     async fn make_anew(&self, requires_session: bool) {
@@ -68,7 +60,10 @@ async fn settings_of_a_queue_that_is_created_anew_survive_a_slow_deletion() {
 #[tokio::test]
 async fn message_of_a_queue_that_is_created_anew_has_nothing_of_one_before() {
     let bench = Bench::new();
-    let put_by_others = |text| python::run(bench.emulator.connection_string(), SEND, &[text]);
+    // An id has the form that the wire format asks for: the source, a space and the id.
+    let put_by_others = |text: &str| {
+        python::run(bench.emulator.connection_string(), SEND, &["{}", text, &format!("/shop {text}")]);
+    };
     put_by_others("before");
     let before = bench.get().await.unwrap();
     let checkpoint = UpdateMessage::new(MINUTE).with_text("checkpoint".to_owned());
