@@ -11,6 +11,7 @@ use jobqueue_testing::world::Fact;
 use tokio::time::sleep;
 
 use super::actors::{Actor, subject};
+use super::diary::Note;
 use super::messages::{Join, Part, Work};
 
 impl Actor {
