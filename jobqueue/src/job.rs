@@ -9,7 +9,7 @@ pub use jobqueue_message::job::{
 /// The results of handlers and deliveries, and the texts of errors and records.
 pub(crate) mod outcome {
     pub(crate) use jobqueue_message::job::{BoxError, JobError, Outcome, Reason, Verdict};
-    pub(crate) use jobqueue_storage::text::{chain, printable};
+    pub(crate) use jobqueue_storage::text::{chain, panic_text, printable};
 
     /// The most bytes that records keep of a key or a kind: a producer may write any text. An id and a source are not longer.
     const MAX_TEXT: usize = 1_024;

@@ -1,5 +1,6 @@
 //! Texts for logs and for people: in one line, without control characters, and of a bounded length.
 
+use std::any::Any;
 use std::error::Error;
 
 /// Returns an error and all its causes in one line of at most 2,000 characters, with control characters replaced.
@@ -19,6 +20,13 @@ pub fn chain(error: &dyn Error) -> String {
         next = cause.source();
     }
     printable(&text, 2_000)
+}
+
+/// Returns the message of a panic.
+#[doc(hidden)]
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// Returns the longest beginning of a text that has at most so many bytes.

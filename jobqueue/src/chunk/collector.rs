@@ -20,9 +20,10 @@ use tokio::time::timeout;
 use super::ChunkOptions;
 use super::handler::{ChunkHandler, Running, sealed};
 use super::job::ChunkJob;
-use crate::delivery::{Context, panic_text};
+use crate::delivery::Context;
 use crate::handler::{ExtractError, FromJob, Job};
 use crate::job::JobError;
+use crate::job::outcome::panic_text;
 use crate::message::QueueMessage;
 use crate::sync::lock;
 

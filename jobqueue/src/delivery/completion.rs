@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::executor::{DeliveryReport, Executor, panic_text};
+use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use crate::error::Error;
-use crate::job::outcome::Outcome;
+use crate::job::outcome::{Outcome, panic_text};
 use crate::lease::{LeaseError, delete_all};
 use crate::queue_core::QueueCore;
 use crate::sync::lock;
@@ -130,7 +130,7 @@ impl Deletions {
             gathered.requests += 1;
         }
         let this = Arc::clone(self);
-        // A panic ends one request, whose deletions are uncertain, and not those that wait for the next.
+        // A request that panics when it is dropped ends alone: its deletions are uncertain, and not those that wait for the next.
         let requests = async move {
             let sent = async {
                 while let Err(panic) = AssertUnwindSafe(this.send_requests()).catch_unwind().await {

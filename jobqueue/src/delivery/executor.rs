@@ -20,7 +20,7 @@ use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
 use crate::error::Error;
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Outcome, chain};
+use crate::job::outcome::{JobError, Outcome, chain, panic_text};
 use crate::queue_core::QueueCore;
 use crate::trace::TraceContext;
 
@@ -213,9 +213,4 @@ impl Drop for LeaseHold<'_> {
 /// Returns the error text of a panic of application code that is no handler.
 fn text_outside_handler(panic: &(dyn Any + Send)) -> String {
     format!("a panic outside the handler: {}", panic_text(panic))
-}
-
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -1,12 +1,10 @@
 //! A leased message and its content.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -146,12 +144,9 @@ impl LeasedJob {
                 if lease.upgrade().is_none_or(|lease| lease.check_not_ended().is_err()) {
                     return;
                 }
-                let failed = |text| Error::new(ErrorKind::Storage, text);
-                let confirmed = match timeout_at(until, AssertUnwindSafe(confirm()).catch_unwind()).await {
-                    Ok(Ok(confirmed)) => confirmed,
-                    Ok(Err(_)) => Err(failed("the storage panicked")),
-                    Err(_) => Err(failed("no answer came in time")),
-                };
+                let confirmed = timeout_at(until, confirm()).await;
+                let late = |_| Err(Error::new(ErrorKind::Storage, "no answer came in time"));
+                let confirmed = confirmed.unwrap_or_else(late);
                 match confirmed {
                     Ok(Some(kept)) => (until, pause) = (kept, interval),
                     Ok(None) => {

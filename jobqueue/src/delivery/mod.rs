@@ -63,7 +63,7 @@ pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, lease_only};
 pub(crate) use deferral::{Cause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::{COMPLETED, ONCE};
-pub(crate) use executor::{DeliveryReport, Executor, panic_text};
+pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
 pub(crate) use hook::{Hook, HookContext, Waiting};
 pub(crate) use leased_job::LeasedJob;

@@ -1,9 +1,7 @@
 //! The operations on a leased message: renew, save the text, release, [delete](super::removal). Each waits for the one before it.
 
-use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout};
 
 use super::owner::{Lease, Loss, Phase, TransactionState};
@@ -237,18 +235,13 @@ impl Lease {
         }
     }
 
-    /// Limits the duration of a request to `limit`. A panic of the application's storage or interceptor is a request without an answer: it
-    /// ends no task that renews leases.
+    /// Limits the duration of a request to `limit`.
     pub(super) async fn within<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        match timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err(self.no_answer().with_detail("the storage panicked")),
-            Err(_) => Err(self.no_answer()),
-        }
+        timeout(limit, call).await.unwrap_or_else(|_| Err(self.no_answer()))
     }
 
     /// Returns the error of a request that ran out of time.

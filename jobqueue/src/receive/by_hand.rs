@@ -15,6 +15,7 @@ use crate::delivery::{
     Cause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection, dead_letter_by_hand,
     decode, defer, keep_expected,
 };
+use crate::envelope::headers::batch::{BATCH, OF};
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
@@ -36,7 +37,7 @@ impl<M: QueueMessage> Queue<M> {
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
     /// order](crate::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
     /// Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch): a child that is
-    /// completed by hand leaves its batch waiting. A job whose handler has finished in a worker, which could not record that yet, is left to
+    /// completed by hand leaves its batch waiting, and one that cannot be read is left to the workers. A job whose handler has finished in a worker, which could not record that yet, is left to
     /// the workers. What else keeps a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the
     /// records of [`durable_completions`](crate::WorkerBuilder::durable_completions).
     ///
@@ -118,7 +119,7 @@ fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<
 fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async move {
         match disposition {
-            Disposition::DeadLetter(rejection) => dead_letter_by_hand(leased_job, rejection).await,
+            Disposition::DeadLetter(rejection) => dead_letter_unread(leased_job, rejection).await,
             Disposition::Release(wait) => leased_job.release_waiting(wait, None).await.map(drop),
             Disposition::Defer { cause, detail } => leave(leased_job, cause, &detail).await,
             // Decoding decides nothing else.
@@ -136,8 +137,17 @@ async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(),
         Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
             leased_job.release_waiting(NOT_MINE, None).await.map(drop)
         }
-        Err(rejection) => dead_letter_by_hand(leased_job, rejection).await,
+        Err(rejection) => dead_letter_unread(leased_job, rejection).await,
     }
+}
+
+/// Dead-letters a message that the application does not get. One of a batch is left to the workers, which record its end for the batch.
+async fn dead_letter_unread(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
+    let is_of_batch = |info: JobInfo| info.headers.contains_key(BATCH) || info.headers.contains_key(OF);
+    if leased_job.info().is_some_and(is_of_batch) {
+        return leased_job.release_waiting(NOT_MINE, None).await.map(drop);
+    }
+    dead_letter_by_hand(leased_job, rejection).await
 }
 
 /// The kinds of one message type.

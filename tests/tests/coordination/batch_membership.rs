@@ -29,6 +29,13 @@ struct Page {}
 #[message(queue = "books", kind = "book")]
 struct Book {}
 
+/// A former or newer form of a slice, which is read by a program that receives by hand.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "slices", kind = "slice", backoff(base = "1s", max = "2s"))]
+struct Unreadable {
+    text: String,
+}
+
 type Log = Arc<Mutex<Vec<String>>>;
 
 /// Runs slices and joins for this time, and returns those that ran.
@@ -375,4 +382,13 @@ async fn a_result_over_its_limit_is_refused_when_it_is_set() {
     let _ = worker(&storage).handle(slice).build().unwrap().run_until(after(5)).await.unwrap();
     assert_eq!(*told.lock().unwrap(), ["TooLarge"]);
     assert_eq!(run(&storage, 60).await, ["join of 1, 0 failed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_a_program_cannot_read_is_left_to_the_workers() {
+    let storage = in_memory();
+    fan_out(&storage, [1]).await.unwrap();
+    let received = storage.queue::<Unreadable>().await.unwrap().receive(Duration::ZERO).await;
+    assert!(received.unwrap().is_none());
+    assert_eq!(run(&storage, 900).await, ["join of 1, 0 failed", "slice 1"]);
 }

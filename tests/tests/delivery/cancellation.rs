@@ -274,3 +274,30 @@ async fn job_that_is_cancelled_during_its_download_does_not_begin() {
     let report = built.run_until(operator).await.unwrap();
     assert_eq!((report.completed, report.dead_lettered), (0, 1), "{report:?}");
 }
+
+// The record of a worker is written, and requests are read, by a task that nobody begins anew.
+#[tokio::test(start_paused = true)]
+async fn panic_of_the_storage_ends_no_record_of_a_worker() {
+    let faulty = Faulty::new(&in_memory());
+    let _ = tasks(&faulty).await.send(&task("a")).id("a").await.unwrap();
+    for operation in [Operation::PutBlob, Operation::ListBlobs] {
+        let mut is_first = true;
+        faulty.on(operation, move |_| {
+            assert!(!std::mem::take(&mut is_first), "boom");
+            None
+        });
+    }
+    let handler = async |_: Task| {
+        std::future::pending::<()>().await;
+        Ok::<_, JobError>(())
+    };
+    let built = worker(&faulty.storage()).presence(Duration::from_secs(1)).handle(handler).build().unwrap();
+    let admin = operator(&faulty.storage());
+    let cancelling = async {
+        after(20).await;
+        let _ = admin.cancel(&JobReference::new("tasks", "a")).await.unwrap();
+        after(60).await;
+    };
+    let report = built.run_until(cancelling).await.unwrap();
+    assert_eq!(report.dead_lettered, 1, "{report:?}");
+}

@@ -1,17 +1,22 @@
 //! Wraps a storage so that its operations are reported, and its load is measured.
 //!
 //! An observed operation is one [`StorageRequest`]. The [`Throttle`] of the storage takes note of every answer of the queues.
-//! The wrapper changes no answer.
+//! The wrapper changes no answer, and turns a panic of the storage, or of an interceptor of the application, into an error: below it runs
+//! the code of others, above it none has to expect a panic.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tokio::time::Instant;
 
 use super::throttle::Throttle;
 use super::{
-    Call, Intercepted, Interceptor, Operation, Queues, StorageObserver, StorageRequest, StoreError, Stores,
+    Call, Interceptor, Operation, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
     Subject,
 };
+use crate::text::panic_text;
 
 impl Stores {
     /// Returns this storage with an observer of its operations. `throttle` is the load of the storage, for the waits that
@@ -25,19 +30,17 @@ impl Stores {
 
     /// Returns this storage and its load, which takes note of every answer of the queues.
     #[doc(hidden)]
-    pub fn measured(mut self) -> (Self, Arc<Throttle>) {
+    pub fn measured(self) -> (Self, Arc<Throttle>) {
         let throttle = Arc::new(Throttle::new(self.runtime.clone()));
         let wrapping = Wrapping { throttle: Some(Arc::clone(&throttle)), ..Wrapping::default() };
-        let queues = Intercepted::queues(Arc::clone(self.queues.store()), &Arc::new(wrapping));
-        self.queues = Arc::new(Queues::new(queues));
-        (self, throttle)
+        (self.intercepted(&Arc::new(wrapping)), throttle)
     }
 }
 
 /// The work of a wrapper around each operation; by default none.
 #[derive(Debug, Default)]
 struct Wrapping {
-    /// The load that takes note of the answers.
+    /// The load that takes note of the answers of the queues.
     throttle: Option<Arc<Throttle>>,
     /// The observer of every operation, and the load whose wait it is given when the storage throttles.
     observer: Option<(Arc<dyn StorageObserver>, Arc<Throttle>)>,
@@ -47,7 +50,7 @@ struct Wrapping {
 
 impl Wrapping {
     fn note<T>(&self, operation: Operation, answer: &Result<T, StoreError>) {
-        if let Some(throttle) = &self.throttle {
+        if let Some(throttle) = self.throttle.as_ref().filter(|_| !operation.is_of_blobs()) {
             throttle.note(answer, operation.can_wait());
         }
     }
@@ -86,7 +89,8 @@ impl Interceptor for Wrapping {
         perform: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
         let began = self.begin();
-        let answer = perform.await;
+        let answer = AssertUnwindSafe(perform).catch_unwind().await;
+        let answer = answer.unwrap_or_else(|panic| Err(panicked(call, &*panic)));
         self.note(call.operation, &answer);
         self.report(call, 1, began, answer.as_ref().err());
         answer
@@ -99,11 +103,20 @@ impl Interceptor for Wrapping {
         perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
     ) -> Vec<Result<T, StoreError>> {
         let began = self.begin();
-        let answers = perform.await;
+        let answers = AssertUnwindSafe(perform).catch_unwind().await;
+        let answers =
+            answers.unwrap_or_else(|panic| (0..count).map(|_| Err(panicked(call, &*panic))).collect());
         answers.iter().for_each(|answer| self.note(call.operation, answer));
         let requests = if self.commits_together { 1 } else { count };
         let error = answers.iter().find_map(|answer| answer.as_ref().err());
         self.report(call, requests, began, error);
         answers
     }
+}
+
+/// Returns the error of a request that panicked: it has no answer.
+fn panicked(Call { operation, subject }: Call<'_>, panic: &(dyn Any + Send)) -> StoreError {
+    StoreError::new(StoreErrorKind::Timeout, operation.as_str(), subject)
+        .with_detail(format!("the storage panicked: {}", panic_text(panic)))
+        .with_ambiguous(operation.is_change())
 }

@@ -1,10 +1,8 @@
 //! A lease that is held: its renewal, and the times at which it ends.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -113,14 +111,12 @@ impl Hold {
         self.ending.cancel();
     }
 
-    /// Renews the lease. Returns the time before the request; `None` if the answer was lost, or the application's storage panicked.
+    /// Renews the lease. Returns the time before the request; `None` if the answer was lost.
     async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, End> {
         let requested = Instant::now();
         let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));
         let call = self.blob.leases.renew_lease(&self.blob.name, &self.lease);
-        let Ok(Ok(answer)) = timeout(limit, AssertUnwindSafe(call).catch_unwind()).await else {
-            return Ok(None);
-        };
+        let Ok(answer) = timeout(limit, call).await else { return Ok(None) };
         let error = match answer {
             Ok(id) if id == self.lease => return Ok(Some(requested)),
             // The storage has renewed somebody else's lease under our name.

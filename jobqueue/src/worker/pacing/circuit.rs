@@ -52,7 +52,6 @@ impl CircuitBreaker {
     #[must_use]
     pub fn failures(mut self, attempts: u32) -> Self {
         self.failures = attempts.max(1);
-        self.jobs = self.jobs.min(self.failures);
         self
     }
 
@@ -60,7 +59,7 @@ impl CircuitBreaker {
     /// Values above the number of failures have no further effect.
     #[must_use]
     pub fn jobs(mut self, jobs: u32) -> Self {
-        self.jobs = jobs.clamp(1, self.failures);
+        self.jobs = jobs.max(1);
         self
     }
 
@@ -234,7 +233,8 @@ impl Circuit {
                 let excess = state.failed.len().saturating_sub(terms.failures as usize);
                 state.failed.drain(..excess);
                 let jobs: HashSet<&Arc<str>> = state.failed.iter().collect();
-                let open = state.failed.len() >= terms.failures as usize && jobs.len() >= terms.jobs as usize;
+                let (failures, least) = (terms.failures as usize, terms.jobs.min(terms.failures) as usize);
+                let open = state.failed.len() >= failures && jobs.len() >= least;
                 open.then(|| {
                     state.pause = terms.first;
                     state.open_until = Some(Instant::now() + terms.first);
@@ -282,10 +282,25 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn jobs_that_fail_in_one_call_do_not_open_it() {
         let circuit = Circuit::new(Some(CircuitBreaker::new().beyond_chunks_of(50)));
+        opens_with_the_51st(&circuit);
+    }
+
+    fn opens_with_the_51st(circuit: &Circuit) {
         for job in 0..50 {
-            assert_eq!(fail(&circuit, &format!("{job}")), None);
+            assert_eq!(fail(circuit, &format!("{job}")), None);
         }
-        assert!(matches!(fail(&circuit, "another"), Some(Change::Opened(_))));
+        assert!(matches!(fail(circuit, "another"), Some(Change::Opened(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn numbers_of_jobs_and_failures_are_set_in_any_order() {
+        opens_with_the_51st(&Circuit::new(Some(CircuitBreaker::new().jobs(51).failures(51))));
+        let circuit = Circuit::new(Some(CircuitBreaker::new().jobs(5).failures(2)));
+        assert_eq!(fail(&circuit, "a"), None);
+        assert!(
+            matches!(fail(&circuit, "b"), Some(Change::Opened(_))),
+            "more jobs than failures are not asked for"
+        );
     }
 
     fn opened() -> Arc<Circuit> {
