@@ -256,7 +256,7 @@ fn a_cancellation_that_is_repeated_is_in_doubt() {
         "its own mark, whose write got no answer"
     );
     assert!(log.end_cancel(&job, 8, true, START));
-    // Its record in another place says the same of a job without a mark.
+    // The record of a unique key may say so of a job without a mark.
     let deleted = message().deleted_perhaps(true);
     assert_eq!(log.begin_cancel(&job, 9, &message(), START), CancelBegun::TooLate);
     assert_eq!(log.begin_cancel(&job, 9, &deleted, START), CancelBegun::Cancelled);

@@ -33,7 +33,7 @@ impl<M: QueueMessage> Queue<M> {
     /// - If the message is not there, and the job's delay has at least a minute to go, the earlier cancellation has deleted it: the repetition
     ///   returns true. It does so too if an operator has made the job due before its time and it has completed.
     /// - If the message is not there, and the delay is over, the job is cancelled or has run: the repetition fails with `Unknown`, and is not
-    ///   retryable. Azure Storage and Service Bus also answer so while a worker has the job.
+    ///   retryable. On Azure Storage and Service Bus it does so too while a worker has the job.
     ///
     /// Until a repetition succeeds, no send joins the job: the next one stores a message under the same id.
     ///

@@ -36,7 +36,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Nobody joins a job that no worker has received, after a cancellation has said that it cannot be cancelled.
+/// No send joins a job that no worker has received, after a cancellation has returned false.
 fn joins_of_cancelled(evidence: &Evidence) -> Vec<Finding> {
     let notes = evidence.diary.notes();
     let mut found = Vec::new();
