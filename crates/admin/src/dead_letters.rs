@@ -66,14 +66,11 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those with this text in their id, key, error or payload, in upper or lower case, and however JSON escapes it: `ü` is found
-    /// in `\u00fc` too. A payload in a blob is not read.
-    pub fn text(mut self, text: impl Into<String>) -> Self {
-        self.text = Some(text.into()).filter(|text| !text.is_empty());
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Selects those with this text in their id, key, error or payload, in upper or lower case, and however JSON escapes it: `ü` is found
+        /// in `\u00fc` too. A payload in a blob is not read.
+        text(text: impl Into<String>) = Some(text.into()).filter(|text| !text.is_empty());
+
         /// Selects those of one [`ErrorGroup`], by its fingerprint.
         fingerprint(fingerprint some String);
 

@@ -70,13 +70,10 @@ impl JobFilter {
 
         /// Begins where another search [stopped](JobPage::next).
         from(next from Option<String>) => from;
-    }
 
-    /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,
-    /// and may return more.
-    pub fn limit(mut self, jobs: usize) -> Self {
-        self.limit = Some(jobs.max(1));
-        self
+        /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,
+        /// and may return more.
+        limit(jobs: usize) => limit = Some(jobs.max(1));
     }
 
     /// Leaves open to which batches the jobs belong, unless one is wanted: their proof costs a request for each batch.

@@ -89,10 +89,9 @@ impl Options {
         Self { setup, blob_endpoint: None, roots: Vec::new() }
     }
 
-    /// Sets the address of the blobs, where it does not follow from that of the queues.
-    pub fn blob_endpoint(mut self, endpoint: &str) -> Self {
-        self.blob_endpoint = Some(endpoint.to_owned());
-        self
+    jobqueue_storage::setters! {
+        /// Sets the address of the blobs, where it does not follow from that of the queues.
+        blob_endpoint(endpoint: &str) => blob_endpoint = Some(endpoint.to_owned());
     }
 
     credential_methods!();

@@ -90,11 +90,9 @@ impl Subject {
         self
     }
 
-    /// Keeps a value, such as a temporary folder, as long as the subject lives.
-    #[must_use]
-    pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
-        self._guard = Some(Box::new(guard));
-        self
+    jobqueue_storage::setters! {
+        /// Keeps a value, such as a temporary folder, as long as the subject lives.
+        keeping(guard: impl Any + Send + Sync) => _guard = Some(Box::new(guard));
     }
 
     /// Returns the storage under test.

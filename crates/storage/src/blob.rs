@@ -183,16 +183,10 @@ impl PutBlob {
     setters! {
         /// Sets the condition.
         with_condition(condition: Condition);
-    }
 
-    /// Sets the id of the active lease.
-    #[must_use]
-    pub fn with_lease(mut self, lease: LeaseId) -> Self {
-        self.lease = Some(lease);
-        self
-    }
+        /// Sets the id of the active lease.
+        with_lease(lease: LeaseId);
 
-    setters! {
         /// Sets the metadata.
         with_metadata(metadata: Metadata);
     }

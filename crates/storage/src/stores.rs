@@ -47,11 +47,9 @@ impl Stores {
         }
     }
 
-    /// Returns the storage with another runtime for what is built on it.
-    #[must_use]
-    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.runtime = runtime;
-        self
+    setters! {
+        /// Returns the storage with another runtime for what is built on it.
+        with_runtime(runtime: Runtime);
     }
 
     /// Returns this storage with an interceptor around all its operations.

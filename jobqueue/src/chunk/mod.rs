@@ -43,13 +43,11 @@ impl ChunkOptions {
         Self { max, linger: Duration::from_millis(20) }
     }
 
-    /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, in which jobs of one fetch meet. A
-    /// full chunk does not wait. A waiting job holds its slot and its lease, and the wait counts to its run time; a shutdown waits for it
-    /// too, so keep it far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
-    #[must_use]
-    pub fn linger(mut self, linger: Duration) -> Self {
-        self.linger = linger.min(WITHOUT_END);
-        self
+    jobqueue_storage::setters! {
+        /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, in which jobs of one fetch meet. A
+        /// full chunk does not wait. A waiting job holds its slot and its lease, and the wait counts to its run time; a shutdown waits for it
+        /// too, so keep it far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
+        linger(linger: Duration) = linger.min(WITHOUT_END);
     }
 }
 

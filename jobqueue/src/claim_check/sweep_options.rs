@@ -50,15 +50,11 @@ impl SweepOptions {
         Self::default()
     }
 
-    /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
-    /// longer than that. The minimum is an hour.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace.max(Duration::from_secs(3600));
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
+        /// longer than that. The minimum is an hour.
+        grace(grace: Duration) = grace.max(Duration::from_secs(3600));
+
         /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
         /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
         /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
@@ -86,13 +82,10 @@ impl SweepOptions {
 
         /// Sets the maximum number of blobs to remove.
         limit(blobs: u64) => limit;
-    }
 
-    /// Calls `listener` after every page of up to 5,000 blobs.
-    #[must_use]
-    pub fn on_progress(mut self, listener: impl Fn(&SweepReport) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(listener));
-        self
+        /// Calls `listener` after every page of up to 5,000 blobs.
+        on_progress(listener: impl Fn(&SweepReport) + Send + Sync + 'static) => progress =
+            Some(Arc::new(listener));
     }
 }
 

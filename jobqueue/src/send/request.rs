@@ -203,12 +203,11 @@ impl<T> SendRequest<T> {
         self.set(SendOptions::in_order)
     }
 
-    /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
-    /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
-    /// queue may wait for itself. If the length cannot be read, and no waiting helps, the send is [`Rejected`](crate::ErrorKind::Rejected).
-    pub fn when_below(mut self, mark: u64) -> Self {
-        self.below = Some(mark);
-        self
+    jobqueue_storage::setters! {
+        /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
+        /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
+        /// queue may wait for itself. If the length cannot be read, and no waiting helps, the send is [`Rejected`](crate::ErrorKind::Rejected).
+        when_below(mark: u64) => below;
     }
 }
 

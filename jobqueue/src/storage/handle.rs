@@ -166,24 +166,22 @@ impl Storage {
         self.stores.leases()
     }
 
-    /// Returns the same storage with another runtime for what is built on it: queues, workers, leaders, batches. The
-    /// adapter keeps the runtime with which it was opened.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use jobqueue::clock::ManualClock;
-    /// use jobqueue::{Runtime, Storage};
-    /// use std::sync::Arc;
-    ///
-    /// let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new()));
-    /// let storage = Storage::memory().with_runtime(runtime);
-    /// # drop(storage);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.stores.runtime = runtime;
-        self
+    jobqueue_storage::setters! {
+        /// Returns the same storage with another runtime for what is built on it: queues, workers, leaders, batches. The
+        /// adapter keeps the runtime with which it was opened.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// use jobqueue::clock::ManualClock;
+        /// use jobqueue::{Runtime, Storage};
+        /// use std::sync::Arc;
+        ///
+        /// let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new()));
+        /// let storage = Storage::memory().with_runtime(runtime);
+        /// # drop(storage);
+        /// # Ok(()) }
+        /// ```
+        with_runtime(runtime: Runtime) => stores.runtime;
     }
 
     /// Returns the runtime: the clock, random numbers and tasks of everything that is built on this storage.

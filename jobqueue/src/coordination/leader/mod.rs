@@ -107,20 +107,15 @@ impl Leader {
         })
     }
 
-    /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every third of
-    /// that. [`try_lead`](Self::try_lead) and the methods built on it fail for another duration.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every third of
+        /// that. [`try_lead`](Self::try_lead) and the methods built on it fail for another duration.
+        lease(lease: Duration);
 
-    /// Sets the interval at which a candidate tries while another leads, with a jitter of one fifth. The default is
-    /// one sixth of the lease.
-    #[must_use]
-    pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.poll = Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
-        self
+        /// Sets the interval at which a candidate tries while another leads, with a jitter of one fifth. The default is
+        /// one sixth of the lease.
+        poll_interval(interval: Duration) => poll =
+            Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
     }
 
     /// Returns the leadership's name.
