@@ -1,6 +1,5 @@
 //! Stored messages that no receiver has leased yet: their deletion by their senders, and their form in records for a later cancellation.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -82,11 +81,9 @@ impl From<&StoredMessage> for UndeliveredRef {
     }
 }
 
-/// Leaves out the receipt: it is secret.
-impl fmt::Debug for UndeliveredRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UndeliveredRef").field("id", &self.id).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the receipt: it is secret.
+    UndeliveredRef { id }
 }
 
 /// Deletes a message of `queue` by its first receipt. Returns false if it was received or is gone.

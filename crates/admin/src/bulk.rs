@@ -254,13 +254,6 @@ impl<'a> Bulk<'a> {
     }
 }
 
-impl std::fmt::Debug for Bulk<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bulk")
-            .field("queue", &self.queue)
-            .field("purges", &self.purges)
-            .field("selection", &self.selection)
-            .field("dry_run", &self.dry_run)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Bulk<'a> { queue, purges, selection, dry_run }
 }

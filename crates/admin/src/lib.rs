@@ -64,7 +64,6 @@ mod text;
 mod upkeep;
 mod workers;
 
-use std::fmt;
 use std::sync::Arc;
 
 use jobqueue::__internals::UntypedQueue;
@@ -281,14 +280,8 @@ fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<SettingWarning>) {
     QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
 
-impl fmt::Debug for Admin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admin")
-            .field("storage", &self.storage)
-            .field("access", &self.access)
-            .field("operator", &self.operator)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Admin { storage, access, operator }
 }
 
 /// Collects what an [`Admin`] is made of. Begun by [`Admin::builder`].

@@ -90,9 +90,11 @@ impl Subject {
         self
     }
 
-    jobqueue_storage::setters! {
-        /// Keeps a value, such as a temporary folder, as long as the subject lives.
-        keeping(guard: impl Any + Send + Sync) => _guard = Some(Box::new(guard));
+    /// Keeps a value, such as a temporary folder, as long as the subject lives.
+    #[must_use]
+    pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
+        self._guard = Some(Box::new(guard));
+        self
     }
 
     /// Returns the storage under test.

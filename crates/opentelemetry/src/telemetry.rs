@@ -1,6 +1,5 @@
 //! The telemetry of a process, and its options.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jobqueue::{JobInfo, Storage};
@@ -99,10 +98,8 @@ impl Default for Telemetry {
     }
 }
 
-impl fmt::Debug for Telemetry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telemetry").field("options", &self.shared.options).finish_non_exhaustive()
-    }
+jobqueue::__internals::debug_fields! {
+    Telemetry { options = shared.options }
 }
 
 /// Builds [`Telemetry`].
@@ -179,10 +176,8 @@ impl TelemetryBuilder {
     }
 }
 
-impl fmt::Debug for TelemetryBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TelemetryBuilder").field("options", &self.options).finish_non_exhaustive()
-    }
+jobqueue::__internals::debug_fields! {
+    TelemetryBuilder { options }
 }
 
 fn scope() -> InstrumentationScope {

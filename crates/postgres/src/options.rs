@@ -1,7 +1,6 @@
 //! Options for opening a database.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,10 +170,8 @@ impl Options {
     }
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Options").field(&self.settings.description).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Options(settings.description)
 }
 
 fn misconfigured(detail: impl Into<String>) -> StoreError {

@@ -1,6 +1,5 @@
 //! Sets the namespace and its key, and opens its queues.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,14 +156,9 @@ impl Options {
     }
 }
 
-/// Shows no key.
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("namespace", &self.namespace.host)
-            .field("new_queues", &self.new)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Shows no key.
+    Options { namespace = namespace.host, new_queues = new }
 }
 
 /// The error never quotes the settings, which may hold a key.

@@ -44,10 +44,8 @@ pub(super) struct Beside {
     secret: Arc<OnceLock<SharedSecret>>,
 }
 
-impl fmt::Debug for Beside {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Beside").finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Beside {}
 }
 
 /// A text that was saved, with the number of the delivery that saved it.

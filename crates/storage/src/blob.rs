@@ -240,11 +240,9 @@ impl Blob {
     }
 }
 
-/// Shows no payload.
-impl fmt::Debug for Blob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blob").field("properties", &self.properties).finish_non_exhaustive()
-    }
+debug_fields! {
+    /// Shows no payload.
+    Blob { properties }
 }
 
 /// A page of a listing.

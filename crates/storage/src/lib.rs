@@ -16,6 +16,8 @@
 #![forbid(unsafe_code)]
 
 #[macro_use]
+mod debug;
+#[macro_use]
 mod setters;
 
 mod access;

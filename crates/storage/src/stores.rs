@@ -1,6 +1,5 @@
 //! The two halves of a storage, as an adapter returns them.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -104,10 +103,8 @@ impl Stores {
     }
 }
 
-impl fmt::Debug for Stores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stores").field(&self.description).finish()
-    }
+debug_fields! {
+    Stores(description)
 }
 
 /// The options of an adapter, which open its storage. `jobqueue::Storage::open` takes any of them.

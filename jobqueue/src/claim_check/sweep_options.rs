@@ -103,15 +103,8 @@ impl fmt::Display for SweepOptions {
     }
 }
 
-impl fmt::Debug for SweepOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SweepOptions")
-            .field("grace", &self.grace)
-            .field("drained_queues", &self.drained_queues)
-            .field("dry_run", &self.dry_run)
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    SweepOptions { grace, drained_queues, dry_run, limit }
 }
 
 /// The result of a sweep.

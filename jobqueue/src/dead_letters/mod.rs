@@ -12,7 +12,6 @@ pub(crate) mod pass_state;
 mod revive;
 pub(crate) mod untyped;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -281,8 +280,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     }
 }
 
-impl<M> fmt::Debug for DeadLetters<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DeadLetters").field(self.letters.name()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    DeadLetters<M>(letters.name())
 }

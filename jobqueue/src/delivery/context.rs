@@ -1,7 +1,6 @@
 //! The handler's view of its delivery: checkpoints, cancellation, queues for further messages.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -264,8 +263,6 @@ impl FromJob for Context {
     }
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("info", &self.inner.info).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Context { info = inner.info }
 }

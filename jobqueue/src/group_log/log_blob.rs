@@ -248,8 +248,6 @@ fn changes_all(log: &GroupLog, pending: &mut [Pending]) -> bool {
     })
 }
 
-impl std::fmt::Debug for LogBlob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LogBlob").field(self.blob.name()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    LogBlob(blob.name())
 }

@@ -1,6 +1,5 @@
 //! The queue as applications see it. Each of the rooms `send`, `receive` and `dead_letters` adds its methods to it.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -122,8 +121,6 @@ impl<M> Clone for Queue<M> {
     }
 }
 
-impl<M> fmt::Debug for Queue<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Queue").field(&self.core.name).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Queue<M>(core.name)
 }

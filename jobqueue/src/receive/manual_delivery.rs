@@ -1,6 +1,5 @@
 //! A message that an application receives by hand.
 
-use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -220,11 +219,9 @@ fn settled() -> Error {
     Error::new(ErrorKind::LeaseLost, "the message was already settled")
 }
 
-/// Leaves out the message: it may be confidential.
-impl<M> fmt::Debug for Delivery<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("info", &self.info).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the message: it may be confidential.
+    Delivery<M> { info }
 }
 
 impl<M> Drop for Delivery<M> {

@@ -1,6 +1,5 @@
 //! The storage handle that the rest of the framework holds.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::{
@@ -247,10 +246,8 @@ impl From<&Storage> for Stores {
     }
 }
 
-impl fmt::Debug for Storage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Storage").field(&self.stores.description).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Storage(stores.description)
 }
 
 /// Returns the error of a storage that was not opened. Wrong options are an error of the configuration.

@@ -1,6 +1,5 @@
 //! Runs a worker and stops it.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -374,8 +373,6 @@ async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
     }
 }
 
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("storage", &self.state.deliveries.storage).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Worker { storage = state.deliveries.storage }
 }

@@ -41,7 +41,6 @@ mod sweep;
 mod turn;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -280,11 +279,6 @@ impl Batch {
     }
 }
 
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch")
-            .field("id", &self.id.as_str())
-            .field("children", &self.next)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Batch { id = id.as_str(), children = next }
 }

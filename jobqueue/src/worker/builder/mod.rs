@@ -6,7 +6,6 @@ mod records;
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -328,11 +327,6 @@ impl WorkerBuilder {
     }
 }
 
-impl fmt::Debug for WorkerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerBuilder")
-            .field("storage", &self.storage)
-            .field("registrations", &self.registrations)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    WorkerBuilder { storage, registrations }
 }
