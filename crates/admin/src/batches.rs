@@ -210,9 +210,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn batches(&self) -> Result<BatchList, Error> {
         let (found, complete) = batches(&self.storage, PAGES).await?;
         let (dead, looked_at_all) = match found.iter().all(|batch| batch.finished) {
@@ -271,9 +268,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
     /// [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn batch(&self, id: &str) -> Result<BatchDetail, Error> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));

@@ -223,9 +223,6 @@ impl Admin {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
     /// [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn plan_cancel(&self, queue: &str, filter: &JobFilter) -> Result<CancelPlan, Error> {
         if filter.selects_all() {
             let text = "no jobs are selected: give the filter a condition";
@@ -315,9 +312,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
         Ok(self.cancellation_at(job).await?.0)
     }

@@ -222,9 +222,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Invalid`](jobqueue::ErrorKind::Invalid) for a dead-letter queue;
     /// [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn dead_letters(
         &self,
         queue: &str,

@@ -59,9 +59,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when the logs cannot
     /// be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn groups(&self, queue: &str) -> Result<Vec<GroupOverview>, Error> {
         let name = QueueName::new(queue)?;
         if self.storage.queues().orders_groups(&name).await? {

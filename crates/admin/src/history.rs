@@ -146,9 +146,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) when the journals cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, Error> {
         let page = open_journal(self.storage.stores()).search(&filter.query).await?;
         let searched_to = page.searched_to.map(super::text::exact_time);

@@ -178,9 +178,6 @@ impl Admin {
     /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no search stopped where this one is to begin;
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and
     /// there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
         let name = QueueName::new(queue)?;
         let index = self.index()?;

@@ -5,7 +5,8 @@
 //! within a major version, and fields may be added.
 //!
 //! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`]
-//! before and after it records operator, action, selection and result.
+//! before and after it records operator, action, selection and result. Dropping the future of a function that only
+//! reads changes nothing.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -78,9 +78,6 @@ impl Stores {
     ///
     /// # Errors
     /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn check_blob_access(
         &self,
         container: &ContainerName,

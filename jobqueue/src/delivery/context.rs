@@ -140,9 +140,6 @@ impl Context {
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`: keep reading what former releases
     /// saved. [`Storage`](ErrorKind::Storage) if its blob cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
     }

@@ -103,9 +103,6 @@ impl<M: QueueMessage> Queue<M> {
 
     /// Returns the settings of this queue. They are read again when they are 30 seconds old; while another caller reads them, and while the
     /// storage cannot be read, the last ones are returned.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.core.fresh_settings().await
     }

@@ -150,9 +150,6 @@ impl<M> Delivery<M> {
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`, [`Storage`](ErrorKind::Storage) if its
     /// blob cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         load_saved(self.leased_job()?).await?.progress().map(from_json).transpose()
     }

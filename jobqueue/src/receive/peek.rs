@@ -14,9 +14,6 @@ impl<M: QueueMessage> Queue<M> {
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error in the
     /// list.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
         let peeked = self.core().store().peek(&self.core().name, MAX_MESSAGES).await?;
         let mut messages = Vec::with_capacity(peeked.len());

@@ -27,9 +27,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
         let found = self.look_for(job).await?;
         // A job that moved meanwhile may have been missed in every place.

@@ -149,9 +149,6 @@ impl Storage {
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.clone(), id, None).await
     }
@@ -169,9 +166,6 @@ impl Context {
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.storage().clone(), id, Some(self.clone())).await
     }

@@ -54,9 +54,6 @@ impl Context {
     /// - [`Invalid`](ErrorKind::Invalid): the job is not the continuation of a batch.
     /// - [`Undecodable`](ErrorKind::Undecodable): a result is not a `T`.
     /// - [`Storage`](ErrorKind::Storage): the results cannot be read, or were swept.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
         let read = |(index, marker)| Ok(ChildResult { index, outcome: outcome(marker)? });
         markers(self).await?.into_iter().map(read).collect()
