@@ -95,7 +95,8 @@ impl Executor {
         let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.hidden()));
         let run = record.as_ref().map(|record| Arc::clone(&record.run));
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
-        let _stopped_when_dropped = StopWhenDropped(&context);
+        // Fires the token of the handler, and of what it has started, also if the delivery is dropped.
+        let _stopped_when_dropped = scopeguard::guard(&context, Context::stop);
         state.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
         let running = state.enter(leased_job);
         let job = Job::new(Arc::clone(&info), Arc::clone(&state.states), context.erased(), message);
@@ -316,15 +317,6 @@ async fn after_transaction(
         }
         Ok(false) => ended.and_then(|()| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
         Err(_) => Err(HandlerEnd::LeaseLost),
-    }
-}
-
-/// Fires the token of the handler, and of what it has started, when the delivery ends, also half-way.
-struct StopWhenDropped<'c>(&'c Context);
-
-impl Drop for StopWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 

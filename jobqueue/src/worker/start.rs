@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use scopeguard::{ScopeGuard, guard};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -178,7 +179,8 @@ struct Running {
     tasks: TaskTracker,
     record: Option<Record>,
     journal: Option<RunningJournal>,
-    _leases_end_when_dropped: EndLeases,
+    /// A handler that blocks its thread cannot be dropped with its worker.
+    _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
     _abort_when_dropped: DropGuard,
     _stop_when_dropped: DropGuard,
 }
@@ -197,7 +199,7 @@ impl Running {
             tasks: TaskTracker::new(),
             record: None,
             journal: None,
-            _leases_end_when_dropped: EndLeases(Arc::clone(&state)),
+            _leases_end_when_dropped: guard(Arc::clone(&state), end_leases),
             _abort_when_dropped: abort.clone().drop_guard(),
             _stop_when_dropped: stop.clone().drop_guard(),
             stop,
@@ -320,15 +322,10 @@ async fn open_patiently(
     }
 }
 
-/// Ends the leases of running handlers when their worker is dropped. A handler that blocks its thread cannot be
-/// dropped with it.
-struct EndLeases(Arc<WorkerState>);
-
-impl Drop for EndLeases {
-    fn drop(&mut self) {
-        self.0.deliveries.abandon_running();
-        self.0.health.end();
-    }
+/// Ends the leases of running handlers.
+fn end_leases(state: Arc<WorkerState>) {
+    state.deliveries.abandon_running();
+    state.health.end();
 }
 
 /// Waits for running handlers, then cancels them, then releases the messages of the remaining ones. Returns the report, which counts each
