@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::unix_millis;
 use crate::envelope::StoredReference;
 use crate::runtime::Runtime;
-use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, MessageId, MessageRef, PopReceipt, Queues, StoreError, StoreErrorKind, Tries,
+    ExpiredReceipt, MessageId, MessageRef, PopReceipt, QueueName, Queues, StoreError, StoreErrorKind, Tries,
 };
 
 /// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.

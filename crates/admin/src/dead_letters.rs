@@ -15,8 +15,7 @@ use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
 use super::membership::Memberships;
-use super::short_duration;
-use super::{Action, Admin, JobState, RawJob};
+use super::{Action, Admin, JobState, RawJob, short_duration};
 
 /// The dead letters that are meant: those for which all conditions hold. A filter without a condition lists all; a change with it is
 /// refused, unless it is [`all`](Self::all).

@@ -26,9 +26,9 @@ pub use sweep_options::{SweepOptions, SweepReport};
 
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName, NameError, QueueName};
 use crate::storage::{
-    BlobStore, PutBlob, StoreError, StoreErrorKind, Tries, delete_if_present, needed_until,
+    BlobName, BlobStore, ContainerName, NameError, PutBlob, QueueName, StoreError, StoreErrorKind, Tries,
+    delete_if_present, needed_until,
 };
 
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";

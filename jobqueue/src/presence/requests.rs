@@ -26,9 +26,9 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Outcome, printable};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, Listed, Metadata, StoreErrorKind as Kind, Tries, delete_if_present, list_all,
+    BlobName, BlobProperties, BlobStore, ContainerName, Listed, Metadata, StoreErrorKind as Kind, Tries,
+    delete_if_present, list_all,
 };
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 

@@ -10,9 +10,9 @@ use super::record::WorkerRecord;
 use crate::error::Error;
 use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobStore, Listed, Storage, StoreError, StoreErrorKind as Kind, delete_if_present, list_all,
+    BlobName, BlobStore, ContainerName, Listed, Storage, StoreError, StoreErrorKind as Kind,
+    delete_if_present, list_all,
 };
 
 /// The container of the records.

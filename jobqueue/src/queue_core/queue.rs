@@ -20,9 +20,8 @@ use crate::message::MessageDefaults;
 use crate::process::{host, program};
 use crate::runtime::Runtime;
 use crate::settings::{Metadata, QueueSettings, SettingOverrides};
-use crate::storage::QueueName;
 use crate::storage::{
-    BlobStore, ExpiredReceipt, GetMessages, MAX_MESSAGES, Queues, Received, Storage, StoreError,
+    BlobStore, ExpiredReceipt, GetMessages, MAX_MESSAGES, QueueName, Queues, Received, Storage, StoreError,
     StoreErrorKind,
 };
 use crate::trace::Step;

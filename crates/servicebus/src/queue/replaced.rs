@@ -6,8 +6,7 @@
 use super::super::place::Place;
 use super::super::texts::Beside;
 use super::message::{Content, Outgoing, Replaced};
-use jobqueue_storage::log;
-use jobqueue_storage::{QueueName, StoreError};
+use jobqueue_storage::{QueueName, StoreError, log};
 
 /// Returns the seal of a copy.
 ///
