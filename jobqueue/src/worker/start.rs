@@ -20,7 +20,7 @@ use super::journal::RunningJournal;
 use super::limits::Slots;
 use super::pacing::Pacing;
 use super::poller::Poller;
-use super::presence_record::Record;
+use super::presence_task::Record;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
