@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::LeaseError;
 use super::deadline_queue::Slot;
-use super::renewer::LeaseRenewer;
+use super::renewer_thread::LeaseRenewer;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
 use crate::event::{Event, LossCause, Observers};
