@@ -186,7 +186,7 @@ impl Executor {
     /// could run.
     async fn needs_no_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
         // Its payload may be removed: this message is a copy from a repeated send.
-        if self.is_done(leased_job, info).await {
+        if self.was_completed_before(leased_job, info).await {
             return Some(Box::new(Disposition::Discard));
         }
         // Its handler succeeded within the grace of the cancellation, and a hook failed after it.
@@ -206,8 +206,8 @@ impl Executor {
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let data = match data {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
-                let is_done = self.is_done(leased_job, info).await;
-                return Break(if is_done { Box::new(Disposition::Discard) } else { never });
+                let was_completed = self.was_completed_before(leased_job, info).await;
+                return Break(if was_completed { Box::new(Disposition::Discard) } else { never });
             }
             Err(later)
                 if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>

@@ -47,7 +47,7 @@ impl Executor {
     }
 
     /// Returns whether the job was done in an earlier delivery, or through another message of it.
-    pub(super) async fn is_done(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
+    pub(super) async fn was_completed_before(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         if self.is_remembered(leased_job, job) {
             return true;
         }

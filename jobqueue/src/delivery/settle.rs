@@ -140,7 +140,7 @@ impl Executor {
         if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
             return stay(leased_job, error).await;
         }
-        let called = match self.state.is_done(leased_job, hooked).await {
+        let called = match self.state.is_done_elsewhere(leased_job, hooked).await {
             Ok(true) => return self.discard_done(leased_job, job, slot).await,
             Ok(false) => self.state.dead_lettering(leased_job, hooked, &rejection).await,
             Err(failed) => Err(failed),

@@ -90,7 +90,7 @@ impl Hook for OrderHook {
         end_turn(context.leased_job, EndState::Done).await
     }
 
-    async fn is_done(&self, context: HookContext<'_>) -> Result<bool, Error> {
+    async fn is_done_elsewhere(&self, context: HookContext<'_>) -> Result<bool, Error> {
         is_done_in_order(context.leased_job).await
     }
 
