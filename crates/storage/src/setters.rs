@@ -19,6 +19,7 @@ macro_rules! setters {
     )+) => {$(
         $(#[$doc])*
         #[must_use]
+        #[allow(clippy::double_must_use, reason = "some types of these setters have the attribute, and some do not")]
         pub fn $name(mut self, $argument: $crate::setters!(@argument $by $type)) -> Self {
             $crate::setters!(@field self $argument $($($field)+)?) = $crate::setters!(@value $by $argument $($value)?);
             self
