@@ -91,7 +91,7 @@ impl<'a> Bulk<'a> {
         /// Takes at most this many a second.
         per_second(rate: u32) => per_second;
 
-        /// Puts so many back first, and the others when these jobs have ended and none of them died again. Otherwise the report says why it
+        /// Puts back this number of letters first, and the rest only when their jobs have ended and none of them died again. Otherwise the report says why it
         /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
         /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
         canary(jobs: u64) => canary = Some(jobs).filter(|jobs| *jobs > 0);
@@ -108,7 +108,7 @@ impl<'a> Bulk<'a> {
         on_progress(listener: impl FnMut(BulkProgress) + Send + 'a) => progress = Box::new(listener);
     }
 
-    /// Does it.
+    /// Runs the redrive or the purge.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Invalid`](jobqueue::ErrorKind::Invalid) if nothing is selected, or a plan is that of

@@ -24,8 +24,9 @@ use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 const MAX_PLANNED: usize = 10_000;
 /// The most looks at all jobs until one finds no new one.
 const MAX_LOOKS: u32 = 8;
-/// The number of requests that are made at the same time, and of those that may fail in a row.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 16;
+/// The number of consecutive failures after which no further request is made.
 const MAX_FAILURES: usize = 3;
 /// The time after which a job that is sent has another time than a request, on any storage.
 const MAX_ROUNDING: Duration = Duration::from_secs(2);
@@ -194,8 +195,8 @@ impl Admin {
         notified
     }
 
-    /// Makes requests until too many fail in a row. Returns the number of those that were made, the time after which jobs that are sent are
-    /// distinct from those that stand or may stand, if there are any, and the first failure.
+    /// Makes the requests, until three in a row fail. Returns the number of requests that were made, the wait after which newly sent jobs are
+    /// distinct from those that requests name, if any request was or may have been made, and the first error.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
         let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);

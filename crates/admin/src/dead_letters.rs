@@ -109,7 +109,7 @@ impl DeadLetterFilter {
     }
 }
 
-/// The conditions, as an audit names them.
+/// The selection, as text for the audit.
 impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text =
@@ -231,7 +231,7 @@ impl Admin {
         Ok(page)
     }
 
-    /// Does the same, and leaves open to which batches the jobs belong.
+    /// Like [`dead_letters`](Self::dead_letters), without verifying to which batches the jobs belong.
     pub(super) async fn dead_letters_without_batches(
         &self,
         queue: &str,

@@ -71,8 +71,8 @@ impl JobFilter {
         /// Begins where another search [stopped](JobPage::next).
         from(next from Option<String>) => from;
 
-        /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,
-        /// and may return more.
+        /// Stops after this number of jobs, at least one. With other conditions a page of 1,000 messages is read to its end, so more may be
+        /// returned.
         limit(jobs: usize) => limit = Some(jobs.max(1));
     }
 

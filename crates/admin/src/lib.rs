@@ -229,7 +229,7 @@ impl Admin {
     /// actions in the background.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`: whoever may take it may stop it.
+    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`, which stopping it requires.
     /// [`Storage`](ErrorKind::Storage) if it cannot be recorded: the token is fired nevertheless.
     ///
     /// # Cancel safety

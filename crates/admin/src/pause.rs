@@ -90,8 +90,8 @@ impl PauseOptions {
         /// another operator may have made it.
         replacing(replaces: bool) = if replaces { Replaces::Any } else { Replaces::None };
 
-        /// Replaces a pause that holds if its text is still `shown`, which another operator may have seen before: that of a [`Pause`]. Blanks do
-        /// not count. Another pause is an error, and so is none, unless the pause that holds is the one that is to be made. It replaces [`replacing`](Self::replacing).
+        /// Replaces the active pause only if its text still equals `shown`, the text of a [`Pause`] that the operator has seen. Blanks do not
+        /// count. Another pause is an error, and so is none, unless the pause that holds is the one that is to be made. It replaces [`replacing`](Self::replacing).
         replacing_shown(shown: impl fmt::Display) => replaces = Replaces::Shown(shown.to_string());
 
         /// Sets the reason that other operators see, at most 200 characters, without blanks around it. The default is none.

@@ -26,7 +26,7 @@ impl Admin {
         Ok(jobs)
     }
 
-    /// Does the same, and leaves open to which batches the jobs belong.
+    /// Like [`peek`](Self::peek), without verifying to which batches the jobs belong.
     pub(super) async fn peek_without_batches(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;

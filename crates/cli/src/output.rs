@@ -68,7 +68,7 @@ impl Output {
         made(self.value(value, &text), text)
     }
 
-    /// Prints whether a change of a `thing` was made. The texts are for one that was made, and for one that was not needed.
+    /// Prints the result of a change of a `thing`: `texts[0]` if something was changed, else `texts[1]`.
     pub(crate) fn changed(
         self,
         thing: &str,

@@ -1,8 +1,8 @@
 //! A secret that the programs with access to the private blobs of a storage share, and that producers need not have.
 //!
-//! Whoever may send to a queue can write any attribute. What the framework has written itself carries a *seal*: a code over its content
+//! A sender can write any attribute. What the framework has written itself carries a *seal*: a code over its content
 //! that only a holder of the secret can make. The secret is made by the first program that needs it, and is a blob like any other
-//! record: whoever may read it is trusted.
+//! record: every reader of it is trusted.
 
 use std::sync::Arc;
 

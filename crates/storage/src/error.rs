@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::text::chain;
 
-/// The longest pause that is taken from an answer, whoever wrote it.
+/// The longest `Retry-After` that is honoured.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// An error of a storage operation.

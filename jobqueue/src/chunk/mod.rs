@@ -94,7 +94,7 @@ impl WorkerBuilder {
     /// calls may run at once.
     ///
     /// **Each job has its own end.** [`ChunkJob::complete`] and [`ChunkJob::fail`] end one job at once; the result of the function
-    /// is that of all jobs without a verdict of their own. `Err` costs each of these an attempt, and so does a panic.
+    /// is that of all jobs without a verdict of their own. `Err` or a panic fails each of these, and costs it an attempt.
     ///
     /// **A job that failed is retried alone,** so that it cannot fail its neighbours again, nor take them along when it kills its process: only
     /// first deliveries of jobs that were not redriven share a call, and only of jobs that may fail once without becoming dead letters. For the same reason

@@ -89,7 +89,7 @@ impl SweepOptions {
     }
 }
 
-/// The options that say what is removed, as an audit names them.
+/// The selection, as text for the audit.
 impl fmt::Display for SweepOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "grace {:?}", self.grace)?;

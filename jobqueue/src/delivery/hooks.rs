@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::job::{Backoff, JobInfo};
 
-/// The time for which a hook is called again after the run: by a delivery that occupies no slot, and by one that does.
+/// How long a failed hook is called again after the run: by a delivery without a slot, and by one with a slot.
 const REPEATED_FOR: Duration = Duration::from_secs(60);
 const REPEATED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
 /// The pauses between the calls.

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 pub enum CheckpointOutcome {
     /// It is saved: a later attempt goes on from it, or from a later one.
     Saved,
-    /// No answer came: a later attempt goes on from it, or from the last one that was saved. Nothing more can be saved by this delivery.
+    /// The answer was lost: a later attempt resumes from this checkpoint or from the one before. This delivery saves no more.
     Unknown,
 }
 

@@ -39,7 +39,7 @@ enum HandlerEnd {
     /// It, or a layer around it, returned this error.
     Failed(BoxError),
     Panicked(Box<dyn Any + Send>),
-    /// An operator has cancelled the job; the error is what the handler returned then.
+    /// An operator has cancelled the job. The text is the error of the handler, if it returned one.
     Cancelled(Option<String>),
     LeaseLost,
     MaxRunTime,

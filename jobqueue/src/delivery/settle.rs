@@ -1,4 +1,5 @@
-//! Settles a delivery: does with its message what was decided.
+//! Settles a delivery: performs its [`Disposition`]. `admit.rs` and `run.rs` decide about the job; this module knows its message, its lease and
+//! its hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,7 +152,7 @@ impl Executor {
         }
     }
 
-    /// Deletes the message of a job that is done, after what follows from the job.
+    /// Deletes the message of a finished job, after its hooks have run.
     async fn discard_done(
         &self,
         leased_job: &LeasedJob,

@@ -96,7 +96,7 @@ pub(crate) enum Position {
 pub(crate) enum CancelBegun {
     /// The entry is marked. `copies`: several messages of the job may exist.
     Marked { copies: bool },
-    /// Somebody has received the message, or the job has ended.
+    /// The message was received, or the job has ended.
     TooLate,
     /// The job was sent again, and it is not known whether a worker has received the first message.
     Unknown,

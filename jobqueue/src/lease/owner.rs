@@ -62,7 +62,7 @@ pub(super) struct ReceiptState {
     pub(super) receipt: PopReceipt,
     /// The time before which no other worker can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// The length of the lease: the requested one, or what the storage granted if that is less.
+    /// The length of the lease: the requested one, or a shorter one if the storage granted less.
     pub(super) length: Duration,
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,

@@ -214,7 +214,7 @@ impl Requests {
         listed.try_filter(|(_, requests)| ready(!requests.is_empty())).try_collect().await
     }
 
-    /// Removes expired requests and answers, by the storage's time, or by `now` if it does not tell it.
+    /// Removes expired requests and answers, by the storage's time if it returns one, else by `now`.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         for prefix in ["requests/", "answers/"] {
             let listed = self.list(prefix).await?;

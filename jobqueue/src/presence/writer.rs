@@ -83,8 +83,8 @@ pub(crate) async fn keep(
     }
 }
 
-/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; the worker does
-/// not wait for what the storage refuses for good.
+/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; a
+/// permanent refusal by the storage does not delay the worker's start.
 pub(crate) async fn read_once(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,

@@ -255,7 +255,7 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
     span
 }
 
-/// Refuses an event that no worker could read, and headers beyond those that the send may add: an event that is forwarded has its own.
+/// Refuses an event that no worker could read, and more headers than a send may add. Those of a forwarded event do not count.
 fn check_attributes(envelope: &Envelope, options: &SendOptions) -> Result<(), Error> {
     check_length("source", &envelope.source)?;
     envelope.check_attributes().map_err(|error| {

@@ -233,7 +233,7 @@ impl Running {
         }
     }
 
-    /// Waits until the worker stops by itself: it is idle and was to run until then, or the storage has failed for good.
+    /// Waits until the worker ends without a signal: the queues are idle (`run_until_idle`), or the storage has failed permanently.
     fn stopped(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             tokio::select! {

@@ -1,4 +1,4 @@
-//! Finds a job, and the reason why it does not run.
+//! Finds one job and explains why it does not run. Reads; changes nothing.
 
 mod explanation;
 mod obstacle;

@@ -157,7 +157,7 @@ fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static st
     }
 }
 
-/// The jobs to cancel, and the number of those that were named and have ended.
+/// The selected jobs, and the number of named jobs that have already ended.
 struct Planned {
     plan: CancelPlan,
     ended: usize,

@@ -83,7 +83,7 @@ impl Dashboard {
             Resolver::new(resolve);
     }
 
-    /// Demands a name and its password, by HTTP basic authentication: this one, or another one that is set in the same way. The name is
+    /// Requires a name and its password, by HTTP basic authentication. Each call adds a user. The name is
     /// that of the operator in events and audits, with all rights of the `Admin`. Use it behind TLS only: browsers send both with
     /// every request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {

@@ -1,6 +1,6 @@
 //! The count of deliveries that a copy takes over from the message that it replaces.
 //!
-//! Whoever may send can set any property. So the count has a seal, which covers the queue, the id of the message and its text: it is good for
+//! A sender can set any property, so the count has a seal, which covers the queue, the id of the message and its text: it is good for
 //! what the framework has written, and for nothing else.
 
 use super::super::place::Place;

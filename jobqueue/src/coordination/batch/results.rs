@@ -72,7 +72,7 @@ fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>
         let mut ended = Vec::new();
         let prefix = format!("{}/0/", ledger.id.as_str());
         for_each_blob(context.storage(), &prefix, |name, _| ended.push(child_of(name))).await?;
-        // A start that ran beside the one that sealed the batch may have sent more.
+        // A concurrent start may have sent more children than the sealed plan.
         ended.retain(|index| index.is_none_or(|index| index < plan.children));
         if (ended.len() as u64) < plan.children {
             return Err(Error::new(ErrorKind::Storage, "some results of the batch are missing"));

@@ -1,7 +1,7 @@
 //! The children of a batch: announced before they are sent, and identified by a token.
 //!
 //! Membership is named, not counted. Before a child is sent, the record of its group holds a [`ChildRecord`]; a restart
-//! compares what it sends with it. A child is its place in the batch, with its key and the id that the sender has set.
+//! compares what it sends with it. A child is identified by its position in the batch, with its key and the id set by the sender.
 //! Payloads only show that a restart sends another list, and only where they can be compared: a release between two
 //! starts may add a member or rename the kind, and a codec may write other bytes each time.
 //!

@@ -195,7 +195,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
     let (prefix, swept) = (format!("{id}/"), &ledger.id.blob(SWEPT)?);
-    // Deleted last, in this order: no batch begins under the id while its plan is there, and the next sweep finishes one that is done.
+    // Deleted last and in this order: a batch cannot begin under the id before its plan is gone, and an interrupted sweep can be resumed.
     let last = [&ledger.id.blob("plan")?, &ledger.id.blob("token")?, &ledger.id.blob("done")?];
     let Some(newest) = found.newest else {
         // A batch may have begun under the id since the note was listed.
