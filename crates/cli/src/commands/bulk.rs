@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue_admin::{Action, Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
+use jobqueue_admin::{Action, Bulk, BulkProgress, BulkReport, DeadLetterFilter, DeadLetterPlan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
@@ -83,21 +83,7 @@ pub(crate) async fn run(
     let bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
-    let (shown, mut held_up) = (bar.clone(), None);
-    let report = bulk
-        .on_progress(move |progress| {
-            if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
-                shown.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
-                held_up = Some(reason);
-            }
-            if let Some(total) = progress.total {
-                shown.set_length(total);
-            }
-            shown.set_position(progress.done);
-            shown.set_message(if progress.waits { "waits until these have ended" } else { "" });
-        })
-        .run()
-        .await;
+    let report = bulk.on_progress(show_on(bar.clone(), queue)).run().await;
     bar.finish_and_clear();
     let report = report?;
     // A part of a plan would keep the same command from being run again.
@@ -108,6 +94,22 @@ pub(crate) async fn run(
         false => global.output.change(&report, || text(&report, purges)),
     };
     output::ended(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
+}
+
+/// Returns the listener that shows the progress on `bar`.
+fn show_on(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
+    let mut held_up = None;
+    move |progress| {
+        if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
+            bar.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
+            held_up = Some(reason);
+        }
+        if let Some(total) = progress.total {
+            bar.set_length(total);
+        }
+        bar.set_position(progress.done);
+        bar.set_message(if progress.waits { "waits until these have ended" } else { "" });
+    }
 }
 
 enum Selection {
