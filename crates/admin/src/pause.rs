@@ -63,7 +63,7 @@ impl Replaces {
             (Self::Any, _) | (Self::None, None) => return Ok(()),
             (Self::Shown(shown), Some(holds)) if holds.is_shown_as(shown) => return Ok(()),
             (_, Some(holds)) => format!(
-                "the queue `{queue}` is paused already{holds}; replace that pause (`--replace`), or resume the queue first"
+                "the queue `{queue}` is paused already{holds}; replace that pause, or resume the queue first"
             ),
             (Self::Shown(_), None) => format!("the queue `{queue}` is not paused any more"),
         };
@@ -252,8 +252,10 @@ impl Admin {
         if !has_end && metadata.get(PAUSED_UNTIL).is_none() {
             return Ok(self.clock().now());
         }
-        let no_answer =
-            |_| Error::new(ErrorKind::Storage, "the storage does not return its time").with_retryable(true);
+        let no_answer = |_| {
+            let text = "the storage does not return its time: give the pause an end instead of a length";
+            Error::new(ErrorKind::Storage, text).with_retryable(true)
+        };
         match timeout(TIME_PATIENCE, self.storage_time(queue)).await.map_err(no_answer).and_then(|time| time)
         {
             Err(_) if options.length.is_none() => Ok(self.clock().now()),

@@ -255,7 +255,8 @@ impl Context {
 
 impl FromJob for Context {
     fn from_job(job: &Job) -> Result<Self, ExtractError> {
-        let inner = job.context().ok_or_else(|| ExtractError::new("the job was not started by a worker"))?;
+        let text = "the job was not started by a worker: only handlers of workers have a `Context`; in tests use `run_one`";
+        let inner = job.context().ok_or_else(|| ExtractError::new(text))?;
         Ok(Self { inner })
     }
 }

@@ -28,8 +28,8 @@ pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>>
         let read = match job.load_checkpoint().await? {
             None => Saved::default(),
             Some(json) => serde_json::from_str(&json).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
-                    .with_source(e)
+                let text = "the checkpoint was not written by this library, or is damaged; a handler that ignores this error starts from the beginning";
+                Error::new(ErrorKind::Undecodable, text).with_source(e)
             })?,
         };
         Ok(saved.insert(read).clone())

@@ -143,8 +143,7 @@ impl QueueCore {
         let renewer = match &options.renewer {
             Some(renewer) => renewer.clone(),
             None => LeaseRenewer::of(storage.runtime()).map_err(|e| {
-                Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
-                    .with_source(e)
+                Error::new(ErrorKind::Configuration, LeaseRenewer::NOT_STARTED).with_source(e)
             })?,
         };
         let claim_checks = ClaimChecks::new(

@@ -213,7 +213,10 @@ async fn traced(
 }
 
 fn settled() -> Error {
-    Error::new(ErrorKind::LeaseLost, "the message was already settled")
+    Error::new(
+        ErrorKind::LeaseLost,
+        "the message was already settled: a delivery is completed, retried or dead-lettered once",
+    )
 }
 
 jobqueue_storage::debug_fields! {

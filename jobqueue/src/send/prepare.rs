@@ -278,7 +278,11 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
     }
     let checked = JsonText::check(data);
     let invalid = |e| {
-        Error::new(ErrorKind::Invalid, "the codec declares JSON but writes another format").with_source(e)
+        let declared = C::CONTENT_TYPE;
+        let text = format!(
+            "the codec declares `{declared}` but wrote no JSON: declare the media type that it writes"
+        );
+        Error::new(ErrorKind::Invalid, text).with_source(e)
     };
     checked.map(Payload::Json).map_err(invalid)
 }

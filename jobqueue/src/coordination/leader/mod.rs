@@ -179,7 +179,8 @@ impl Leader {
             });
             let attempt = attempt.map_err(no_thread)?;
             let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
-                return Err(Error::new(ErrorKind::Storage, "the thread that renews leases has ended"));
+                let text = "the thread that renews leases has ended: the process is shutting down, or the thread has panicked; restart the process";
+                return Err(Error::new(ErrorKind::Storage, text));
             };
             let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
             let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
@@ -274,8 +275,7 @@ impl Leader {
 }
 
 fn no_thread(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
-        .with_source(error)
+    Error::new(ErrorKind::Configuration, LeaseRenewer::NOT_STARTED).with_source(error)
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.
