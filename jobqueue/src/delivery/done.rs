@@ -1,5 +1,5 @@
-//! Jobs that are done although a message of theirs may still be delivered: remembered by the worker, and recorded in blobs if it is
-//! configured so.
+//! Whether a job was completed before: asks the worker's memory (`completed.rs`), then the records in blobs (`durable.rs`) if the worker is
+//! configured to write them. Hooks have logs and ledgers of their own.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Writes ended jobs into the journal, and removes old ones.
+//! Writes the entries of the buffer into a journal, and removes old ones. Knows nothing of jobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

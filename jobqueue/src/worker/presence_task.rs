@@ -1,4 +1,4 @@
-//! The record of a running worker.
+//! Starts and ends the task that writes the record of a running worker.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Implements the queue half of the port.
+//! Implements the queue half of the port: opens links, and dispatches to the files of the operations.
 
 mod advice;
 mod dead_letter;
