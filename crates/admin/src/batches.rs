@@ -68,12 +68,6 @@ pub struct ParentBatch {
     pub child: u64,
 }
 
-impl ParentBatch {
-    fn new(batch: String, child: u64) -> Self {
-        Self { batch, child }
-    }
-}
-
 /// A batch with its blocking children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -220,7 +214,7 @@ impl Admin {
             let dead = dead.get(&batch.id).filter(|_| !batch.finished);
             let dead = dead.map_or(0, |dead| dead.difference(&batch.ended).count() as u64);
             BatchOverview {
-                parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
+                parent: batch.parent.map(|(batch, child)| ParentBatch { batch, child }),
                 children: batch.children,
                 done: batch.done,
                 failed: batch.failed,
@@ -299,7 +293,7 @@ impl Admin {
         }
         Ok(BatchDetail {
             id: id.to_owned(),
-            parent: found.parent.clone().map(|(batch, child)| ParentBatch::new(batch, child)),
+            parent: found.parent.clone().map(|(batch, child)| ParentBatch { batch, child }),
             children: progress.children,
             done: progress.done,
             failed: progress.failed,

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue_admin::{Action, Bulk, BulkProgress, BulkReport, DeadLetterFilter, DeadLetterPlan};
+use jobqueue_admin::{
+    Action, Bulk, BulkProgress, BulkReport, DeadLetterFilter, DeadLetterPlan, JobReference,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
@@ -214,6 +216,15 @@ async fn ask(
     Ok(session)
 }
 
+/// Returns the first jobs, each in a line, and the number of the others.
+pub(super) fn named(jobs: &[JobReference]) -> String {
+    let mut text: String = jobs.iter().take(NAMED).map(|job| format!("  {}\n", clean(&job.id))).collect();
+    if jobs.len() > NAMED {
+        text.push_str(&format!("  and {} more; --output json names all\n", jobs.len() - NAMED));
+    }
+    text
+}
+
 /// Returns a bar on standard error, hidden unless that is a terminal.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -250,12 +261,7 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&batches(report));
     }
     if report.dry_run {
-        for job in report.jobs.iter().take(NAMED) {
-            text.push_str(&format!("  {}\n", clean(&job.id)));
-        }
-        if report.jobs.len() > NAMED {
-            text.push_str(&format!("  and {} more; --output json names all\n", report.jobs.len() - NAMED));
-        }
+        text.push_str(&named(&report.jobs));
     }
     for skipped in report.skipped.iter().take(NAMED) {
         let moved = match (skipped.maybe_moved, purges) {

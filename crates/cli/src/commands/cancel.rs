@@ -9,7 +9,7 @@ use jobqueue_admin::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{NAMED, PlanFile, read_plan, require_storage};
+use super::bulk::{PlanFile, named, read_plan, require_storage};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
@@ -229,14 +229,7 @@ async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobR
 }
 
 fn preview(plan: &CancelPlan) -> String {
-    let mut text = format!("{} would be cancelled\n", things(plan.jobs.len(), "job"));
-    for job in plan.jobs.iter().take(NAMED) {
-        text.push_str(&format!("  {}\n", clean(&job.id)));
-    }
-    if plan.jobs.len() > NAMED {
-        text.push_str(&format!("  and {} more; --output json names all\n", plan.jobs.len() - NAMED));
-    }
-    text
+    format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named(&plan.jobs))
 }
 
 fn text(cancellation: &Cancellation) -> String {
