@@ -22,7 +22,7 @@ use super::context::Context;
 use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_step};
 use super::saved::{from_json, to_json};
-use crate::envelope::Identity;
+use crate::envelope::{Identity, hash_part};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
 use crate::json_blob::create_once;
@@ -179,12 +179,11 @@ fn record_effect<'j>(
     })
 }
 
-/// Returns a name that reveals nothing about its parts. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
+/// Returns a name that reveals nothing about its parts.
 pub(super) fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
     let mut hash = Sha256::new();
     for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
+        hash_part(&mut hash, part);
     }
     Ok(BlobName::new(ContainerName::new(container)?, to_hex(&hash.finalize()))?)
 }
