@@ -34,8 +34,8 @@ pub use crate::presence::{
 };
 pub use crate::queue_reading::{QueueReading, oldest_age};
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
-pub use jobqueue_storage::setters;
 pub use jobqueue_storage::text::{is_hidden, visible};
+pub use jobqueue_storage::{debug_fields, setters};
 
 /// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
 ///

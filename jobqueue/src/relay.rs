@@ -80,7 +80,9 @@ impl Destination {
             return Err(refused("the message is not an event"));
         };
         if [BATCH, OF].iter().any(|header| event.extensions.contains_key(*header)) {
-            return Err(refused("the job belongs to a batch, which is in this storage"));
+            return Err(refused(
+                "the job belongs to a batch of this storage and cannot be forwarded: process it here",
+            ));
         }
         let event = with_payload(event.into_sent(), payload);
         // Its sender has set no time to live; a storage may give each message one.

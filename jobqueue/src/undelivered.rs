@@ -1,6 +1,5 @@
 //! Stored messages that no receiver has leased yet: their deletion by their senders, and their form in records for a later cancellation.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -8,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::clock::unix_millis;
 use crate::envelope::StoredReference;
 use crate::runtime::Runtime;
-use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, MessageId, MessageRef, PopReceipt, Queues, StoreError, StoreErrorKind, Tries,
+    ExpiredReceipt, MessageId, MessageRef, PopReceipt, QueueName, Queues, StoreError, StoreErrorKind, Tries,
 };
 
 /// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.
@@ -89,11 +87,9 @@ impl From<&StoredMessage> for UndeliveredRef {
     }
 }
 
-/// Leaves out the receipt: it is secret.
-impl fmt::Debug for UndeliveredRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UndeliveredRef").field("id", &self.id).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the receipt: it is secret.
+    UndeliveredRef { id }
 }
 
 /// Deletes a message of `queue` by its first receipt. Returns false if it was received. If no canceller can have deleted it before, a message

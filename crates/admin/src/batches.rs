@@ -68,12 +68,6 @@ pub struct ParentBatch {
     pub child: u64,
 }
 
-impl ParentBatch {
-    fn new(batch: String, child: u64) -> Self {
-        Self { batch, child }
-    }
-}
-
 /// A batch with its blocking children.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -210,9 +204,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn batches(&self) -> Result<BatchList, Error> {
         let (found, complete) = batches(&self.storage, PAGES).await?;
         let (dead, looked_at_all) = match found.iter().all(|batch| batch.finished) {
@@ -223,7 +214,7 @@ impl Admin {
             let dead = dead.get(&batch.id).filter(|_| !batch.finished);
             let dead = dead.map_or(0, |dead| dead.difference(&batch.ended).count() as u64);
             BatchOverview {
-                parent: batch.parent.map(|(batch, child)| ParentBatch::new(batch, child)),
+                parent: batch.parent.map(|(batch, child)| ParentBatch { batch, child }),
                 children: batch.children,
                 done: batch.done,
                 failed: batch.failed,
@@ -271,9 +262,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
     /// [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn batch(&self, id: &str) -> Result<BatchDetail, Error> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
@@ -305,7 +293,7 @@ impl Admin {
         }
         Ok(BatchDetail {
             id: id.to_owned(),
-            parent: found.parent.clone().map(|(batch, child)| ParentBatch::new(batch, child)),
+            parent: found.parent.clone().map(|(batch, child)| ParentBatch { batch, child }),
             children: progress.children,
             done: progress.done,
             failed: progress.failed,

@@ -76,37 +76,26 @@ impl Admin {
 }
 
 impl<'a> Bulk<'a> {
-    /// Selects the dead letters for which the filter's conditions hold when it runs: also those that died in the meantime. After a
-    /// preview, execute its [plan](Self::plan).
-    pub fn filter(mut self, filter: DeadLetterFilter) -> Self {
-        self.selection = Selection::Filter(filter);
-        self
-    }
-
-    /// Selects the dead letters of the plan, instead of a filter's. It ends when it has found them, without reading the
-    /// others; where the plan has copies, it reads all.
-    pub fn plan(mut self, plan: DeadLetterPlan) -> Self {
-        self.selection = Selection::Plan(plan);
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Selects the dead letters for which the filter's conditions hold when it runs: also those that died in the meantime. After a
+        /// preview, execute its [plan](Self::plan).
+        filter(filter: DeadLetterFilter) => selection = Selection::Filter(filter);
+
+        /// Selects the dead letters of the plan, instead of a filter's. It ends when it has found them, without reading the
+        /// others; where the plan has copies, it reads all.
+        plan(plan: DeadLetterPlan) => selection = Selection::Plan(plan);
+
         /// Takes at most this many.
         limit(jobs: u64) => limit;
 
         /// Takes at most this many a second.
         per_second(rate: u32) => per_second;
-    }
 
-    /// Puts so many back first, and the others when these jobs have ended and none of them died again. Otherwise the report says why it
-    /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
-    /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
-    pub fn canary(mut self, jobs: u64) -> Self {
-        self.canary = Some(jobs).filter(|jobs| *jobs > 0);
-        self
-    }
+        /// Puts back this number of letters first, and the rest only when their jobs have ended and none of them died again. Otherwise the report says why it
+        /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
+        /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
+        canary(jobs: u64) => canary = Some(jobs).filter(|jobs| *jobs > 0);
 
-    jobqueue_storage::setters! {
         /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,
         /// and requires [`Action::Inspect`] instead of the action itself.
         dry_run(dry: bool) => dry_run;
@@ -114,15 +103,12 @@ impl<'a> Bulk<'a> {
         /// Ends once `token` fires, after the dead letters that are under way, at most 16. The others become visible again at once, which
         /// they do not if the future is dropped.
         stop_when(token: CancellationToken) => stop;
+
+        /// Calls `listener` after each dead letter.
+        on_progress(listener: impl FnMut(BulkProgress) + Send + 'a) => progress = Box::new(listener);
     }
 
-    /// Calls `listener` after each dead letter.
-    pub fn on_progress(mut self, listener: impl FnMut(BulkProgress) + Send + 'a) -> Self {
-        self.progress = Box::new(listener);
-        self
-    }
-
-    /// Does it.
+    /// Runs the redrive or the purge.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Invalid`](jobqueue::ErrorKind::Invalid) if nothing is selected, or a plan is that of
@@ -268,13 +254,6 @@ impl<'a> Bulk<'a> {
     }
 }
 
-impl std::fmt::Debug for Bulk<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bulk")
-            .field("queue", &self.queue)
-            .field("purges", &self.purges)
-            .field("selection", &self.selection)
-            .field("dry_run", &self.dry_run)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Bulk<'a> { queue, purges, selection, dry_run }
 }

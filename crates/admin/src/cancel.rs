@@ -24,8 +24,9 @@ use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
 const MAX_PLANNED: usize = 10_000;
 /// The most looks at all jobs until one finds no new one.
 const MAX_LOOKS: u32 = 8;
-/// The number of requests that are made at the same time, and of those that may fail in a row.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 16;
+/// The number of consecutive failures after which no further request is made.
 const MAX_FAILURES: usize = 3;
 /// The time after which a job that is sent has another time than a request, on any storage.
 const MAX_ROUNDING: Duration = Duration::from_secs(2);
@@ -194,8 +195,8 @@ impl Admin {
         notified
     }
 
-    /// Makes requests until too many fail in a row. Returns the number of those that were made, the time after which jobs that are sent are
-    /// distinct from those that stand or may stand, if there are any, and the first failure.
+    /// Makes the requests, until three in a row fail. Returns the number of requests that were made, the wait after which newly sent jobs are
+    /// distinct from those that requests name, if any request was or may have been made, and the first error.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
         let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
@@ -223,9 +224,6 @@ impl Admin {
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
     /// [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn plan_cancel(&self, queue: &str, filter: &JobFilter) -> Result<CancelPlan, Error> {
         if filter.selects_all() {
             let text = "no jobs are selected: give the filter a condition";
@@ -315,9 +313,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
         Ok(self.cancellation_at(job).await?.0)
     }

@@ -15,8 +15,7 @@ use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
 use super::event::Deed;
 use super::job::Stored;
 use super::membership::Memberships;
-use super::short_duration;
-use super::{Action, Admin, JobState, RawJob};
+use super::{Action, Admin, JobState, RawJob, short_duration};
 
 /// The dead letters that are meant: those for which all conditions hold. A filter without a condition lists all; a change with it is
 /// refused, unless it is [`all`](Self::all).
@@ -66,14 +65,11 @@ impl DeadLetterFilter {
         self
     }
 
-    /// Selects those with this text in their id, key, error or payload, in upper or lower case, and however JSON escapes it: `ü` is found
-    /// in `\u00fc` too. A payload in a blob is not read.
-    pub fn text(mut self, text: impl Into<String>) -> Self {
-        self.text = Some(text.into()).filter(|text| !text.is_empty());
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Selects those with this text in their id, key, error or payload, in upper or lower case, and however JSON escapes it: `ü` is found
+        /// in `\u00fc` too. A payload in a blob is not read.
+        text(text: impl Into<String>) = Some(text.into()).filter(|text| !text.is_empty());
+
         /// Selects those of one [`ErrorGroup`], by its fingerprint.
         fingerprint(fingerprint some String);
 
@@ -113,7 +109,7 @@ impl DeadLetterFilter {
     }
 }
 
-/// The conditions, as an audit names them.
+/// The selection, as text for the audit.
 impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text =
@@ -225,9 +221,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Invalid`](jobqueue::ErrorKind::Invalid) for a dead-letter queue;
     /// [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn dead_letters(
         &self,
         queue: &str,
@@ -238,7 +231,7 @@ impl Admin {
         Ok(page)
     }
 
-    /// Does the same, and leaves open to which batches the jobs belong.
+    /// Like [`dead_letters`](Self::dead_letters), without verifying to which batches the jobs belong.
     pub(super) async fn dead_letters_without_batches(
         &self,
         queue: &str,

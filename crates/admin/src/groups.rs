@@ -39,7 +39,7 @@ pub struct GroupEntry {
     pub announced: bool,
     /// True if the jobs behind it have abandoned it because its message did not arrive. It blocks no other job.
     pub skipped: bool,
-    /// True if those behind it wait for its message in vain, and are about to give it up.
+    /// True if its message is overdue: the jobs behind it are about to skip it.
     pub overdue: bool,
     /// True if its sender cancels it.
     pub cancelling: bool,
@@ -59,9 +59,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when the logs cannot
     /// be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn groups(&self, queue: &str) -> Result<Vec<GroupOverview>, Error> {
         let name = QueueName::new(queue)?;
         if self.storage.queues().orders_groups(&name).await? {

@@ -37,21 +37,13 @@ impl HistoryFilter {
 
         /// Selects jobs with this id.
         id(id some String) => query.id;
-    }
 
-    /// Selects jobs with this key. Only its first 1,024 bytes count.
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.query.key = Some(kept_text(&key.into()).to_owned());
-        self
-    }
+        /// Selects jobs with this key. Only its first 1,024 bytes count.
+        key(key: impl Into<String>) => query.key = Some(kept_text(&key.into()).to_owned());
 
-    /// Selects jobs of this kind. Only its first 1,024 bytes count.
-    pub fn kind(mut self, kind: impl Into<String>) -> Self {
-        self.query.kind = Some(kept_text(&kind.into()).to_owned());
-        self
-    }
+        /// Selects jobs of this kind. Only its first 1,024 bytes count.
+        kind(kind: impl Into<String>) => query.kind = Some(kept_text(&kind.into()).to_owned());
 
-    jobqueue_storage::setters! {
         /// Selects jobs with this outcome: `completed`, `completed_uncertain` or `dead_lettered`.
         outcome(outcome some String) => query.outcome;
 
@@ -63,12 +55,9 @@ impl HistoryFilter {
 
         /// Selects jobs that ended at this time or earlier.
         until(time: SystemTime) => query.until;
-    }
 
-    /// Selects so many at most, at least one: the newest. Those that ended in the same microsecond as the last are selected, too.
-    pub fn limit(mut self, jobs: usize) -> Self {
-        self.query.limit = jobs.max(1);
-        self
+        /// Selects so many at most, at least one: the newest. Those that ended in the same microsecond as the last are selected, too.
+        limit(jobs: usize) => query.limit = jobs.max(1);
     }
 }
 
@@ -157,9 +146,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) when the journals cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, Error> {
         let page = open_journal(self.storage.stores()).search(&filter.query).await?;
         let searched_to = page.searched_to.map(super::text::exact_time);

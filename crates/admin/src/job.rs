@@ -53,11 +53,9 @@ impl JobReference {
         Self { queue: queue.into(), source: None, id: id.into() }
     }
 
-    /// Sets the sender, to tell jobs of several senders with one id apart.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<String>) -> Self {
-        self.source = Some(source.into());
-        self
+    jobqueue_storage::setters! {
+        /// Sets the sender, to tell jobs of several senders with one id apart.
+        with_source(source some String);
     }
 
     /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.

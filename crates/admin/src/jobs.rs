@@ -70,13 +70,10 @@ impl JobFilter {
 
         /// Begins where another search [stopped](JobPage::next).
         from(next from Option<String>) => from;
-    }
 
-    /// Stops when so many are found, at least one. With other conditions a search goes on to the end of the thousand messages that it reads,
-    /// and may return more.
-    pub fn limit(mut self, jobs: usize) -> Self {
-        self.limit = Some(jobs.max(1));
-        self
+        /// Stops after this number of jobs, at least one. With other conditions a page of 1,000 messages is read to its end, so more may be
+        /// returned.
+        limit(jobs: usize) => limit = Some(jobs.max(1));
     }
 
     /// Leaves open to which batches the jobs belong, unless one is wanted: their proof costs a request for each batch.
@@ -181,9 +178,6 @@ impl Admin {
     /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no search stopped where this one is to begin;
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and
     /// there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
         let name = QueueName::new(queue)?;
         let index = self.index()?;

@@ -33,9 +33,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) when the leases cannot be listed.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn leaders(&self) -> Result<Vec<LeaderOverview>, Error> {
         self.leaderships("").await
     }

@@ -5,7 +5,8 @@
 //! within a major version, and fields may be added.
 //!
 //! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`]
-//! before and after it records operator, action, selection and result.
+//! before and after it records operator, action, selection and result. Dropping the future of a function that only
+//! reads changes nothing.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +65,6 @@ mod text;
 mod upkeep;
 mod workers;
 
-use std::fmt;
 use std::sync::Arc;
 
 use jobqueue::__internals::UntypedQueue;
@@ -229,7 +229,7 @@ impl Admin {
     /// actions in the background.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`: whoever may take it may stop it.
+    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`, which stopping it requires.
     /// [`Storage`](ErrorKind::Storage) if it cannot be recorded: the token is fired nevertheless.
     ///
     /// # Cancel safety
@@ -281,14 +281,8 @@ fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<SettingWarning>) {
     QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
 
-impl fmt::Debug for Admin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admin")
-            .field("storage", &self.storage)
-            .field("access", &self.access)
-            .field("operator", &self.operator)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Admin { storage, access, operator }
 }
 
 /// Collects what an [`Admin`] is made of. Begun by [`Admin::builder`].

@@ -186,9 +186,6 @@ impl Admin {
     /// # Errors
     /// [`Invalid`](jobqueue::ErrorKind::Invalid) if the plan is that of another storage; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is
     /// no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
         self.outcome_with(plan, LookFor::default()).await
     }
@@ -198,9 +195,6 @@ impl Admin {
     ///
     /// # Errors
     /// As [`outcome`](Self::outcome).
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn outcome_of(&self, report: &BulkReport) -> Result<PlanOutcome, Error> {
         self.outcome_with(&report.plan(), LookFor { receives: false, was_put_back: true }).await
     }

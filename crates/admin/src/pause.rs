@@ -63,7 +63,7 @@ impl Replaces {
             (Self::Any, _) | (Self::None, None) => return Ok(()),
             (Self::Shown(shown), Some(holds)) if holds.is_shown_as(shown) => return Ok(()),
             (_, Some(holds)) => format!(
-                "the queue `{queue}` is paused already{holds}; replace that pause (`--replace`), or resume the queue first"
+                "the queue `{queue}` is paused already{holds}; replace that pause, or resume the queue first"
             ),
             (Self::Shown(_), None) => format!("the queue `{queue}` is not paused any more"),
         };
@@ -85,26 +85,17 @@ impl PauseOptions {
         /// Ends the pause after this time, counted by the storage's clock, or by that of this process if the storage has none. It replaces
         /// [`until`](Self::until).
         length(length: Duration);
-    }
 
-    /// Replaces a pause that holds. By default such a pause is an error if it ends by itself, or if these options have an end or a note:
-    /// another operator may have made it.
-    pub fn replacing(mut self, replaces: bool) -> Self {
-        self.replaces = if replaces { Replaces::Any } else { Replaces::None };
-        self
-    }
+        /// Replaces a pause that holds. By default such a pause is an error if it ends by itself, or if these options have an end or a note:
+        /// another operator may have made it.
+        replacing(replaces: bool) = if replaces { Replaces::Any } else { Replaces::None };
 
-    /// Replaces a pause that holds if its text is still `shown`, which another operator may have seen before: that of a [`Pause`]. Blanks do
-    /// not count. Another pause is an error, and so is none, unless the pause that holds is the one that is to be made. It replaces [`replacing`](Self::replacing).
-    pub fn replacing_shown(mut self, shown: impl fmt::Display) -> Self {
-        self.replaces = Replaces::Shown(shown.to_string());
-        self
-    }
+        /// Replaces the active pause only if its text still equals `shown`, the text of a [`Pause`] that the operator has seen. Blanks do not
+        /// count. Another pause is an error, and so is none, unless the pause that holds is the one that is to be made. It replaces [`replacing`](Self::replacing).
+        replacing_shown(shown: impl fmt::Display) => replaces = Replaces::Shown(shown.to_string());
 
-    /// Sets the reason that other operators see, at most 200 characters, without blanks around it. The default is none.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
-        self.note = Some(note.into().trim().to_owned()).filter(|note| !note.is_empty());
-        self
+        /// Sets the reason that other operators see, at most 200 characters, without blanks around it. The default is none.
+        note(note: impl Into<String>) = Some(note.into().trim().to_owned()).filter(|note| !note.is_empty());
     }
 }
 
@@ -261,8 +252,10 @@ impl Admin {
         if !has_end && metadata.get(PAUSED_UNTIL).is_none() {
             return Ok(self.clock().now());
         }
-        let no_answer =
-            |_| Error::new(ErrorKind::Storage, "the storage does not return its time").with_retryable(true);
+        let no_answer = |_| {
+            let text = "the storage does not return its time: give the pause an end instead of a length";
+            Error::new(ErrorKind::Storage, text).with_retryable(true)
+        };
         match timeout(TIME_PATIENCE, self.storage_time(queue)).await.map_err(no_answer).and_then(|time| time)
         {
             Err(_) if options.length.is_none() => Ok(self.clock().now()),

@@ -20,16 +20,13 @@ impl Admin {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn peek(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
         let mut jobs = self.peek_without_batches(queue).await?;
         Memberships::default().prove(&self.storage, &mut jobs, None).await?;
         Ok(jobs)
     }
 
-    /// Does the same, and leaves open to which batches the jobs belong.
+    /// Like [`peek`](Self::peek), without verifying to which batches the jobs belong.
     pub(super) async fn peek_without_batches(&self, queue: &str) -> Result<Vec<RawJob>, Error> {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
@@ -70,9 +67,6 @@ impl Admin {
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) when the blob is gone, changed or larger than 32 MiB; [`Storage`](ErrorKind::Storage)
     /// when it cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn payload(&self, job: &RawJob) -> Result<RawPayload, Error> {
         match &job.payload {
             RawPayload::Blob(reference) => {
@@ -87,9 +81,6 @@ impl Admin {
     ///
     /// # Errors
     /// As [`payload`](Self::payload).
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn checkpoint(&self, job: &RawJob) -> Result<Option<RawCheckpoint>, Error> {
         match &job.checkpoint {
             Some(RawCheckpoint::Blob(reference)) => {

@@ -32,11 +32,9 @@ impl From<JobReference> for PlannedLetter {
 }
 
 impl PlannedLetter {
-    /// Sets the message that died, as [`RawDeadLetter::message`](super::RawDeadLetter::message) names it.
-    #[must_use]
-    pub fn with_message(mut self, id: impl Into<String>) -> Self {
-        self.message = Some(id.into());
-        self
+    jobqueue_storage::setters! {
+        /// Sets the message that died, as [`RawDeadLetter::message`](super::RawDeadLetter::message) names it.
+        with_message(id some String) => message;
     }
 
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
@@ -97,11 +95,9 @@ impl DeadLetterPlan {
         Self { storage: None, queue: queue.into(), before: None, letters }
     }
 
-    /// Leaves dead letters alone that have come after this time, by the storage's clock.
-    #[must_use]
-    pub fn before(mut self, time: SystemTime) -> Self {
-        self.before = Some(time);
-        self
+    jobqueue_storage::setters! {
+        /// Leaves dead letters alone that have come after this time, by the storage's clock.
+        before(time: SystemTime) => before;
     }
 
     /// Returns the [description](jobqueue::Storage::description) of the storage that the dry run looked at: no other executes the plan. `None` if

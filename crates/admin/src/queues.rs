@@ -69,9 +69,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
         let names = self.queue_names().await?;
         // One time for all: several that hang would use it up one after the other.
@@ -79,7 +76,8 @@ impl Admin {
         let looks = names.into_iter().map(|name| async move {
             let until = until.max(Instant::now() + LEAST);
             let look = timeout_at(until, self.look_at(&name)).await;
-            let silent = |_| Err(Error::new(ErrorKind::Storage, format!("no answer within {PATIENCE:?}")));
+            let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
+            let silent = |_| Err(Error::new(ErrorKind::Storage, text));
             match look.unwrap_or_else(silent) {
                 Ok(overview) => Some(overview),
                 // Deleted since it was listed.
@@ -97,9 +95,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn queue_names(&self) -> Result<Vec<QueueName>, Error> {
         let all = self.storage.queues().list_queues("").await?;
         let is_of_another = |name: &QueueName| {
@@ -120,9 +115,6 @@ impl Admin {
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
     /// [`Storage`](ErrorKind::Storage) when it cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn queue(&self, queue: &str) -> Result<QueueOverview, Error> {
         self.look_at(&QueueName::new(queue)?).await
     }

@@ -98,9 +98,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the schedules or their leaderships cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn schedules(&self) -> Result<Vec<ScheduleOverview>, Error> {
         let (found, led) =
             try_join!(schedules(&self.storage, self.timestamp()?, NEXT), self.led_schedules())?;

@@ -132,39 +132,21 @@ impl RawSend {
         Ok(Self { envelope, options, copied: Some(job.reference()) })
     }
 
-    /// Sets the version of the payload's form.
-    #[must_use]
-    pub fn version(mut self, version: u32) -> Self {
-        self.envelope.version = Some(version.max(1));
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the version of the payload's form.
+        version(version: u32) => envelope.version = Some(version.max(1));
 
-    /// Sets the media type of the payload, which stays as it is.
-    #[must_use]
-    pub fn content_type(mut self, media_type: &str) -> Self {
-        self.envelope.content_type = Some(media_type.to_owned().into());
-        self
-    }
+        /// Sets the media type of the payload, which stays as it is.
+        content_type(media_type: &str) => envelope.content_type = Some(media_type.to_owned().into());
 
-    /// Sets the id, instead of a new one.
-    #[must_use]
-    pub fn id(mut self, id: &str) -> Self {
-        self.envelope.id = id.into();
-        self
-    }
+        /// Sets the id, instead of a new one.
+        id(id: &str) => envelope.id = id.into();
 
-    /// Sets the sender. The default is `/jobqueue/admin`, or the one in the event.
-    #[must_use]
-    pub fn source(mut self, source: &str) -> Self {
-        self.envelope.source = source.into();
-        self
-    }
+        /// Sets the sender. The default is `/jobqueue/admin`, or the one in the event.
+        source(source: &str) => envelope.source = source.into();
 
-    /// Sets the key.
-    #[must_use]
-    pub fn key(mut self, key: &str) -> Self {
-        self.envelope.key = Some(key.to_owned()).filter(|key| !key.is_empty());
-        self
+        /// Sets the key.
+        key(key: &str) => envelope.key = Some(key.to_owned()).filter(|key| !key.is_empty());
     }
 
     /// Returns whether it is an event that names itself in the order of its key: jobs of one key must be sent one after another.
@@ -172,11 +154,9 @@ impl RawSend {
         is_in_order(&self.envelope)
     }
 
-    /// Sets delay, time to live, order and headers; an id, a source, a key and a delay here have priority.
-    #[must_use]
-    pub fn with(mut self, options: SendOptions) -> Self {
-        self.options = options;
-        self
+    jobqueue_storage::setters! {
+        /// Sets delay, time to live, order and headers; an id, a source, a key and a delay here have priority.
+        with(options: SendOptions);
     }
 }
 

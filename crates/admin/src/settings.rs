@@ -68,9 +68,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn plan_settings<N: AsRef<str>, V: AsRef<str>>(
         &self,
         queue: &str,

@@ -31,9 +31,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) when the records cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn workers(&self) -> Result<Vec<WorkerOverview>, Error> {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }
@@ -43,9 +40,6 @@ impl Admin {
     ///
     /// # Errors
     /// As [`workers`](Self::workers).
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn is_served(&self, queue: &str) -> Result<bool, Error> {
         Ok(self.workers().await?.iter().any(|worker| worker.record.listens_to(queue)))
     }
@@ -58,9 +52,6 @@ impl Admin {
     ///
     /// # Errors
     /// As [`workers`](Self::workers).
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn all_workers(&self) -> Result<Vec<WorkerOverview>, Error> {
         Ok(self.workers_at().await?.0)
     }

@@ -2,8 +2,7 @@
 
 use std::fmt::Display;
 
-use azure_core::http::ClientMethodOptions;
-use azure_core::http::Context;
+use azure_core::http::{ClientMethodOptions, Context};
 
 use super::pipeline::{AnswerLimit, Receipt};
 use jobqueue_storage::{PopReceipt, StoreError, StoreErrorKind};

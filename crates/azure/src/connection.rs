@@ -1,6 +1,5 @@
 //! The SDK's clients for one account, over one pool of connections.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -112,10 +111,8 @@ impl Connection {
     }
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Connection").field(&self.setup.account.name).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Connection(setup.account.name)
 }
 
 fn http_client(setup: &Setup) -> reqwest::Result<reqwest::Client> {

@@ -40,7 +40,9 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
             call.unreadable("the answer does not have the form of this operation's answers")
         }
         // The SDK refused the call, or the pipeline failed, before anything was sent.
-        _ => call.error(StoreErrorKind::InvalidInput).with_detail("the request could not be made"),
+        _ => call
+            .error(StoreErrorKind::InvalidInput)
+            .with_detail("the request could not be built: check the endpoint and the names"),
     }
 }
 

@@ -1,6 +1,5 @@
 //! Options for opening a storage account.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -40,11 +39,9 @@ pub struct Options {
     roots: Vec<Bytes>,
 }
 
-/// Shows neither addresses that were not checked nor certificates.
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("setup", &self.setup).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Shows neither addresses that were not checked nor certificates.
+    Options { setup }
 }
 
 impl Options {
@@ -89,10 +86,9 @@ impl Options {
         Self { setup, blob_endpoint: None, roots: Vec::new() }
     }
 
-    /// Sets the address of the blobs, where it does not follow from that of the queues.
-    pub fn blob_endpoint(mut self, endpoint: &str) -> Self {
-        self.blob_endpoint = Some(endpoint.to_owned());
-        self
+    jobqueue_storage::setters! {
+        /// Sets the address of the blobs, where it does not follow from that of the queues.
+        blob_endpoint(endpoint: &str) => blob_endpoint = Some(endpoint.to_owned());
     }
 
     credential_methods!();

@@ -68,7 +68,7 @@ impl Output {
         made(self.value(value, &text), text)
     }
 
-    /// Prints whether a change of a `thing` was made. The texts are for one that was made, and for one that was not needed.
+    /// Prints the result of a change of a `thing`: `texts[0]` if something was changed, else `texts[1]`.
     pub(crate) fn changed(
         self,
         thing: &str,
@@ -110,7 +110,7 @@ pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -
 /// Returns [inert] JSON in one line, or with line breaks and indentation.
 pub(crate) fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
     let text = serde_json::to_string(value);
-    let text = text.map_err(|error| Failure::Failed(format!("the result is not JSON: {error}")))?;
+    let text = text.map_err(|error| Failure::Failed(format!("cannot write the result as JSON: {error}")))?;
     let line = inert(&text);
     Ok(if pretty { indented_json(&line, usize::MAX).0 } else { line })
 }

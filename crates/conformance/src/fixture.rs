@@ -6,11 +6,10 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 
 use super::Broken;
-use jobqueue::storage::BlobName;
 use jobqueue::storage::{
-    BlobLeases, BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseId, LeasedMessage, MessageRef,
-    PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, Queues, Storage, StoreError, StoreErrorKind,
-    UpdateMessage, Updated,
+    BlobLeases, BlobName, BlobProperties, BlobStore, ExpiredReceipt, GetMessages, LeaseId, LeasedMessage,
+    MessageRef, PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, Queues, Storage, StoreError,
+    StoreErrorKind, UpdateMessage, Updated,
 };
 use jobqueue::{QueueName, Runtime};
 

@@ -14,8 +14,7 @@ use super::{Broken, Deviation};
 use jobqueue::QueueName;
 use jobqueue::clock::ManualClock;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::Storage;
-use jobqueue::storage::{BlobName, ContainerName};
+use jobqueue::storage::{BlobName, ContainerName, Storage};
 
 type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 

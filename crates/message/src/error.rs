@@ -96,18 +96,12 @@ impl Error {
         Self(Box::new(Inner { kind, text: text.into(), retryable: false, source: None }))
     }
 
-    /// Adds the cause.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
-        self.0.source = Some(source.into());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Adds the cause.
+        with_source(source some BoxError) => 0.source;
 
-    /// Sets whether the same call may succeed later.
-    #[must_use]
-    pub fn with_retryable(mut self, retryable: bool) -> Self {
-        self.0.retryable = retryable;
-        self
+        /// Sets whether the same call may succeed later.
+        with_retryable(retryable: bool) => 0.retryable;
     }
 
     /// Returns the rules that the message breaks, for an answer to whoever has sent the data; `None` if the error has another cause.

@@ -14,6 +14,7 @@ use jobqueue::storage::StoreError;
 use jobqueue::{Error, QueueName, Storage};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::ObservableGauge;
+use scopeguard::guard;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::attributes::destination;
@@ -76,7 +77,9 @@ impl Telemetry {
         let gauges = self.gauges(&readings);
         Ok(async move {
             // Dropped with the future, which ends the reports.
-            let _told = Told { readings: Arc::clone(&readings), _gauges: gauges };
+            let _reported = guard((Arc::clone(&readings), gauges), |(readings, _)| {
+                readings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            });
             let looks = async {
                 let mut interval = interval(every);
                 interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -167,16 +170,4 @@ async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreE
         dead_letters: reading.dead_letters.ok(),
         read: Instant::now(),
     })
-}
-
-/// The readings that gauges tell, until this is dropped.
-struct Told {
-    readings: Readings,
-    _gauges: Gauges,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        self.readings.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
 }

@@ -7,6 +7,7 @@ use jobqueue::QueueName;
 use jobqueue::trace::{Span, TraceContext};
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt};
 use opentelemetry::{Context, KeyValue};
+use scopeguard::{ScopeGuard, guard};
 
 use crate::attributes::{destination, error_type};
 use crate::cells::Cell;
@@ -34,7 +35,8 @@ pub(crate) struct JobSpan {
     context: Option<Context>,
     /// The request that the span is made for when its end is known.
     received: Option<(SystemTime, usize)>,
-    _in_flight: Option<InFlight>,
+    /// Counts a handler as running until the span is dropped, whatever happens to its worker.
+    _in_flight: Option<ScopeGuard<Arc<Cell>, fn(Arc<Cell>)>>,
 }
 
 impl JobSpan {
@@ -75,8 +77,9 @@ impl JobSpan {
         Self { measures, ..self }
     }
 
-    pub(crate) fn holding(self, in_flight: InFlight) -> Self {
-        Self { _in_flight: Some(in_flight), ..self }
+    pub(crate) fn in_flight(self, cell: Arc<Cell>) -> Self {
+        cell.add_in_flight(1);
+        Self { _in_flight: Some(guard(cell, |cell| cell.add_in_flight(-1))), ..self }
     }
 
     /// Makes the span of a request that has ended.
@@ -158,21 +161,5 @@ impl Span for JobSpan {
             span.set_status(Status::error(""));
         }
         span.end();
-    }
-}
-
-/// A handler that counts as running until this is dropped, whatever happens to its worker.
-pub(crate) struct InFlight(Arc<Cell>);
-
-impl InFlight {
-    pub(crate) fn enter(cell: Arc<Cell>) -> Self {
-        cell.add_in_flight(1);
-        Self(cell)
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.add_in_flight(-1);
     }
 }

@@ -1,6 +1,5 @@
 //! The telemetry of a process, and its options.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jobqueue::{JobInfo, Storage};
@@ -99,10 +98,8 @@ impl Default for Telemetry {
     }
 }
 
-impl fmt::Debug for Telemetry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Telemetry").field("options", &self.shared.options).finish_non_exhaustive()
-    }
+jobqueue::__internals::debug_fields! {
+    Telemetry { options = shared.options }
 }
 
 /// Builds [`Telemetry`].
@@ -134,20 +131,15 @@ impl Default for TelemetryBuilder {
 }
 
 impl TelemetryBuilder {
-    /// Sets the provider of tracers, instead of the global one. The tracer's scope has this crate's name and version, and the schema of the
-    /// conventions.
-    pub fn tracer_provider(mut self, provider: &impl ObjectSafeTracerProvider) -> Self {
-        self.tracer = Some(BoxedTracer::new(provider.boxed_tracer(scope())));
-        self
-    }
-
-    /// Sets the provider of meters, instead of the global one. Its scope is that of the tracer.
-    pub fn meter_provider(mut self, provider: &impl MeterProvider) -> Self {
-        self.meter = Some(provider.meter_with_scope(scope()));
-        self
-    }
-
     jobqueue::__internals::setters! {
+        /// Sets the provider of tracers, instead of the global one. The tracer's scope has this crate's name and version, and the schema of the
+        /// conventions.
+        tracer_provider(provider: &impl ObjectSafeTracerProvider) => tracer =
+            Some(BoxedTracer::new(provider.boxed_tracer(scope())));
+
+        /// Sets the provider of meters, instead of the global one. Its scope is that of the tracer.
+        meter_provider(provider: &impl MeterProvider) => meter = Some(provider.meter_with_scope(scope()));
+
         /// Sets whether spans are made. The default is yes. Without them messages carry the context that is current where they are sent.
         spans(make: bool) => spans;
 
@@ -184,10 +176,8 @@ impl TelemetryBuilder {
     }
 }
 
-impl fmt::Debug for TelemetryBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TelemetryBuilder").field("options", &self.options).finish_non_exhaustive()
-    }
+jobqueue::__internals::debug_fields! {
+    TelemetryBuilder { options }
 }
 
 fn scope() -> InstrumentationScope {

@@ -11,7 +11,7 @@ use crate::attributes::destination;
 use crate::contexts::span_context;
 use crate::conventions as names;
 use crate::shared::Shared;
-use crate::span::{InFlight, JobSpan, Measured};
+use crate::span::{JobSpan, Measured};
 use crate::text::{plain, plain_shared};
 
 /// The greatest number of links of a span: as many as the SDK keeps by default.
@@ -96,7 +96,7 @@ impl JobTracer {
             }
         };
         let span = self.span(names::PROCESS, &job.queue, shape).measuring(Measured::Process);
-        span.holding(InFlight::enter(cell))
+        span.in_flight(cell)
     }
 }
 

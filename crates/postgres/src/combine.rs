@@ -1,7 +1,6 @@
 //! Joins operations of one kind that are requested at about the same time into one statement, so that they share a round trip and a commit.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -136,10 +135,8 @@ pub(crate) fn runtime_ended(call: Call<'_>) -> StoreError {
     call.refuse(StoreErrorKind::Stopped).with_detail("the runtime has ended").with_ambiguous(true)
 }
 
-impl<K, T, A> fmt::Debug for Combiner<K, T, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Combiner")
-    }
+jobqueue_storage::debug_fields! {
+    Combiner<K, T, A> {}
 }
 
 /// A task that runs the operations of a lane. If it ends early, with its runtime, the callers get an error.

@@ -231,10 +231,8 @@ impl Database {
     }
 }
 
-impl fmt::Debug for Database {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Database").field(&self.settings.description).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Database(settings.description)
 }
 
 /// Waits for the end of a statement that gave up a lock. The server reports that before it releases the locks that the statement has taken, and

@@ -1,7 +1,6 @@
 //! Options for opening a database.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -138,16 +137,13 @@ impl Options {
         self
     }
 
-    /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
-    /// two renew the leases of messages, and two are those of leaders, of records of workers and of claims of children. The journal of each worker
-    /// uses one more, at times two. While these can open none, they borrow idle ones of the operations. After an outage up to four more of each kind may stay
-    /// open until they are used. To cancel a statement that is given up, one more is opened for a moment.
-    pub fn max_connections(mut self, connections: usize) -> Self {
-        self.settings.max_connections = connections.max(1);
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
+        /// two renew the leases of messages, and two are those of leaders, of records of workers and of claims of children. The journal of each worker
+        /// uses one more, at times two. While these can open none, they borrow idle ones of the operations. After an outage up to four more of each kind may stay
+        /// open until they are used. To cancel a statement that is given up, one more is opened for a moment.
+        max_connections(connections: usize) => settings.max_connections = connections.max(1);
+
         /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
         /// servers share equally, and of each statement. After
         /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
@@ -174,10 +170,8 @@ impl Options {
     }
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Options").field(&self.settings.description).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Options(settings.description)
 }
 
 fn misconfigured(detail: impl Into<String>) -> StoreError {

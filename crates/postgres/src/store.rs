@@ -1,6 +1,5 @@
 //! The open store.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::arrivals::ArrivalHub;
@@ -97,8 +96,6 @@ impl Store {
     }
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Store").field(&self.database).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Store(database)
 }

@@ -139,7 +139,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether the service has waited for a free session in vain.
+    /// Returns whether the service's wait for a free session has expired.
     pub(super) fn is_no_session(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if condition == "com.microsoft:timeout")
     }

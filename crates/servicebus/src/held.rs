@@ -12,9 +12,8 @@ use uuid::Uuid;
 use super::amqp::OpenLink;
 use super::amqp::receiver::ReceiveLink;
 use super::session::Session;
-use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{ETag, MessageId};
+use jobqueue_storage::{ETag, MessageId, QueueName};
 
 /// The time that a message is remembered after its lock was granted or renewed: for the lock, of five minutes at most, and for
 /// answers that come late.

@@ -48,18 +48,8 @@ pub trait Network: fmt::Debug + Send + Sync {
     fn request(&self, request: &Request<'_>) -> io::Result<Answer>;
 }
 
-/// Shows no token.
-impl fmt::Debug for Request<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
-            .field("method", &self.method)
-            .field("target", &self.target)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Shows no token.
+    Request<'a> { method, target }
+    Answer { status }
 }

@@ -1,6 +1,5 @@
 //! Sets the namespace and its key, and opens its queues.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,15 +81,12 @@ impl Options {
         self
     }
 
-    /// Enables duplicate detection in created queues, within a window of 20 seconds to 7 days: a send repeated after a
-    /// lost answer is one job, and so are two sends with the same id and source, whatever they contain. The default is
-    /// off. Existing queues cannot be switched. Not available on the tier Basic.
-    pub fn duplicate_detection(mut self, window: Duration) -> Self {
-        self.new.duplicates = Some(window);
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Enables duplicate detection in created queues, within a window of 20 seconds to 7 days: a send repeated after a
+        /// lost answer is one job, and so are two sends with the same id and source, whatever they contain. The default is
+        /// off. Existing queues cannot be switched. Not available on the tier Basic.
+        duplicate_detection(window: Duration) => new.duplicates;
+
         /// Sets the length of the locks in created queues: 5 seconds to 5 minutes. The default is a minute. Existing queues
         /// keep theirs.
         lock_duration(length: Duration) => new.lock;
@@ -104,15 +100,11 @@ impl Options {
         /// Sends AMQP through WebSocket, by the port of HTTPS (443) instead of 5671, which some networks block; like
         /// `TransportType=AmqpWebSockets` in the connection string. No proxy is used. The default is off.
         web_socket(on: bool) => namespace.web_socket;
-    }
 
-    /// Sets the validity of the tokens created from the key. The default is an hour.
-    pub fn token_validity(mut self, validity: Duration) -> Self {
-        self.token_validity = validity.clamp(Duration::from_secs(1), WITHOUT_END);
-        self
-    }
+        /// Sets the validity of the tokens created from the key. The default is an hour.
+        token_validity(validity: Duration) => token_validity =
+            validity.clamp(Duration::from_secs(1), WITHOUT_END);
 
-    jobqueue_storage::setters! {
         /// Sets the runtime, from which the connections and everything that is built on the storage take the time, ids and
         /// tasks. Its clock must agree with that of the service.
         runtime(runtime: Runtime);
@@ -164,14 +156,9 @@ impl Options {
     }
 }
 
-/// Shows no key.
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("namespace", &self.namespace.host)
-            .field("new_queues", &self.new)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Shows no key.
+    Options { namespace = namespace.host, new_queues = new }
 }
 
 /// The error never quotes the settings, which may hold a key.

@@ -1,10 +1,9 @@
 //! A secret that the programs with access to the private blobs of a storage share, and that producers need not have.
 //!
-//! Whoever may send to a queue can write any attribute. What the framework has written itself carries a *seal*: a code over its content
+//! A sender can write any attribute. What the framework has written itself carries a *seal*: a code over its content
 //! that only a holder of the secret can make. The secret is made by the first program that needs it, and is a blob like any other
-//! record: whoever may read it is trusted.
+//! record: every reader of it is trusted.
 
-use std::fmt;
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -60,11 +59,9 @@ impl SharedSecret {
     }
 }
 
-/// Shows no secret.
-impl fmt::Debug for SharedSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedSecret").finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Shows no secret.
+    SharedSecret {}
 }
 
 /// Each part is preceded by its length, so that no two lists of parts are the same bytes.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 
 use super::texts::Beside;
-use jobqueue_storage::QueueName;
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known, is_raced};
 use jobqueue_storage::{
-    ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, StoreError, StoreErrorKind as Kind, Tries,
+    ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, QueueName, StoreError, StoreErrorKind as Kind,
+    Tries,
 };
 
 /// JSON doubles some characters, and adds some per entry.

@@ -18,12 +18,10 @@ use super::place::Place;
 use super::secret::SharedSecret;
 use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::json_blob::is_raced;
-use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{BlobName, ContainerName, QueueName};
 use jobqueue_storage::{
-    BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
-    get_if_present, put_creating,
+    BlobName, BlobStore, Condition, ContainerName, ETag, MAX_TEXT_BYTES, Operation, PutBlob, QueueName,
+    StoreError, StoreErrorKind as Kind, get_if_present, log, put_creating,
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
@@ -44,10 +42,8 @@ pub(super) struct Beside {
     secret: Arc<OnceLock<SharedSecret>>,
 }
 
-impl fmt::Debug for Beside {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Beside").finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Beside {}
 }
 
 /// A text that was saved, with the number of the delivery that saved it.

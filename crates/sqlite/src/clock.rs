@@ -47,9 +47,9 @@ struct State {
     leap: i64,
 }
 
-/// The greatest step ahead that is believed at once, in milliseconds.
+/// The largest forward step that is accepted at once, in milliseconds.
 const STEP: i64 = 10_000;
-/// The time for which a greater step is doubted.
+/// The time after which a larger step is accepted.
 const DOUBT: Duration = Duration::from_secs(60);
 /// The least step ahead that pays back an earlier step back, in milliseconds; what is less may be rounding.
 const LEAST_STEP: i64 = 100;
@@ -92,7 +92,7 @@ impl State {
         self.ahead -= step.saturating_add(i64::from(slower)).min(self.ahead);
     }
 
-    /// Returns the wall clock's time as far as it is believed.
+    /// Returns the wall clock's time, limited to accepted steps.
     fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
         if wall <= expected.saturating_add(STEP) {
             self.doubted_since = None;

@@ -1,7 +1,7 @@
 //! The order of groups: of the messages of a group only the first can be received.
 //!
 //! The first message of a group is the one with the lowest turn; all others are `waiting`, and the indexes of visible
-//! messages have no waiting ones. Whoever removes the first makes the next one the first, in the same transaction. No time is
+//! messages have no waiting ones. The operation that removes the first makes the next one the first, in the same transaction. No time is
 //! part of this: a first message that is leased, delayed or put back holds up its group because it is there.
 
 use rusqlite::{OptionalExtension, Row, params};

@@ -53,7 +53,7 @@ pub(super) struct QueueRow {
 /// The greatest number of numbers that are reserved at once, so that not every transaction has to write the next free one.
 const BLOCK: i64 = 1_024;
 
-/// The number of rows by which the head moves before it is written into the file: whoever opens the file next passes this many rows again.
+/// The number of rows by which the head moves before it is written into the file: the next program that opens the file passes this many rows again.
 const HEAD_STEP: i64 = 1_024;
 
 impl Known {

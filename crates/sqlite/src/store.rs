@@ -227,10 +227,8 @@ impl Drop for Store {
     }
 }
 
-impl fmt::Debug for Store {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("file", &self.file).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Store { file }
 }
 
 fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {

@@ -183,16 +183,10 @@ impl PutBlob {
     setters! {
         /// Sets the condition.
         with_condition(condition: Condition);
-    }
 
-    /// Sets the id of the active lease.
-    #[must_use]
-    pub fn with_lease(mut self, lease: LeaseId) -> Self {
-        self.lease = Some(lease);
-        self
-    }
+        /// Sets the id of the active lease.
+        with_lease(lease: LeaseId);
 
-    setters! {
         /// Sets the metadata.
         with_metadata(metadata: Metadata);
     }
@@ -246,11 +240,9 @@ impl Blob {
     }
 }
 
-/// Shows no payload.
-impl fmt::Debug for Blob {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Blob").field("properties", &self.properties).finish_non_exhaustive()
-    }
+debug_fields! {
+    /// Shows no payload.
+    Blob { properties }
 }
 
 /// A page of a listing.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use super::text::chain;
 
-/// The longest pause that is taken from an answer, whoever wrote it.
+/// The longest `Retry-After` that is honoured.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// An error of a storage operation.
@@ -150,39 +150,22 @@ impl StoreError {
         }))
     }
 
-    /// Adds the details of this case, such as the argument or the limit. They must contain no secrets and no payloads.
-    #[must_use]
-    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
-        self.0.detail = Some(detail.into());
-        self
-    }
+    setters! {
+        /// Adds the details of this case, such as the argument or the limit. They must contain no secrets and no payloads.
+        with_detail(detail some String) => 0.detail;
 
-    /// Adds the cause. It must contain no secrets and no payloads.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
-        self
-    }
+        /// Adds the cause. It must contain no secrets and no payloads.
+        with_source(source some Box<dyn std::error::Error + Send + Sync>) => 0.source;
 
-    /// Sets whether the operation may have been applied.
-    #[must_use]
-    pub fn with_ambiguous(mut self, ambiguous: bool) -> Self {
-        self.0.ambiguous = ambiguous;
-        self
-    }
+        /// Sets whether the operation may have been applied.
+        with_ambiguous(ambiguous: bool) => 0.ambiguous;
 
-    /// Sets the pause that the storage asks for. A pause of more than 5 minutes counts as one of 5 minutes.
-    #[must_use]
-    pub fn with_retry_after(mut self, wait: impl Into<Option<Duration>>) -> Self {
-        self.0.retry_after = wait.into().map(|wait| wait.min(LONGEST_RETRY_AFTER));
-        self
-    }
+        /// Sets the pause that the storage asks for. A pause of more than 5 minutes counts as one of 5 minutes.
+        with_retry_after(wait: impl Into<Option<Duration>>) => 0.retry_after =
+            wait.into().map(|wait| wait.min(LONGEST_RETRY_AFTER));
 
-    /// Sets the storage's time at which it refused the operation.
-    #[must_use]
-    pub fn with_answered_at(mut self, at: impl Into<Option<SystemTime>>) -> Self {
-        self.0.answered_at = at.into();
-        self
+        /// Sets the storage's time at which it refused the operation.
+        with_answered_at(at from Option<SystemTime>) => 0.answered_at;
     }
 
     /// Sets whether only a part of the storage answered, so that the error says nothing about the load of the others.

@@ -116,9 +116,6 @@ impl JournalQuery {
     ///
     /// # Errors
     /// The first error of a slice.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn search_by_slices<F>(
         &self,
         slice: impl Fn(Self) -> F + Send + Sync,

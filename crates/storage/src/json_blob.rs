@@ -125,11 +125,9 @@ impl<T> JsonBlob<T> {
         &self.runtime
     }
 
-    /// Makes every write set the metadata that `of` computes from the document.
-    #[must_use]
-    pub fn with_metadata(mut self, of: fn(&T) -> Metadata) -> Self {
-        self.metadata = of;
-        self
+    setters! {
+        /// Makes every write set the metadata that `of` computes from the document.
+        with_metadata(of: fn(&T) -> Metadata) => metadata;
     }
 
     /// Returns the blob's name.

@@ -3,6 +3,7 @@
 //! The port has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs, the
 //! [powers](QueuePowers) that a storage may have besides, and the types of their arguments and answers. An adapter implements
 //! the traits and returns [`Stores`]; its options implement [`OpenStores`]. `jobqueue::Storage` is made of `Stores`.
+//! Dropping the future of a function that only reads changes nothing.
 //!
 //! # What this crate knows
 //! Names, texts of bytes, durations, leases, conditions and their errors; the rules that all adapters share ([`rules`]);
@@ -15,6 +16,8 @@
 
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod debug;
 #[macro_use]
 mod setters;
 

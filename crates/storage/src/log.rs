@@ -11,43 +11,20 @@ use std::pin::Pin;
 pub use tracing;
 use tracing::Span;
 
-#[doc(inline)]
-pub use crate::{__debug as debug, __error as error, __info as info, __trace as trace, __warn as warn};
-
-/// Emits an event at DEBUG level. A panic of the subscriber goes no further.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __debug {
-    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::debug!($($event)*)) };
+/// Makes the macros, one for each level. `$d` is a `$` of theirs.
+macro_rules! levels {
+    ($d:tt $($hidden:ident $level:ident)+) => {$(
+        /// Emits an event at this level. A panic of the subscriber goes no further.
+        #[doc(hidden)]
+        #[macro_export]
+        macro_rules! $hidden {
+            ($d($d event:tt)*) => { $d crate::log::guarded(|| $d crate::log::tracing::$level!($d($d event)*)) };
+        }
+        #[doc(inline)]
+        pub use $hidden as $level;
+    )+};
 }
-
-/// Emits an event at ERROR level. A panic of the subscriber goes no further.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __error {
-    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::error!($($event)*)) };
-}
-
-/// Emits an event at INFO level. A panic of the subscriber goes no further.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __info {
-    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::info!($($event)*)) };
-}
-
-/// Emits an event at TRACE level. A panic of the subscriber goes no further.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __trace {
-    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::trace!($($event)*)) };
-}
-
-/// Emits an event at WARN level. A panic of the subscriber goes no further.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __warn {
-    ($($event:tt)*) => { $crate::log::guarded(|| $crate::log::tracing::warn!($($event)*)) };
-}
+levels! { $ __debug debug __error error __info info __trace trace __warn warn }
 
 /// Runs `log`, which calls the subscriber. A panic of the subscriber goes no further.
 pub fn guarded(log: impl FnOnce()) {

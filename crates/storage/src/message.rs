@@ -22,10 +22,8 @@ impl MessageId {
     }
 }
 
-impl fmt::Debug for MessageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MessageId").field(&self.as_str()).finish()
-    }
+debug_fields! {
+    MessageId(as_str())
 }
 
 impl fmt::Display for MessageId {
@@ -171,15 +169,13 @@ impl LeasedMessage {
     }
 }
 
-/// Shows no payload.
-impl fmt::Debug for LeasedMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeasedMessage")
-            .field("id", &self.message.id)
-            .field("text_bytes", &self.text.as_ref().map(String::len))
-            .field("dequeue_count", &self.dequeue_count)
-            .field("next_visible", &self.next_visible)
-            .finish_non_exhaustive()
+debug_fields! {
+    /// Shows no payload.
+    LeasedMessage {
+        id = message.id,
+        text_bytes = text.as_ref().map(String::len),
+        dequeue_count,
+        next_visible
     }
 }
 
@@ -226,15 +222,9 @@ impl PeekedMessage {
     }
 }
 
-/// Shows no payload.
-impl fmt::Debug for PeekedMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeekedMessage")
-            .field("id", &self.id)
-            .field("text_bytes", &self.text.as_ref().map(String::len))
-            .field("dequeue_count", &self.dequeue_count)
-            .finish_non_exhaustive()
-    }
+debug_fields! {
+    /// Shows no payload.
+    PeekedMessage { id, text_bytes = text.as_ref().map(String::len), dequeue_count }
 }
 
 /// The reason that a storage with dead-letter queues of its own keeps with a message in one of them. The storage gives one

@@ -16,23 +16,8 @@ pub struct Notifier(Arc<Shared>);
 struct Shared {
     count: AtomicU64,
     waiting: Notify,
+    /// The number of subscriptions that wait.
     waiters: AtomicUsize,
-}
-
-/// Counts a subscription that waits.
-struct Waiter<'s>(&'s Shared);
-
-impl<'s> Waiter<'s> {
-    fn new(shared: &'s Shared) -> Self {
-        shared.waiters.fetch_add(1, Ordering::AcqRel);
-        Self(shared)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Notifier {
@@ -87,7 +72,10 @@ struct Listener {
 
 impl Listener {
     async fn wait(&mut self) {
-        let _waiter = Waiter::new(&self.shared);
+        self.shared.waiters.fetch_add(1, Ordering::AcqRel);
+        let _counted = scopeguard::guard(&self.shared.waiters, |waiters| {
+            waiters.fetch_sub(1, Ordering::AcqRel);
+        });
         loop {
             let mut notified = pin!(self.shared.waiting.notified());
             // Registered before the count is read, so that no notification between the two is missed.

@@ -1,4 +1,4 @@
-//! Reports the operations of a storage to whoever observes it.
+//! Reports the operations of a storage to an observer.
 
 use std::fmt;
 use std::time::Duration;

@@ -202,10 +202,8 @@ impl QueueProperties {
         Self { metadata, approximate_count, now: None }
     }
 
-    /// Sets the storage's time.
-    #[must_use]
-    pub fn with_now(mut self, now: impl Into<Option<SystemTime>>) -> Self {
-        self.now = now.into();
-        self
+    setters! {
+        /// Sets the storage's time.
+        with_now(now from Option<SystemTime>);
     }
 }

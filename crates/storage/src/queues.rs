@@ -43,9 +43,6 @@ impl Queues {
     ///
     /// # Errors
     /// Those of [`queue_properties`](QueueStore::queue_properties).
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         match &self.powers.metadata {
             Some(metadata) => metadata.queue_metadata(queue).await,
@@ -94,9 +91,6 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
         match &self.powers.counts {
             Some(counts) => counts.counts_by_state(queue).await.map(Some),
@@ -155,9 +149,6 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         match &self.powers.groups {
             Some(groups) => groups.orders_groups(queue).await,
@@ -222,9 +213,6 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.advice(queue).await,
@@ -236,9 +224,6 @@ impl Queues {
     ///
     /// # Errors
     /// Only those of the contract of [`QueueStore`].
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.storage_advice().await,
@@ -250,9 +235,6 @@ impl Queues {
     ///
     /// # Errors
     /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         match &self.powers.permissions {
             Some(permissions) => permissions.check_access(queue, access).await,

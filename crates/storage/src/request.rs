@@ -175,14 +175,9 @@ impl DeadLetterMessage {
     }
 }
 
-/// Shows no payload.
-impl fmt::Debug for DeadLetterMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeadLetterMessage")
-            .field("text_bytes", &self.text.len())
-            .field("reason", &self.cause.reason)
-            .finish_non_exhaustive()
-    }
+debug_fields! {
+    /// Shows no payload.
+    DeadLetterMessage { text_bytes = text.len(), reason = cause.reason }
 }
 
 /// The arguments of [`Upkeep::sweep`](super::Upkeep::sweep).

@@ -1,6 +1,5 @@
 //! The two halves of a storage, as an adapter returns them.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -47,11 +46,9 @@ impl Stores {
         }
     }
 
-    /// Returns the storage with another runtime for what is built on it.
-    #[must_use]
-    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.runtime = runtime;
-        self
+    setters! {
+        /// Returns the storage with another runtime for what is built on it.
+        with_runtime(runtime: Runtime);
     }
 
     /// Returns this storage with an interceptor around all its operations.
@@ -81,9 +78,6 @@ impl Stores {
     ///
     /// # Errors
     /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn check_blob_access(
         &self,
         container: &ContainerName,
@@ -106,10 +100,8 @@ impl Stores {
     }
 }
 
-impl fmt::Debug for Stores {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Stores").field(&self.description).finish()
-    }
+debug_fields! {
+    Stores(description)
 }
 
 /// The options of an adapter, which open its storage. `jobqueue::Storage::open` takes any of them.

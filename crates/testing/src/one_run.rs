@@ -3,7 +3,6 @@
 //! The message goes through the codec, the envelope, a storage in memory and the worker, as in production. So a test
 //! shows when the rules of its type refuse the message, or its codec cannot encode it.
 
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -70,10 +69,8 @@ type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
 #[derive(Clone)]
 struct Part(Configure);
 
-impl fmt::Debug for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Part")
-    }
+jobqueue_storage::debug_fields! {
+    Part {}
 }
 
 impl HandlerTest {

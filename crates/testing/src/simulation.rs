@@ -7,7 +7,6 @@
 //! A run is repeatable on a current-thread runtime on paused time, with a [`Runtime`](jobqueue::Runtime) that has a
 //! [seed](jobqueue::Runtime::with_seed) and a clock that follows tokio's ([`TokioClock`](jobqueue::memory::TokioClock)).
 
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
@@ -118,10 +117,8 @@ impl TaskGate for Process {
     }
 }
 
-impl fmt::Debug for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Process").field(&self.lock().life).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Process(lock().life)
 }
 
 #[cfg(test)]

@@ -98,8 +98,8 @@ impl<M: QueueMessage> Collector<M> {
     fn join(self: &Arc<Self>, job: Job, message: M) -> Result<Membership<M>, ExtractError> {
         let context = Context::from_job(&job)?;
         let info = context.info();
-        // A job that has failed is alone, also before a redrive, one that was perhaps left by a process that died with it, and one that a
-        // neighbour's failure would make a dead letter.
+        // Three kinds of jobs run alone: those that have failed, also before a redrive; those whose last worker may have died; and those that a
+        // neighbour's failure would make dead letters.
         let leased_job = context.leased_job();
         let is_first = leased_job.is_first_attempt();
         let is_shared = is_first && leased_job.deliveries() <= 1 && info.max_attempts > 1;

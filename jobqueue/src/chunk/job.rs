@@ -1,6 +1,5 @@
 //! A job as the function of several jobs gets it.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::collector::Chunk;
@@ -35,9 +34,7 @@ impl<M> ChunkJob<M> {
     }
 }
 
-/// Does not show the message.
-impl<M> fmt::Debug for ChunkJob<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChunkJob").field("context", &self.context).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Does not show the message.
+    ChunkJob<M> { context }
 }

@@ -43,13 +43,11 @@ impl ChunkOptions {
         Self { max, linger: Duration::from_millis(20) }
     }
 
-    /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, in which jobs of one fetch meet. A
-    /// full chunk does not wait. A waiting job holds its slot and its lease, and the wait counts to its run time; a shutdown waits for it
-    /// too, so keep it far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
-    #[must_use]
-    pub fn linger(mut self, linger: Duration) -> Self {
-        self.linger = linger.min(WITHOUT_END);
-        self
+    jobqueue_storage::setters! {
+        /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, in which jobs of one fetch meet. A
+        /// full chunk does not wait. A waiting job holds its slot and its lease, and the wait counts to its run time; a shutdown waits for it
+        /// too, so keep it far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
+        linger(linger: Duration) = linger.min(WITHOUT_END);
     }
 }
 
@@ -96,7 +94,7 @@ impl WorkerBuilder {
     /// calls may run at once.
     ///
     /// **Each job has its own end.** [`ChunkJob::complete`] and [`ChunkJob::fail`] end one job at once; the result of the function
-    /// is that of all jobs without a verdict of their own. `Err` costs each of these an attempt, and so does a panic.
+    /// is that of all jobs without a verdict of their own. `Err` or a panic fails each of these, and costs it an attempt.
     ///
     /// **A job that failed is retried alone,** so that it cannot fail its neighbours again, nor take them along when it kills its process: only
     /// first deliveries of jobs that were not redriven share a call, and only of jobs that may fail once without becoming dead letters. For the same reason

@@ -1,6 +1,7 @@
 //! Claim checks: payloads and checkpoints that are too large for a message, kept in blobs.
 //!
-//! This module reads and writes blobs by references, of queues only the names. `LeasedJob::complete` deletes the blobs of a job that is done.
+//! This module reads and writes blobs by references, of queues only the names. `delivery/message_changes.rs` deletes the blobs of a job that is
+//! done, by `queue_core/blobs.rs`.
 //!
 //! The order of operations keeps every reference valid: a blob is written before the message that refers to it, and
 //! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::maintenance::sweep) removes it
@@ -26,9 +27,9 @@ pub use sweep_options::{SweepOptions, SweepReport};
 
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName, NameError, QueueName};
 use crate::storage::{
-    BlobStore, PutBlob, StoreError, StoreErrorKind, Tries, delete_if_present, needed_until,
+    BlobName, BlobStore, ContainerName, NameError, PutBlob, QueueName, StoreError, StoreErrorKind, Tries,
+    delete_if_present, needed_until,
 };
 
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";

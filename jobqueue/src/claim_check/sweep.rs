@@ -14,9 +14,10 @@ use super::letters::{count, needed_by};
 use super::sweep_options::{SweepOptions, SweepReport};
 use crate::error::Error;
 use crate::sharded::MAPS;
-use crate::storage::{BlobName, ContainerName, QueueName};
-use crate::storage::{BlobProperties, LeaseId, Storage, StoreError, StoreErrorKind, SweepLeftovers, Tries};
-use crate::storage::{EXPIRES, NEVER, delete_if_same, needed_at_most_until};
+use crate::storage::{
+    BlobName, BlobProperties, ContainerName, EXPIRES, LeaseId, NEVER, QueueName, Storage, StoreError,
+    StoreErrorKind, SweepLeftovers, Tries, delete_if_same, needed_at_most_until,
+};
 
 /// The minimum age of a blob without expiry. A message may be on its way for as long as it can be invisible (7 days).
 const HORIZON: Duration = Duration::from_secs(8 * 86_400);

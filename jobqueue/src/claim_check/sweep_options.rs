@@ -50,15 +50,11 @@ impl SweepOptions {
         Self::default()
     }
 
-    /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
-    /// longer than that. The minimum is an hour.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace.max(Duration::from_secs(3600));
-        self
-    }
-
     jobqueue_storage::setters! {
+        /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
+        /// longer than that. The minimum is an hour.
+        grace(grace: Duration) = grace.max(Duration::from_secs(3600));
+
         /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
         /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
         /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
@@ -86,17 +82,14 @@ impl SweepOptions {
 
         /// Sets the maximum number of blobs to remove.
         limit(blobs: u64) => limit;
-    }
 
-    /// Calls `listener` after every page of up to 5,000 blobs.
-    #[must_use]
-    pub fn on_progress(mut self, listener: impl Fn(&SweepReport) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Arc::new(listener));
-        self
+        /// Calls `listener` after every page of up to 5,000 blobs.
+        on_progress(listener: impl Fn(&SweepReport) + Send + Sync + 'static) => progress =
+            Some(Arc::new(listener));
     }
 }
 
-/// The options that say what is removed, as an audit names them.
+/// The selection, as text for the audit.
 impl fmt::Display for SweepOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "grace {:?}", self.grace)?;
@@ -110,15 +103,8 @@ impl fmt::Display for SweepOptions {
     }
 }
 
-impl fmt::Debug for SweepOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SweepOptions")
-            .field("grace", &self.grace)
-            .field("drained_queues", &self.drained_queues)
-            .field("dry_run", &self.dry_run)
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    SweepOptions { grace, drained_queues, dry_run, limit }
 }
 
 /// The result of a sweep.

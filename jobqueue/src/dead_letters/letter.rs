@@ -7,8 +7,7 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::delivery::{DeathOf, PastDeadLetter, UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
 use crate::envelope::{Envelope, Parsed, Payload, parse};
 use crate::job::outcome::Reason;
-use crate::storage::QueueName;
-use crate::storage::{DeadLetterCause, MessageId};
+use crate::storage::{DeadLetterCause, MessageId, QueueName};
 
 /// The reason of a message whose text the storage cannot return. No worker writes it.
 const NO_TEXT: &str = "unreadable";

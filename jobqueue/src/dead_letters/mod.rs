@@ -12,7 +12,6 @@ pub(crate) mod pass_state;
 mod revive;
 pub(crate) mod untyped;
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -86,9 +85,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn approximate_len(&self) -> Result<u64, Error> {
         self.letters.count().await
     }
@@ -97,9 +93,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.approximate_len().await? == 0)
     }
@@ -108,9 +101,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn peek(&self) -> Result<Vec<DeadLetter>, Error> {
         Ok(self.letters.peek().await?.letters)
     }
@@ -149,9 +139,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///   read, breaks the rules of its type, or its payload's blob is gone. A message that was dead-lettered for such
     ///   a reason fails here for the same reason.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed; retryable if it may recover.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
         read_text(&self.letters.core, &self.letters.text(letter).await?).await
     }
@@ -165,9 +152,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Errors
     /// - [`Undecodable`](crate::ErrorKind::Undecodable): the storage could not read the text, or its blob is gone.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed; retryable if it may recover.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
         self.letters.text(letter).await
     }
@@ -281,8 +265,6 @@ impl<M: QueueMessage> DeadLetters<M> {
     }
 }
 
-impl<M> fmt::Debug for DeadLetters<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DeadLetters").field(self.letters.name()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    DeadLetters<M>(letters.name())
 }

@@ -71,16 +71,10 @@ impl DeadLetterOptions {
     jobqueue_storage::setters! {
         /// Sets the maximum number of dead letters to put back or delete.
         limit(letters: u64) => limit;
-    }
 
-    /// Sets the maximum rate, so that redriven jobs do not overwhelm the workers.
-    #[must_use]
-    pub fn per_second(mut self, rate: u32) -> Self {
-        self.per_second = Some(rate.max(1));
-        self
-    }
+        /// Sets the maximum rate, so that redriven jobs do not overwhelm the workers.
+        per_second(rate: u32) => per_second = Some(rate.max(1));
 
-    jobqueue_storage::setters! {
         /// Reports the dead letters without putting them back or deleting them. The default is off.
         dry_run(dry: bool) => dry_run;
 

@@ -1,4 +1,5 @@
-//! The state of a pass through a dead-letter queue: the letters that it has met and handled, its failures, and its report.
+//! The state of a pass through a dead-letter queue: the letters that it has met and handled, its failures, and its report. Makes no
+//! request.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Puts a dead letter back into its queue, or deletes it.
+//! Puts one dead letter back into its queue, or deletes it. Knows nothing of the pass that has leased the letter.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -8,8 +8,7 @@ use std::time::SystemTime;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
-use crate::storage::QueueName;
-use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, StoreError, StoreErrorKind};
+use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, QueueName, StoreError, StoreErrorKind};
 
 /// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {

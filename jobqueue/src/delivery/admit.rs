@@ -62,7 +62,7 @@ impl Executor {
         Continue(runnable)
     }
 
-    /// Takes what the handler needs to begin, and waits for a moment if others have begun just now.
+    /// Takes the permits that the handler needs, and sleeps for the start interval of its limiter.
     async fn begin(
         &self,
         leased_job: &LeasedJob,
@@ -168,8 +168,8 @@ impl Executor {
         }
     }
 
-    /// Takes the place of a handler for the download before it: without one, it would be in vain. A message whose last download failed
-    /// takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
+    /// Takes a handler's place before the download, so that no payload is fetched for a job that cannot start. A message whose last download
+    /// failed takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
     fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> ControlFlow<NotRun> {
         note_known(leased_job);
         if waits_for_payload(leased_job) {
@@ -186,7 +186,7 @@ impl Executor {
     /// could run.
     async fn needs_no_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
         // Its payload may be removed: this message is a copy from a repeated send.
-        if self.is_done(leased_job, info).await {
+        if self.was_completed_before(leased_job, info).await {
             return Some(Box::new(Disposition::Discard));
         }
         // Its handler succeeded within the grace of the cancellation, and a hook failed after it.
@@ -206,8 +206,8 @@ impl Executor {
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let data = match data {
             Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
-                let is_done = self.is_done(leased_job, info).await;
-                return Break(if is_done { Box::new(Disposition::Discard) } else { never });
+                let was_completed = self.was_completed_before(leased_job, info).await;
+                return Break(if was_completed { Box::new(Disposition::Discard) } else { never });
             }
             Err(later)
                 if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
@@ -279,8 +279,8 @@ impl Executor {
     }
 }
 
-/// Returns the disposition of a message whose handler may not begin: what it did could not be settled, and the job runs again elsewhere. One
-/// that is still held took too long to prepare, for example because its payload came slowly.
+/// Returns the disposition of a message whose lease has ended before its handler began. If it ended because of `max_run_time`, the preparation
+/// was too slow, for example the download of the payload.
 pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {
         Some(Loss::MaxRunTime) => {

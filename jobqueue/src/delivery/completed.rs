@@ -1,4 +1,5 @@
-//! The worker's memory of jobs that are done although a message of theirs may still be delivered.
+//! The worker's memory of jobs that are done although a message of theirs may still be delivered. It ends with the worker; records in blobs
+//! outlive it.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -1,4 +1,4 @@
-//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others.
+//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others. `settle` decides which.
 //!
 //! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
 //! same time are deleted together: while one request is under way, the next gathers.

@@ -1,7 +1,6 @@
 //! The handler's view of its delivery: checkpoints, cancellation, queues for further messages.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -141,9 +140,6 @@ impl Context {
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`: keep reading what former releases
     /// saved. [`Storage`](ErrorKind::Storage) if its blob cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
     }
@@ -259,13 +255,12 @@ impl Context {
 
 impl FromJob for Context {
     fn from_job(job: &Job) -> Result<Self, ExtractError> {
-        let inner = job.context().ok_or_else(|| ExtractError::new("the job was not started by a worker"))?;
+        let text = "the job was not started by a worker: only handlers of workers have a `Context`; in tests use `run_one`";
+        let inner = job.context().ok_or_else(|| ExtractError::new(text))?;
         Ok(Self { inner })
     }
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("info", &self.inner.info).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Context { info = inner.info }
 }

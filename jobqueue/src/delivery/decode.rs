@@ -22,7 +22,7 @@ use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
-/// The number for a delivery whose dequeue count the storage does not tell: one more than the last recorded delivery.
+/// The dequeue count if the storage does not count deliveries. The number of the delivery is then the last recorded one plus 1.
 const UNKNOWN: u32 = 0;
 /// The problem of a raw payload.
 const NO_ENVELOPE: &str = "the text has no envelope, and the queue has not exactly one message type";

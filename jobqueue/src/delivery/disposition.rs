@@ -1,4 +1,4 @@
-//! The disposition of a message: what a delivery decides, and `settle` does.
+//! The disposition of a message: what `admit` and `run` decide, and `settle` performs. Plain data.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Jobs that are done although a message of theirs may still be delivered: remembered by the worker, and recorded in blobs if it is
-//! configured so.
+//! Whether a job was completed before: asks the worker's memory (`completed.rs`), then the records in blobs (`durable.rs`) if the worker is
+//! configured to write them. Hooks have logs and ledgers of their own.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl Executor {
     }
 
     /// Returns whether the job was done in an earlier delivery, or through another message of it.
-    pub(super) async fn is_done(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
+    pub(super) async fn was_completed_before(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         if self.is_remembered(leased_job, job) {
             return true;
         }

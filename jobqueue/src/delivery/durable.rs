@@ -5,7 +5,7 @@
 //!
 //! | record | written by | found by | if its writer gets no answer |
 //! |---|---|---|---|
-//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | it tries until the lease ends, and returns what was recorded |
+//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | retried until the lease ends, and returns what was recorded; then `LeaseLost` |
 //! | effect in a transaction | the transaction | later transactions, which leave the effect out | the commit decides |
 //! | completion | the delivery that has run the job, if the message may be there or another may share its blobs | deliveries of the job, which end it without a run | it tries until the message can be delivered; then the job may run again |
 //! | claimed letter: its number and time | a redrive or purge, before it handles the letter | deliveries of the message, which store no other letter; passes that meet another letter of the same end, a copy | the next pass handles the same letter |
@@ -22,7 +22,7 @@ use super::context::Context;
 use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_step};
 use super::saved::{from_json, to_json};
-use crate::envelope::Identity;
+use crate::envelope::{Identity, hash_part};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::JobError;
 use crate::json_blob::create_once;
@@ -179,12 +179,11 @@ fn record_effect<'j>(
     })
 }
 
-/// Returns a name that reveals nothing about its parts. The lengths keep `("ab", "c")` and `("a", "bc")` apart.
+/// Returns a name that reveals nothing about its parts.
 pub(super) fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> Result<BlobName, Error> {
     let mut hash = Sha256::new();
     for part in parts {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
+        hash_part(&mut hash, part);
     }
     Ok(BlobName::new(ContainerName::new(container)?, to_hex(&hash.finalize()))?)
 }

@@ -24,7 +24,8 @@ use crate::job::outcome::{JobError, Outcome, chain, panic_text};
 use crate::queue_core::QueueCore;
 use crate::trace::TraceContext;
 
-/// Runs the deliveries of one queue.
+/// Runs the deliveries of one queue. Its methods are in the files of their steps: `admit.rs`, `done.rs` (was the job completed before?), `run.rs`,
+/// `settle.rs` and `completion.rs`.
 pub(crate) struct Executor {
     pub(crate) state: Arc<DeliveryState>,
     pub(crate) core: Arc<QueueCore>,

@@ -88,7 +88,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Returns whether the job is done, as the hook has recorded it: no message of it becomes a dead letter then.
-    async fn is_done(&self, _: HookContext<'_>) -> Result<bool, Error> {
+    async fn is_done_elsewhere(&self, _: HookContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::job::{Backoff, JobInfo};
 
-/// The time for which a hook is called again after the run: by a delivery that occupies no slot, and by one that does.
+/// How long a failed hook is called again after the run: by a delivery without a slot, and by one with a slot.
 const REPEATED_FOR: Duration = Duration::from_secs(60);
 const REPEATED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
 /// The pauses between the calls.
@@ -129,14 +129,14 @@ impl DeliveryState {
 
     /// Returns whether one of the hooks has recorded that the job is done. If none has and one of them fails, returns the disposition of
     /// the message instead.
-    pub(super) async fn is_done(
+    pub(super) async fn is_done_elsewhere(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
     ) -> Result<bool, Box<Disposition>> {
         let mut unknown = Ok(false);
         for hook in self.hooks_of(job) {
-            match hook.is_done(self.hook_context(leased_job, job)).await {
+            match hook.is_done_elsewhere(self.hook_context(leased_job, job)).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(error) => unknown = unknown.and(Err(failed(leased_job, &error, Cause::BrokenHook))),

@@ -89,7 +89,7 @@ impl Context {
     }
 }
 
-/// Returns whether the transaction in which the handler has completed its job did commit. If so, the content is what it has written.
+/// Returns whether the transaction that completed the job was committed. If so, the text that it wrote becomes the current one.
 ///
 /// # Errors
 /// It is not known. The next delivery finds what the transaction has written.

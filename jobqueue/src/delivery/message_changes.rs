@@ -1,4 +1,5 @@
-//! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint.
+//! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint. Knows the message and its
+//! lease; knows nothing of handlers, hooks and dispositions, and decides nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};

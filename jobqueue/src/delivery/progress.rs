@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 pub enum CheckpointOutcome {
     /// It is saved: a later attempt goes on from it, or from a later one.
     Saved,
-    /// No answer came: a later attempt goes on from it, or from the last one that was saved. Nothing more can be saved by this delivery.
+    /// The answer was lost: a later attempt resumes from this checkpoint or from the one before. This delivery saves no more.
     Unknown,
 }
 
@@ -28,8 +28,8 @@ pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>>
         let read = match job.load_checkpoint().await? {
             None => Saved::default(),
             Some(json) => serde_json::from_str(&json).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "the checkpoint was not written by this framework")
-                    .with_source(e)
+                let text = "the checkpoint was not written by this library, or is damaged; a handler that ignores this error starts from the beginning";
+                Error::new(ErrorKind::Undecodable, text).with_source(e)
             })?,
         };
         Ok(saved.insert(read).clone())

@@ -39,7 +39,7 @@ enum HandlerEnd {
     /// It, or a layer around it, returned this error.
     Failed(BoxError),
     Panicked(Box<dyn Any + Send>),
-    /// An operator has cancelled the job; the error is what the handler returned then.
+    /// An operator has cancelled the job. The text is the error of the handler, if it returned one.
     Cancelled(Option<String>),
     LeaseLost,
     MaxRunTime,
@@ -82,25 +82,18 @@ impl Executor {
             return too_late(leased_job);
         }
         note_running(leased_job);
-        // The job has one owner while the tracer gives it a context, so that it is not copied.
-        report.job = None;
-        let mut process_span = self.open_span(leased_job, &info);
-        let process = process_span.context();
-        if let Some(context) = process {
-            Arc::make_mut(&mut info).trace = context;
-        }
-        report.job = Some(Arc::clone(&info));
-        report.process = process;
+        let mut process_span = self.trace(leased_job, &mut info, report);
         let started = Instant::now();
         let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.hidden()));
         let run = record.as_ref().map(|record| Arc::clone(&record.run));
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
-        let _stopped_when_dropped = StopWhenDropped(&context);
+        // Fires the token of the handler, and of what it has started, also if the delivery is dropped.
+        let _stopped_when_dropped = scopeguard::guard(&context, Context::stop);
         state.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
         let running = state.enter(leased_job);
         let job = Job::new(Arc::clone(&info), Arc::clone(&state.states), context.erased(), message);
         let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
-        let is_logged = process.is_none() || state.events.log_spans();
+        let is_logged = report.process.is_none() || state.events.log_spans();
         let ended = {
             // Each is pinned here: a future that is moved into another one lies in this one twice.
             let handler = pin!(crate::trace::scope(info.trace, called));
@@ -169,6 +162,24 @@ impl Executor {
                 Disposition::Release(Duration::ZERO)
             }
         }
+    }
+
+    /// Starts the tracer's span of a handler, and writes its context into the job and the report.
+    fn trace(
+        &self,
+        leased_job: &LeasedJob,
+        info: &mut Arc<JobInfo>,
+        report: &mut DeliveryReport,
+    ) -> OpenSpan {
+        // The job has one owner while the tracer gives it a context, so that it is not copied.
+        report.job = None;
+        let process_span = self.open_span(leased_job, info);
+        report.process = process_span.context();
+        if let Some(context) = report.process {
+            Arc::make_mut(info).trace = context;
+        }
+        report.job = Some(Arc::clone(info));
+        process_span
     }
 
     /// Starts the tracer's span of a handler.
@@ -316,15 +327,6 @@ async fn after_transaction(
         }
         Ok(false) => ended.and_then(|()| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
         Err(_) => Err(HandlerEnd::LeaseLost),
-    }
-}
-
-/// Fires the token of the handler, and of what it has started, when the delivery ends, also half-way.
-struct StopWhenDropped<'c>(&'c Context);
-
-impl Drop for StopWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
     }
 }
 

@@ -1,4 +1,5 @@
-//! Settles a delivery: does with its message what was decided.
+//! Settles a delivery: performs its [`Disposition`]. `admit.rs` and `run.rs` decide about the job; this module knows its message, its lease and
+//! its hooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,7 +141,7 @@ impl Executor {
         if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
             return stay(leased_job, error).await;
         }
-        let called = match self.state.is_done(leased_job, hooked).await {
+        let called = match self.state.is_done_elsewhere(leased_job, hooked).await {
             Ok(true) => return self.discard_done(leased_job, job, slot).await,
             Ok(false) => self.state.dead_lettering(leased_job, hooked, &rejection).await,
             Err(failed) => Err(failed),
@@ -151,7 +152,7 @@ impl Executor {
         }
     }
 
-    /// Deletes the message of a job that is done, after what follows from the job.
+    /// Deletes the message of a finished job, after its hooks have run.
     async fn discard_done(
         &self,
         leased_job: &LeasedJob,

@@ -24,8 +24,7 @@ use crate::job::outcome::{JobError, Reason, Verdict, chain};
 use crate::lease::LeaseRenewer;
 use crate::presence::Tracker;
 use crate::queue_core::{QueueCore, QueueCoreOptions, QueueOf};
-use crate::storage::QueueName;
-use crate::storage::Storage;
+use crate::storage::{QueueName, Storage};
 use crate::sync::lock;
 
 /// The application's policy about failures.

@@ -99,7 +99,7 @@ pub(crate) enum CancelBegun {
     Marked { copies: bool, may_be_deleted: bool },
     /// An earlier canceller, or a process that completed its cancellation, has cancelled the job.
     Cancelled,
-    /// Somebody has received the message, or the job has ended.
+    /// The message was received, or the job has ended.
     TooLate,
     /// The job was sent again, and it is not known whether a worker has received the first message.
     Unknown,

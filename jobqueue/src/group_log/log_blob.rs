@@ -77,7 +77,7 @@ impl LogBlob {
 
     /// Changes the log, together with other changes of this process.
     ///
-    /// `change` may be called several times, for logs of different age, and must recognise what it has done already.
+    /// `change` may run several times, on logs of different versions; it must be idempotent.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change may or may not be made.
@@ -248,8 +248,6 @@ fn changes_all(log: &GroupLog, pending: &mut [Pending]) -> bool {
     })
 }
 
-impl std::fmt::Debug for LogBlob {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("LogBlob").field(self.blob.name()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    LogBlob(blob.name())
 }

@@ -20,7 +20,7 @@ pub struct EntryRecord {
     pub announced: bool,
     /// True if it was abandoned and blocks no job.
     pub skipped: bool,
-    /// True if those behind it wait for its message in vain.
+    /// True if its message is overdue: the jobs behind it are about to skip it.
     pub overdue: bool,
     /// True if a process is cancelling it.
     pub cancelling: bool,

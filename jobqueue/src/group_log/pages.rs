@@ -105,7 +105,7 @@ impl GroupLogs {
 
     /// Changes the document that has the entry of a job: its page, or the head.
     ///
-    /// `change` may be called several times, for documents of different age, and must recognise what it has done already.
+    /// `change` may run several times, on documents of different versions; it must be idempotent.
     ///
     /// # Errors
     /// The log cannot be read or changed.

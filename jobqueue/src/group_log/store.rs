@@ -13,8 +13,10 @@ use super::message::InOrder;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName, NameError, QueueName};
-use crate::storage::{BlobStore, Storage, StoreError, StoreErrorKind as Kind, delete_if_present, list_all};
+use crate::storage::{
+    BlobName, BlobStore, ContainerName, NameError, QueueName, Storage, StoreError, StoreErrorKind as Kind,
+    delete_if_present, list_all,
+};
 use crate::sync::lock;
 
 /// The maximum number of attempts to delete all logs.

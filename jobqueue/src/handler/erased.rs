@@ -125,13 +125,8 @@ fn ran_twice() -> JobError {
     JobError::retry("a layer ran the handler twice; retry by the queue instead")
 }
 
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration")
-            .field("queue", &self.queue)
-            .field("kind", &self.kind)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Registration { queue, kind }
 }
 
 /// Carries a handler's error through tower's layers, which use boxed errors.

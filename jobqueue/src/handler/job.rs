@@ -1,7 +1,6 @@
 //! The request that goes through tower's layers to the handler.
 
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 
 use super::extract::States;
@@ -91,9 +90,7 @@ impl Job {
     }
 }
 
-/// Does not show the message.
-impl fmt::Debug for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Job").field("info", &self.info).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Does not show the message.
+    Job { info }
 }

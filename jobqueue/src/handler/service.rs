@@ -3,7 +3,6 @@
 //! It needs the traits of `tower-service` and `tower-layer` alone, which have no features. With the crate `tower` here, an
 //! application that switches on another of its features would compile this crate again.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
@@ -56,10 +55,8 @@ impl Clone for JobService {
     }
 }
 
-impl fmt::Debug for JobService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JobService").finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    JobService {}
 }
 
 impl Service<Job> for JobService {

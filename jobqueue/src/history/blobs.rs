@@ -254,8 +254,7 @@ impl OpenSegment {
         self.written >= FULL || !has_room || self.began.elapsed() >= LIFE
     }
 
-    /// Adds lines in place of those that were not acknowledged, and returns all. Copies the others only if the storage still holds
-    /// them.
+    /// Replaces the unacknowledged lines, and returns the whole segment. Copies the others only if the storage still holds them.
     fn with_lines(&mut self, lines: &[u8]) -> Bytes {
         let mut data = BytesMut::from(std::mem::take(&mut self.data));
         data.truncate(self.written);

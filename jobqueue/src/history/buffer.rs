@@ -1,4 +1,4 @@
-//! Collects ended jobs in memory.
+//! Collects ended jobs in memory, as entries of the journal. Knows jobs and their outcomes; makes no request.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};

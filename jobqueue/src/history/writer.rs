@@ -1,4 +1,4 @@
-//! Writes ended jobs into the journal, and removes old ones.
+//! Writes the entries of the buffer into a journal, and removes old ones. Knows nothing of jobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Writer {
         self.append_unwritten().await
     }
 
-    /// Writes what was taken from the buffer. Gives up the entries that the storage will never take, since others wait behind them.
+    /// Writes the taken entries. Drops those that the storage refuses permanently, because others wait behind them.
     async fn append_unwritten(&mut self) -> Result<(), StoreError> {
         while let Some(entries) = self.unwritten.front() {
             match self.journal.append(Arc::clone(entries)).await {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_earlier_entry_wakes_who_waits_for_a_later_one() {
+    async fn earlier_entry_wakes_the_waiter() {
         let deadlines = Arc::new(DeadlineQueue::default());
         let now = Instant::now();
         deadlines.insert(now + Duration::from_secs(100), Weak::new());

@@ -21,7 +21,7 @@ mod deadline_queue;
 mod operation;
 mod owner;
 mod removal;
-mod renewer;
+mod renewer_thread;
 mod schedule;
 mod terms;
 mod together;
@@ -29,7 +29,7 @@ mod transaction;
 
 pub(crate) use operation::LeaseError;
 pub(crate) use owner::{Lease, Loss};
-pub(crate) use renewer::LeaseRenewer;
+pub(crate) use renewer_thread::LeaseRenewer;
 pub(crate) use terms::{LeaseTerms, LeasedQueue};
 pub(crate) use together::delete_all;
 pub(crate) use transaction::TransactionChange;

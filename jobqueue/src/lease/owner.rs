@@ -1,4 +1,4 @@
-//! The lease of one delivery: the owner of its pop receipt, and its end.
+//! The lease of one delivery: the owner of its pop receipt, and its end. Changes no message: `operation` and `removal` do.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::LeaseError;
 use super::deadline_queue::Slot;
-use super::renewer::LeaseRenewer;
+use super::renewer_thread::LeaseRenewer;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
 use crate::event::{Event, LossCause, Observers};
@@ -62,7 +62,7 @@ pub(super) struct ReceiptState {
     pub(super) receipt: PopReceipt,
     /// The time before which no other worker can lease the message, measured from before the request was sent.
     pub(super) deadline: Instant,
-    /// The length of the lease: the requested one, or what the storage granted if that is less.
+    /// The length of the lease: the requested one, or a shorter one if the storage granted less.
     pub(super) length: Duration,
     /// The time until which the message is hidden if the unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,

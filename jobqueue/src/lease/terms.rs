@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::renewer::LeaseRenewer;
+use super::renewer_thread::LeaseRenewer;
 use crate::event::Observers;
 use crate::storage::{ExpiredReceipt, QueueName, Queues};
 

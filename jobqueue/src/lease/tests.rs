@@ -6,8 +6,7 @@ use tokio::time::Instant;
 use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss};
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::QueueName;
-use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage};
+use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, QueueName, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
 

@@ -13,8 +13,8 @@ use crate::storage::StoreError;
 type Outcome = Result<(), LeaseError>;
 
 /// Deletes the messages of leases of one queue and with the same terms by one request, and ends the leases. Returns the outcomes in
-/// the order of the leases: those that [`delete`](Lease::delete) would return. There is none for a lease that goes on, since its message
-/// has to be deleted alone, which can take as long as the lease. The others do not wait for it.
+/// the order of the leases: those that [`delete`](Lease::delete) would return. A lease that goes on gets `None`: its message has
+/// to be deleted alone, which can take as long as the lease.
 pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
     let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
     let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());

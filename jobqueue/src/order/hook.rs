@@ -90,7 +90,7 @@ impl Hook for OrderHook {
         end_turn(context.leased_job, EndState::Done).await
     }
 
-    async fn is_done(&self, context: HookContext<'_>) -> Result<bool, Error> {
+    async fn is_done_elsewhere(&self, context: HookContext<'_>) -> Result<bool, Error> {
         is_done_in_order(context.leased_job).await
     }
 
@@ -190,7 +190,7 @@ impl Delivery<'_> {
         Ok(None)
     }
 
-    /// Returns the next step. Uses the log as this process knows it if that suffices; otherwise reads it again.
+    /// Returns the next step, from the cached log if that is sufficient; otherwise reads the log first.
     async fn next(&self) -> Result<Next, Error> {
         let InOrder { entry, .. } = self.own;
         let (core, now) = (&self.leased_job.core, self.now());

@@ -27,4 +27,4 @@ pub(crate) use record::EVERY_KIND;
 pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
 pub use store::{CONTAINER, FoundWorker, Records, storage_time};
 pub(crate) use tracker::{Run, TrackedRun, Tracker};
-pub(crate) use writer::{About, keep, read_once};
+pub(crate) use writer::{About, read_once, run_record_writer};

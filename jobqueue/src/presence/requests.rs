@@ -26,9 +26,9 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Outcome, printable};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobProperties, BlobStore, Listed, Metadata, StoreErrorKind as Kind, Tries, delete_if_present, list_all,
+    BlobName, BlobProperties, BlobStore, ContainerName, Listed, Metadata, StoreErrorKind as Kind, Tries,
+    delete_if_present, list_all,
 };
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 
@@ -214,7 +214,7 @@ impl Requests {
         listed.try_filter(|(_, requests)| ready(!requests.is_empty())).try_collect().await
     }
 
-    /// Removes expired requests and answers, by the storage's time, or by `now` if it does not tell it.
+    /// Removes expired requests and answers, by the storage's time if it returns one, else by `now`.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         for prefix in ["requests/", "answers/"] {
             let listed = self.list(prefix).await?;

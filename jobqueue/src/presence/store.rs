@@ -10,9 +10,9 @@ use super::record::WorkerRecord;
 use crate::error::Error;
 use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
-use crate::storage::{BlobName, ContainerName};
 use crate::storage::{
-    BlobStore, Listed, Storage, StoreError, StoreErrorKind as Kind, delete_if_present, list_all,
+    BlobName, BlobStore, ContainerName, Listed, Storage, StoreError, StoreErrorKind as Kind,
+    delete_if_present, list_all,
 };
 
 /// The container of the records.
@@ -93,8 +93,8 @@ impl Records {
         Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await?)
     }
 
-    /// Makes each present worker for which `concerns` is true read the requests. `now` is the time by which workers are present if the
-    /// storage does not tell its own.
+    /// Makes each present worker for which `concerns` is true read the requests. Workers are present by the storage's time if
+    /// it returns one, else by `now`.
     pub async fn notify(
         &self,
         now: SystemTime,
@@ -116,7 +116,7 @@ impl Records {
         self.blobs.delete_blob(blob, None).await
     }
 
-    /// Removes the records of workers that died long ago, by the storage's time, or by `now` if it does not tell it.
+    /// Removes the records of workers that died long ago, by the storage's time if it returns one, else by `now`.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         let listed = self.list().await?;
         let now = listed.now.unwrap_or(now);

@@ -39,7 +39,7 @@ pub(crate) struct About {
 }
 
 /// Writes the record at every interval until `ended` fires, then removes it. Errors are only logged.
-pub(crate) async fn keep(
+pub(crate) async fn run_record_writer(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
     about: About,
@@ -83,8 +83,8 @@ pub(crate) async fn keep(
     }
 }
 
-/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; the worker does
-/// not wait for what the storage refuses for good.
+/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; a
+/// permanent refusal by the storage does not delay the worker's start.
 pub(crate) async fn read_once(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
@@ -297,7 +297,8 @@ mod tests {
         let about =
             About { name: "w".into(), queues: Vec::new(), slots: 1_000, interval: Duration::from_secs(15) };
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-        let kept = keep(Arc::clone(&blobs), runtime.clone(), about, tracker, CancellationToken::new());
+        let kept =
+            run_record_writer(Arc::clone(&blobs), runtime.clone(), about, tracker, CancellationToken::new());
         let _ = timeout(Duration::from_secs(1), kept).await;
         let record = Records::new(blobs, runtime).all().await.unwrap().0.remove(0).record;
         assert_eq!((record.running.len(), record.running_total), (250, 1_000));

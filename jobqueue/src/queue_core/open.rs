@@ -5,8 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 use crate::group_log::GroupLogs;
 use crate::settings::Metadata;
-use crate::storage::QueueName;
-use crate::storage::{Queues, StoreError, StoreErrorKind};
+use crate::storage::{QueueName, Queues, StoreError, StoreErrorKind};
 
 /// The maximum time to wait until a queue that is being deleted can be created again.
 const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);

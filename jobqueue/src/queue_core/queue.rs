@@ -20,9 +20,8 @@ use crate::message::MessageDefaults;
 use crate::process::{host, program};
 use crate::runtime::Runtime;
 use crate::settings::{Metadata, QueueSettings, SettingOverrides};
-use crate::storage::QueueName;
 use crate::storage::{
-    BlobStore, ExpiredReceipt, GetMessages, MAX_MESSAGES, Queues, Received, Storage, StoreError,
+    BlobStore, ExpiredReceipt, GetMessages, MAX_MESSAGES, QueueName, Queues, Received, Storage, StoreError,
     StoreErrorKind,
 };
 use crate::trace::Step;
@@ -144,8 +143,7 @@ impl QueueCore {
         let renewer = match &options.renewer {
             Some(renewer) => renewer.clone(),
             None => LeaseRenewer::of(storage.runtime()).map_err(|e| {
-                Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
-                    .with_source(e)
+                Error::new(ErrorKind::Configuration, LeaseRenewer::NOT_STARTED).with_source(e)
             })?,
         };
         let claim_checks = ClaimChecks::new(

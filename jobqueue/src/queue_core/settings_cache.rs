@@ -7,8 +7,7 @@ use tokio::time::Instant;
 
 use crate::message::MessageDefaults;
 use crate::settings::{Metadata, QueueSettings, SettingOverrides, SettingWarning};
-use crate::storage::QueueName;
-use crate::storage::{Queues, StoreError};
+use crate::storage::{QueueName, Queues, StoreError};
 use crate::sync::{read, write};
 
 /// The age at which cached settings are read again: 30 seconds.

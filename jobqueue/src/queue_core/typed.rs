@@ -1,6 +1,5 @@
 //! The queue as applications see it. Each of the rooms `send`, `receive` and `dead_letters` adds its methods to it.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -104,9 +103,6 @@ impl<M: QueueMessage> Queue<M> {
 
     /// Returns the settings of this queue. They are read again when they are 30 seconds old; while another caller reads them, and while the
     /// storage cannot be read, the last ones are returned.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.core.fresh_settings().await
     }
@@ -122,8 +118,6 @@ impl<M> Clone for Queue<M> {
     }
 }
 
-impl<M> fmt::Debug for Queue<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Queue").field(&self.core.name).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Queue<M>(core.name)
 }

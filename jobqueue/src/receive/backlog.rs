@@ -28,9 +28,6 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn approximate_len(&self) -> Result<u64, Error> {
         Ok(self.core().store().queue_properties(&self.core().name).await?.approximate_count)
     }
@@ -56,9 +53,6 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn counts_by_state(&self) -> Result<Option<StateCounts>, Error> {
         Ok(self.core().store().counts_by_state(&self.core().name).await?)
     }
@@ -67,9 +61,6 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.approximate_len().await? == 0)
     }
@@ -79,9 +70,6 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         let QueueReading { length, oldest, .. } =
             QueueReading::take(&self.core().storage, &self.core().name).await?;

@@ -1,6 +1,5 @@
 //! A message that an application receives by hand.
 
-use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -151,9 +150,6 @@ impl<M> Delivery<M> {
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`, [`Storage`](ErrorKind::Storage) if its
     /// blob cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         load_saved(self.leased_job()?).await?.progress().map(from_json).transpose()
     }
@@ -217,14 +213,15 @@ async fn traced(
 }
 
 fn settled() -> Error {
-    Error::new(ErrorKind::LeaseLost, "the message was already settled")
+    Error::new(
+        ErrorKind::LeaseLost,
+        "the message was already settled: a delivery is completed, retried or dead-lettered once",
+    )
 }
 
-/// Leaves out the message: it may be confidential.
-impl<M> fmt::Debug for Delivery<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Delivery").field("info", &self.info).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the message: it may be confidential.
+    Delivery<M> { info }
 }
 
 impl<M> Drop for Delivery<M> {

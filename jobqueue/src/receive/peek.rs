@@ -4,9 +4,12 @@ use crate::codec::decode_any_version;
 use crate::delivery::events;
 use crate::envelope::{Identity, Parsed, RAW_KIND, parse};
 use crate::error::{Error, ErrorKind};
+use crate::job::outcome::printable;
 use crate::message::{DecodeError, QueueMessage};
 use crate::queue_core::{Queue, QueueCore, payload_error};
 use crate::storage::MAX_MESSAGES;
+
+const MAX_KIND_CHARS: usize = 200;
 
 impl<M: QueueMessage> Queue<M> {
     /// Returns up to 32 visible messages without leasing them.
@@ -14,9 +17,6 @@ impl<M: QueueMessage> Queue<M> {
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error in the
     /// list.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
         let peeked = self.core().store().peek(&self.core().name, MAX_MESSAGES).await?;
         let mut messages = Vec::with_capacity(peeked.len());
@@ -38,7 +38,12 @@ pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> 
         Parsed::Event(envelope) => envelope,
     };
     if !M::accepts(&envelope.kind) && *envelope.kind != *RAW_KIND {
-        return Err(Error::new(ErrorKind::Undecodable, "the message is of another kind"));
+        let kind = printable(&envelope.kind, MAX_KIND_CHARS);
+        let text = format!(
+            "the message has the kind `{kind}`, and the queue reads `{}`: open it with the type of that kind",
+            M::KIND
+        );
+        return Err(Error::new(ErrorKind::Undecodable, text));
     }
     let data = core.claim_checks.payload(&core.name, &envelope.payload).await;
     let media_type = envelope.media_type();

@@ -29,7 +29,7 @@ impl<M: QueueMessage> Queue<M> {
 /// Deletes all messages, the records of their order, and those of unique work.
 fn clear(core: &QueueCore) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async {
-        // Listed before: what is sent meanwhile keeps its record.
+        // Listed first, so that jobs sent during the deletion keep their records.
         let sent = SentRecords::of(core).await?;
         match core.store().clear(&core.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => return Err(e.into()),

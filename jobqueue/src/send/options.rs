@@ -102,15 +102,12 @@ impl SendOptions {
         ///
         /// An id belongs to its sender: [`source`](Self::source) and id together identify the job.
         id(id some String);
-    }
 
-    /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, or the value of
-    /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that send the
-    /// same jobs under the same ids: two jobs with one id from two sources are two jobs.
-    #[must_use]
-    pub fn source(mut self, source: impl Into<Arc<str>>) -> Self {
-        self.source = Some(source.into()).filter(|source: &Arc<str>| !source.is_empty());
-        self
+        /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, or the value of
+        /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that send the
+        /// same jobs under the same ids: two jobs with one id from two sources are two jobs.
+        source(source: impl Into<Arc<str>>) =
+            Some(source.into()).filter(|source: &Arc<str>| !source.is_empty());
     }
 
     /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers read it

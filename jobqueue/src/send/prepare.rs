@@ -256,7 +256,7 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
     span
 }
 
-/// Refuses an event that no worker could read, and headers beyond those that the send may add: an event that is forwarded has its own.
+/// Refuses an event that no worker could read, and more headers than a send may add. Those of a forwarded event do not count.
 fn check_attributes(envelope: &Envelope, options: &SendOptions) -> Result<(), Error> {
     check_length("source", &envelope.source)?;
     envelope.check_attributes().map_err(|error| {
@@ -279,7 +279,11 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
     }
     let checked = JsonText::check(data);
     let invalid = |e| {
-        Error::new(ErrorKind::Invalid, "the codec declares JSON but writes another format").with_source(e)
+        let declared = C::CONTENT_TYPE;
+        let text = format!(
+            "the codec declares `{declared}` but wrote no JSON: declare the media type that it writes"
+        );
+        Error::new(ErrorKind::Invalid, text).with_source(e)
     };
     checked.map(Payload::Json).map_err(invalid)
 }

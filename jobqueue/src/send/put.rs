@@ -130,7 +130,10 @@ async fn put_failed(
 
 /// Returns the error of a message without an answer.
 pub(crate) fn unanswered() -> Error {
-    Error::new(ErrorKind::Unknown, "the storage gave no answer for this message")
+    Error::new(
+        ErrorKind::Unknown,
+        "the storage gave no answer for this message: send it again under the same id",
+    )
 }
 
 /// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the

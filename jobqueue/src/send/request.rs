@@ -1,6 +1,5 @@
 //! The request to send: collects options, and sends when it is awaited.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -203,12 +202,11 @@ impl<T> SendRequest<T> {
         self.set(SendOptions::in_order)
     }
 
-    /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
-    /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
-    /// queue may wait for itself. If the length cannot be read, and no waiting helps, the send is [`Rejected`](crate::ErrorKind::Rejected).
-    pub fn when_below(mut self, mark: u64) -> Self {
-        self.below = Some(mark);
-        self
+    jobqueue_storage::setters! {
+        /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
+        /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
+        /// queue may wait for itself. If the length cannot be read, and no waiting helps, the send is [`Rejected`](crate::ErrorKind::Rejected).
+        when_below(mark: u64) => below;
     }
 }
 
@@ -348,32 +346,12 @@ fn send_many(
     })
 }
 
-/// Leaves out the messages: they may be confidential.
-impl<T> fmt::Debug for SendRequest<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendRequest").field("options", &self.options).finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Debug for One<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("One").field("queue", self.queue).finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Debug for Unique<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unique")
-            .field("queue", self.one.queue)
-            .field("window", &self.window)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M, I> fmt::Debug for All<'_, M, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("All").field("queue", self.queue).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the messages: they may be confidential.
+    SendRequest<T> { options }
+    One<'a, M> { queue }
+    Unique<'a, M> { queue = one.queue, window }
+    All<'a, M, I> { queue }
 }
 
 /// Waits until the queue has room, if requested, and reads the current settings.

@@ -7,7 +7,7 @@ use crate::undelivered::StoredMessage;
 
 /// A sent message. [`Queue::cancel`](crate::Queue::cancel) can cancel its job.
 ///
-/// Whoever holds it knows that the job is stored: it runs to its end or becomes a dead letter, unless it is cancelled,
+/// It proves that the job is stored: the job runs to its end or becomes a dead letter, unless it is cancelled,
 /// expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
 /// `jobqueue_admin::Admin::explain`.
 ///

@@ -2,8 +2,7 @@
 
 use crate::envelope::{Parsed, parse};
 use crate::group_log::is_in_order;
-use crate::storage::QueueName;
-use crate::storage::{PutMessage, Queues, StoreError};
+use crate::storage::{PutMessage, QueueName, Queues, StoreError};
 
 /// Returns the message for a text that was prepared for a queue and stored in a record, with the key and the order from
 /// its event.

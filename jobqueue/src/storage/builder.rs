@@ -38,10 +38,9 @@ impl Storage {
 }
 
 impl StorageBuilder {
-    /// Sets the queues.
-    pub fn queues(mut self, queues: Arc<dyn QueueStore>) -> Self {
-        self.queues = Some((queues, "queues".to_owned()));
-        self
+    jobqueue_storage::setters! {
+        /// Sets the queues.
+        queues(queues: Arc<dyn QueueStore>) = Some((queues, "queues".to_owned()));
     }
 
     /// Uses the queues of a storage.
@@ -51,10 +50,9 @@ impl StorageBuilder {
         self
     }
 
-    /// Sets the blobs.
-    pub fn blobs(mut self, blobs: Arc<dyn BlobStore>) -> Self {
-        self.blobs = Some((blobs, "another storage".to_owned()));
-        self
+    jobqueue_storage::setters! {
+        /// Sets the blobs.
+        blobs(blobs: Arc<dyn BlobStore>) = Some((blobs, "another storage".to_owned()));
     }
 
     /// Uses the blobs of a storage.
@@ -64,10 +62,9 @@ impl StorageBuilder {
         self
     }
 
-    /// Sets the name for logs; it must not contain secrets.
-    pub fn description(mut self, text: impl Into<String>) -> Self {
-        self.description = Some(text.into());
-        self
+    jobqueue_storage::setters! {
+        /// Sets the name for logs; it must not contain secrets.
+        description(text some String) => description;
     }
 
     /// Returns the storage.

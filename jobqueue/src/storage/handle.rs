@@ -1,6 +1,5 @@
 //! The storage handle that the rest of the framework holds.
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::{
@@ -166,24 +165,22 @@ impl Storage {
         self.stores.leases()
     }
 
-    /// Returns the same storage with another runtime for what is built on it: queues, workers, leaders, batches. The
-    /// adapter keeps the runtime with which it was opened.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use jobqueue::clock::ManualClock;
-    /// use jobqueue::{Runtime, Storage};
-    /// use std::sync::Arc;
-    ///
-    /// let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new()));
-    /// let storage = Storage::memory().with_runtime(runtime);
-    /// # drop(storage);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.stores.runtime = runtime;
-        self
+    jobqueue_storage::setters! {
+        /// Returns the same storage with another runtime for what is built on it: queues, workers, leaders, batches. The
+        /// adapter keeps the runtime with which it was opened.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+        /// use jobqueue::clock::ManualClock;
+        /// use jobqueue::{Runtime, Storage};
+        /// use std::sync::Arc;
+        ///
+        /// let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new()));
+        /// let storage = Storage::memory().with_runtime(runtime);
+        /// # drop(storage);
+        /// # Ok(()) }
+        /// ```
+        with_runtime(runtime: Runtime) => stores.runtime;
     }
 
     /// Returns the runtime: the clock, random numbers and tasks of everything that is built on this storage.
@@ -249,10 +246,8 @@ impl From<&Storage> for Stores {
     }
 }
 
-impl fmt::Debug for Storage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Storage").field(&self.stores.description).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Storage(stores.description)
 }
 
 /// Returns the error of a storage that was not opened. Wrong options are an error of the configuration.

@@ -122,7 +122,7 @@ pub enum Step<'a> {
         messages: usize,
         /// The context in which the handler of the single message has run; `None` if it has not run, or for several messages.
         process: Option<TraceContext>,
-        /// The contexts of messages that are settled together, or of one that has not run.
+        /// The contexts of the messages that are settled together, or of a single message that has not run.
         messages_of: &'a [TraceContext],
     },
 }

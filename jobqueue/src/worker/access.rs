@@ -4,8 +4,7 @@ use crate::claim_check::CONTAINER;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
-use crate::storage::{Access, StoreError, StoreErrorKind};
-use crate::storage::{ContainerName, QueueName};
+use crate::storage::{Access, ContainerName, QueueName, StoreError, StoreErrorKind};
 
 /// Fails if the worker lacks a permission for the queue or for its dead-letter queue.
 ///

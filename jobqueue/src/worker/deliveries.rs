@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use scopeguard::{ScopeGuard, guard};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -127,21 +128,13 @@ pub(super) struct DeliveryGuard {
     slot: Occupied,
     probe: Option<Probe>,
     /// Dropped last.
-    _job: JobGuard,
-}
-
-struct JobGuard(Arc<Activity>);
-
-impl Drop for JobGuard {
-    fn drop(&mut self) {
-        self.0.finished();
-    }
+    _job: ScopeGuard<Arc<Activity>, fn(Arc<Activity>)>,
 }
 
 impl DeliveryGuard {
     pub(super) fn new(deliveries: &Deliveries, slot: Occupied, probe: Option<Probe>) -> Self {
-        let (pacing, job) = (Arc::clone(&deliveries.pacing), JobGuard(Arc::clone(&deliveries.activity)));
-        Self { pacing, slot, probe, _job: job }
+        let (pacing, activity) = (Arc::clone(&deliveries.pacing), Arc::clone(&deliveries.activity));
+        Self { pacing, slot, probe, _job: guard(activity, |activity| activity.finished()) }
     }
 
     /// Returns the circuit's probe if this delivery is one.

@@ -62,7 +62,7 @@ pub struct QueueHealth {
     pub failing_for: Option<Duration>,
     /// The error of the last request, if it failed and [`failing_for`](Self::failing_for) is known.
     pub error: Option<String>,
-    /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
+    /// True if the circuit breaker is open: fetching is paused after repeated failures.
     pub circuit_open: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Connects a worker with the journal of ended jobs.
+//! Starts and ends the task that writes the journal of a worker's ended jobs.
 
 use std::sync::Arc;
 use std::time::Duration;

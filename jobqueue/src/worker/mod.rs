@@ -20,7 +20,7 @@ mod limits;
 mod options;
 mod pacing;
 mod poller;
-mod presence_record;
+mod presence_task;
 mod report;
 mod shutdown;
 mod start;

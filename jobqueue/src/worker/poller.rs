@@ -124,7 +124,7 @@ impl Poller {
         let Deliveries { executor, pacing, activity, .. } = &*self.deliveries;
         if settings.is_paused(executor.core.now()) {
             activity.found_empty(self.number, activity.generation());
-            // Messages that arrive meanwhile are not for this worker.
+            // Messages that arrive meanwhile stay in the queue.
             self.unless_stopped(idle.nap()).await;
             return None;
         }

@@ -1,12 +1,12 @@
 //! Runs a worker and stops it.
 
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use scopeguard::{ScopeGuard, guard};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -20,7 +20,7 @@ use super::journal::RunningJournal;
 use super::limits::Slots;
 use super::pacing::Pacing;
 use super::poller::Poller;
-use super::presence_record::Record;
+use super::presence_task::Record;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
@@ -179,7 +179,8 @@ struct Running {
     tasks: TaskTracker,
     record: Option<Record>,
     journal: Option<RunningJournal>,
-    _leases_end_when_dropped: EndLeases,
+    /// A handler that blocks its thread cannot be dropped with its worker.
+    _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
     _abort_when_dropped: DropGuard,
     _stop_when_dropped: DropGuard,
 }
@@ -198,7 +199,7 @@ impl Running {
             tasks: TaskTracker::new(),
             record: None,
             journal: None,
-            _leases_end_when_dropped: EndLeases(Arc::clone(&state)),
+            _leases_end_when_dropped: guard(Arc::clone(&state), end_leases),
             _abort_when_dropped: abort.clone().drop_guard(),
             _stop_when_dropped: stop.clone().drop_guard(),
             stop,
@@ -232,7 +233,7 @@ impl Running {
         }
     }
 
-    /// Waits until the worker stops by itself: it is idle and was to run until then, or the storage has failed for good.
+    /// Waits until the worker ends without a signal: the queues are idle (`run_until_idle`), or the storage has failed permanently.
     fn stopped(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             tokio::select! {
@@ -321,15 +322,10 @@ async fn open_patiently(
     }
 }
 
-/// Ends the leases of running handlers when their worker is dropped. A handler that blocks its thread cannot be
-/// dropped with it.
-struct EndLeases(Arc<WorkerState>);
-
-impl Drop for EndLeases {
-    fn drop(&mut self) {
-        self.0.deliveries.abandon_running();
-        self.0.health.end();
-    }
+/// Ends the leases of running handlers.
+fn end_leases(state: Arc<WorkerState>) {
+    state.deliveries.abandon_running();
+    state.health.end();
 }
 
 /// Waits for running handlers, then cancels them, then releases the messages of the remaining ones. Returns the report, which counts each
@@ -374,8 +370,6 @@ async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
     }
 }
 
-impl fmt::Debug for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker").field("storage", &self.state.deliveries.storage).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Worker { storage = state.deliveries.storage }
 }

@@ -8,8 +8,7 @@ use super::pacing::Rejections;
 use super::report::Report;
 use crate::delivery::{DeliveryReport, DeliveryState, Registry};
 use crate::history::JournalBuffer;
-use crate::storage::QueueName;
-use crate::storage::StoreError;
+use crate::storage::{QueueName, StoreError};
 use crate::sync::lock;
 
 pub(super) struct WorkerState {

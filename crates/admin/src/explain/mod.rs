@@ -1,4 +1,4 @@
-//! Finds a job, and the reason why it does not run.
+//! Finds one job and explains why it does not run. Reads; changes nothing.
 
 mod explanation;
 mod obstacle;
@@ -27,9 +27,6 @@ impl Admin {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
         let found = self.look_for(job).await?;
         // A job that moved meanwhile may have been missed in every place.

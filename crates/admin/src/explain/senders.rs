@@ -29,9 +29,6 @@ impl Admin {
     /// # Errors
     /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists them. [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no
     /// such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn identify(&self, job: &JobReference) -> Result<JobReference, Error> {
         if job.source.is_some() {
             return Ok(job.clone());
@@ -44,9 +41,6 @@ impl Admin {
     ///
     /// # Errors
     /// Those of [`identify`](Self::identify).
-    ///
-    /// # Cancel safety
-    /// It only reads.
     pub async fn identify_all(&self, jobs: &[JobReference]) -> Result<Vec<IdentifiedJob>, Error> {
         let (mut found, mut dead) = (Vec::new(), Vec::new());
         let queues: BTreeSet<_> = jobs.iter().map(|job| job.queue.as_str()).collect();

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use jobqueue_admin::{Action, Bulk, BulkReport, DeadLetterFilter, DeadLetterPlan};
+use jobqueue_admin::{
+    Action, Bulk, BulkProgress, BulkReport, DeadLetterFilter, DeadLetterPlan, JobReference,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
@@ -83,21 +85,7 @@ pub(crate) async fn run(
     let bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
-    let (shown, mut held_up) = (bar.clone(), None);
-    let report = bulk
-        .on_progress(move |progress| {
-            if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
-                shown.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
-                held_up = Some(reason);
-            }
-            if let Some(total) = progress.total {
-                shown.set_length(total);
-            }
-            shown.set_position(progress.done);
-            shown.set_message(if progress.waits { "waits until these have ended" } else { "" });
-        })
-        .run()
-        .await;
+    let report = bulk.on_progress(show_on(bar.clone(), queue)).run().await;
     bar.finish_and_clear();
     let report = report?;
     // A part of a plan would keep the same command from being run again.
@@ -108,6 +96,22 @@ pub(crate) async fn run(
         false => global.output.change(&report, || text(&report, purges)),
     };
     output::ended(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
+}
+
+/// Returns the listener that shows the progress on `bar`.
+fn show_on(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
+    let mut held_up = None;
+    move |progress| {
+        if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
+            bar.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
+            held_up = Some(reason);
+        }
+        if let Some(total) = progress.total {
+            bar.set_length(total);
+        }
+        bar.set_position(progress.done);
+        bar.set_message(if progress.waits { "waits until these have ended" } else { "" });
+    }
 }
 
 enum Selection {
@@ -212,6 +216,15 @@ async fn ask(
     Ok(session)
 }
 
+/// Returns the first jobs, each in a line, and the number of the others.
+pub(super) fn named(jobs: &[JobReference]) -> String {
+    let mut text: String = jobs.iter().take(NAMED).map(|job| format!("  {}\n", clean(&job.id))).collect();
+    if jobs.len() > NAMED {
+        text.push_str(&format!("  and {} more; --output json names all\n", jobs.len() - NAMED));
+    }
+    text
+}
+
 /// Returns a bar on standard error, hidden unless that is a terminal.
 fn progress_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -248,12 +261,7 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&batches(report));
     }
     if report.dry_run {
-        for job in report.jobs.iter().take(NAMED) {
-            text.push_str(&format!("  {}\n", clean(&job.id)));
-        }
-        if report.jobs.len() > NAMED {
-            text.push_str(&format!("  and {} more; --output json names all\n", report.jobs.len() - NAMED));
-        }
+        text.push_str(&named(&report.jobs));
     }
     for skipped in report.skipped.iter().take(NAMED) {
         let moved = match (skipped.maybe_moved, purges) {

@@ -9,7 +9,7 @@ use jobqueue_admin::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{NAMED, PlanFile, read_plan, require_storage};
+use super::bulk::{PlanFile, named, read_plan, require_storage};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
@@ -157,7 +157,7 @@ fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static st
     }
 }
 
-/// The jobs to cancel, and the number of those that were named and have ended.
+/// The selected jobs, and the number of named jobs that have already ended.
 struct Planned {
     plan: CancelPlan,
     ended: usize,
@@ -229,14 +229,7 @@ async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobR
 }
 
 fn preview(plan: &CancelPlan) -> String {
-    let mut text = format!("{} would be cancelled\n", things(plan.jobs.len(), "job"));
-    for job in plan.jobs.iter().take(NAMED) {
-        text.push_str(&format!("  {}\n", clean(&job.id)));
-    }
-    if plan.jobs.len() > NAMED {
-        text.push_str(&format!("  and {} more; --output json names all\n", plan.jobs.len() - NAMED));
-    }
-    text
+    format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named(&plan.jobs))
 }
 
 fn text(cancellation: &Cancellation) -> String {

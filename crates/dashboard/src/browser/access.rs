@@ -1,6 +1,5 @@
 //! The sender of a request, and the level of access that the sender has.
 
-use std::fmt;
 use std::sync::Arc;
 
 use axum::http::request::Parts;
@@ -53,8 +52,6 @@ impl Resolver {
     }
 }
 
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Resolver").field(&self.0.is_some()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Resolver(0.is_some())
 }

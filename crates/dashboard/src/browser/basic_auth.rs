@@ -66,10 +66,8 @@ impl Logins {
     }
 }
 
-impl std::fmt::Debug for Logins {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Logins(..)")
-    }
+jobqueue_storage::debug_fields! {
+    Logins {}
 }
 
 fn basic(headers: &HeaderMap) -> Option<Vec<u8>> {

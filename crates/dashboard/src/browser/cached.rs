@@ -2,7 +2,6 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -96,10 +95,8 @@ impl Reads {
     }
 }
 
-impl fmt::Debug for Reads {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reads").field("fresh", &self.fresh).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Reads { fresh }
 }
 
 #[cfg(test)]

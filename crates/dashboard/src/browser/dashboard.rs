@@ -76,14 +76,14 @@ impl Dashboard {
         }
     }
 
-    /// Calls `resolve` for the sender and the rights of each request, by its headers or by what layers of the embedding
-    /// program have put into its extensions.
-    pub fn access(mut self, resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) -> Self {
-        self.resolver = Resolver::new(resolve);
-        self
+    jobqueue_storage::setters! {
+        /// Calls `resolve` for the sender and the rights of each request, by its headers or by what layers of the embedding
+        /// program have put into its extensions.
+        access(resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) => resolver =
+            Resolver::new(resolve);
     }
 
-    /// Demands a name and its password, by HTTP basic authentication: this one, or another one that is set in the same way. The name is
+    /// Requires a name and its password, by HTTP basic authentication. Each call adds a user. The name is
     /// that of the operator in events and audits, with all rights of the `Admin`. Use it behind TLS only: browsers send both with
     /// every request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
@@ -110,27 +110,20 @@ impl Dashboard {
         /// [`credentials`](Self::credentials) that listens on loopback needs it: a page of another site can let its own name point to this machine, and then
         /// reads and changes what the dashboard shows. Behind a proxy, which passes on the name that browsers use, leave it off.
         local_only(local: bool) => local_only;
-    }
 
-    /// Asks `hook` before it shows a text that may be personal: `Some` is shown instead, `None` shows the text as it is.
-    ///
-    /// Payloads and checkpoints are shown after a click only, with or without a hook. With a hook, dead letters cannot be
-    /// searched by text or key, which would tell what is hidden.
-    pub fn redact(mut self, hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) -> Self {
-        self.redactor = Redactor::new(hook);
-        self
-    }
+        /// Asks `hook` before it shows a text that may be personal: `Some` is shown instead, `None` shows the text as it is.
+        ///
+        /// Payloads and checkpoints are shown after a click only, with or without a hook. With a hook, dead letters cannot be
+        /// searched by text or key, which would tell what is hidden.
+        redact(hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) => redactor =
+            Redactor::new(hook);
 
-    /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100 milliseconds.
-    ///
-    /// A refresh costs two requests, three for each queue and one for each worker, independent of the number of
-    /// viewers. Without viewers, the dashboard refreshes once a minute for another hour, and then stops.
-    pub fn refresh(mut self, interval: Duration) -> Self {
-        self.refresh = interval.max(Duration::from_millis(100));
-        self
-    }
+        /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100 milliseconds.
+        ///
+        /// A refresh costs two requests, three for each queue and one for each worker, independent of the number of
+        /// viewers. Without viewers, the dashboard refreshes once a minute for another hour, and then stops.
+        refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
-    jobqueue_storage::setters! {
         /// Ends the streams of open pages, and bulk operations between two dead letters, once `token` fires. A server that waits for
         /// its connections when it stops needs this.
         stop_when(token: CancellationToken) => stop;

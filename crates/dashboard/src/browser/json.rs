@@ -8,10 +8,9 @@ use serde_json::json;
 
 use super::app::AuthorizedRequest;
 use super::fields::Fields;
-use super::pages::PageError;
 use super::pages::job::reference;
-use super::pages::search;
 use super::pages::selection::Selection;
+use super::pages::{PageError, search};
 
 /// A document, or the reason why there is none.
 pub(crate) type Document = Result<String, PageError>;

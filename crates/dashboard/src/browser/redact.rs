@@ -1,6 +1,5 @@
 //! Redacts texts that the embedding program hides.
 
-use std::fmt;
 use std::sync::Arc;
 
 use jobqueue_admin::AccessLevel;
@@ -64,8 +63,6 @@ impl Redactor {
     }
 }
 
-impl fmt::Debug for Redactor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Redactor").field(&self.0.is_some()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Redactor(0.is_some())
 }

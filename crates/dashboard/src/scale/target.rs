@@ -49,20 +49,14 @@ impl Target {
         Self::default()
     }
 
-    /// Sets the time within which a job that waits shall start. Zero sets none. Jobs whose run time is not known yet are counted as
-    /// if each took the whole delay.
-    #[must_use]
-    pub fn delay(mut self, delay: Duration) -> Self {
-        self.delay = Some(delay).filter(|delay| !delay.is_zero());
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the time within which a job that waits shall start. Zero sets none. Jobs whose run time is not known yet are counted as
+        /// if each took the whole delay.
+        delay(delay: Duration) = Some(delay).filter(|delay| !delay.is_zero());
 
-    /// Sets the number of slots of a worker for this queue. By default it is the mean of the present workers, or of those that were
-    /// here before, or [`DEFAULT_SLOTS`]. A worker whose slots are shared by several queues gives each only a part: set it then.
-    #[must_use]
-    pub fn slots_per_worker(mut self, slots: f64) -> Self {
-        self.slots_per_worker = Some(slots).filter(|slots| *slots >= 1.0);
-        self
+        /// Sets the number of slots of a worker for this queue. By default it is the mean of the present workers, or of those that were
+        /// here before, or [`DEFAULT_SLOTS`]. A worker whose slots are shared by several queues gives each only a part: set it then.
+        slots_per_worker(slots: f64) => slots_per_worker = Some(slots).filter(|slots| *slots >= 1.0);
     }
 
     /// Returns the work of a queue in workers; `None` if the snapshot lacks the queue, because it does not exist or

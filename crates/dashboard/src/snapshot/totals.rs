@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, ListeningQueue, WorkerRecord};
 
-/// The kind under which messages are counted whose kind no worker has a handler for. Anybody may send any kind.
+/// The kind used for messages that no worker has a handler for: senders can use any number of kinds.
 const OTHER_KINDS: &str = "other";
 /// The most kinds of relays that are counted by their names. The senders of the jobs choose them.
 const MAX_RELAYED: usize = 200;

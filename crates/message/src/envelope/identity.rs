@@ -29,9 +29,9 @@ impl Identity {
     /// so their length has no bound.
     pub fn digest(&self) -> IdentityDigest {
         let mut hash = Sha256::new();
-        part(&mut hash, b"jobqueue identity 1");
-        part(&mut hash, self.source.as_bytes());
-        part(&mut hash, self.id.as_bytes());
+        hash_part(&mut hash, "jobqueue identity 1");
+        hash_part(&mut hash, &*self.source);
+        hash_part(&mut hash, &*self.id);
         IdentityDigest(Sha256Digest::from(hash))
     }
 }
@@ -85,13 +85,13 @@ impl Envelope {
     /// Returns the digest by which copies of the event are recognised. Reads the whole of an inline payload.
     pub fn digest(&self) -> EventDigest {
         let mut hash = Sha256::new();
-        part(&mut hash, b"jobqueue event 1");
-        part(&mut hash, self.source.as_bytes());
-        part(&mut hash, self.id.as_bytes());
-        part(&mut hash, self.kind.as_bytes());
+        hash_part(&mut hash, "jobqueue event 1");
+        hash_part(&mut hash, &*self.source);
+        hash_part(&mut hash, &*self.id);
+        hash_part(&mut hash, &*self.kind);
         hash.update([u8::from(self.key.is_some())]);
-        part(&mut hash, self.key.as_deref().unwrap_or_default().as_bytes());
-        part(&mut hash, self.payload.digest().as_bytes());
+        hash_part(&mut hash, self.key.as_deref().unwrap_or_default());
+        hash_part(&mut hash, self.payload.digest().as_bytes());
         EventDigest(Sha256Digest::from(hash))
     }
 }
@@ -110,9 +110,10 @@ impl Payload {
 }
 
 /// Adds a part with its length, so that ("ab", "c") and ("a", "bc") differ.
-fn part(hash: &mut Sha256, bytes: &[u8]) {
-    hash.update((bytes.len() as u64).to_be_bytes());
-    hash.update(bytes);
+pub fn hash_part(hash: &mut Sha256, part: impl AsRef<[u8]>) {
+    let part = part.as_ref();
+    hash.update((part.len() as u64).to_be_bytes());
+    hash.update(part);
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ use serde_json::value::RawValue;
 use crate::job::{JobInfo, TraceContext};
 use crate::times::parse_rfc3339;
 pub use headers::is_own_header;
+#[doc(hidden)]
+pub use identity::hash_part;
 pub use identity::{EventDigest, Identity, IdentityDigest};
 pub use json_text::JsonText;
 use read::MAX_ATTRIBUTES;

@@ -9,9 +9,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::members::{List, Members, declared_version, members};
-use super::own;
 use super::reference::{ReferenceError, StoredReference};
-use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonText, Payload, text};
+use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonText, Payload, own, text};
 
 /// The most bytes of an event's `id`, and of its `source`.
 pub const MAX_ID_BYTES: usize = 1_024;

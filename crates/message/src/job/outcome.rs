@@ -100,19 +100,17 @@ impl JobError {
         self.is_shared
     }
 
-    /// Sets the code that a dead letter of this error has, by which operators select letters to redrive or to purge. It has no effect
-    /// on an error that is tried again, not even on its last attempt. The codes of the framework keep their meanings: choose others.
-    ///
-    /// ```
-    /// use jobqueue::{JobError, Reason};
-    ///
-    /// let error = JobError::dead_letter("customer 7 has left").with_reason(Reason::new("no_customer"));
-    /// assert_eq!(error.reason().unwrap(), "no_customer");
-    /// ```
-    #[must_use]
-    pub fn with_reason(mut self, reason: Reason) -> Self {
-        self.reason = Some(reason);
-        self
+    jobqueue_storage::setters! {
+        /// Sets the code that a dead letter of this error has, by which operators select letters to redrive or to purge. It has no effect
+        /// on an error that is tried again, not even on its last attempt. The codes of the framework keep their meanings: choose others.
+        ///
+        /// ```
+        /// use jobqueue::{JobError, Reason};
+        ///
+        /// let error = JobError::dead_letter("customer 7 has left").with_reason(Reason::new("no_customer"));
+        /// assert_eq!(error.reason().unwrap(), "no_customer");
+        /// ```
+        with_reason(reason: Reason);
     }
 
     /// Returns the code that [`with_reason`](Self::with_reason) has set.

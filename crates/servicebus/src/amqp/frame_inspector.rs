@@ -10,7 +10,6 @@ mod link_stats;
 mod tests;
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -214,11 +213,9 @@ pub(super) struct FrameInspector<S> {
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-/// The AMQP client asks for it. The bytes may be secret.
-impl<S> fmt::Debug for FrameInspector<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FrameInspector").finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// The AMQP client asks for it. The bytes may be secret.
+    FrameInspector<S> {}
 }
 
 impl<S> FrameInspector<S> {

@@ -2,7 +2,6 @@
 
 mod atom;
 
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -42,10 +41,8 @@ pub(crate) struct Entities {
     client: OnceLock<Client>,
 }
 
-impl fmt::Debug for Entities {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Entities").field(&self.namespace.host).finish()
-    }
+jobqueue_storage::debug_fields! {
+    Entities(namespace.host)
 }
 
 impl Entities {

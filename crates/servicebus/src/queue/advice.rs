@@ -6,9 +6,7 @@ use super::super::entity::Description;
 use super::super::place::Place;
 use super::super::texts::Beside;
 use super::ServiceBusQueues;
-use jobqueue_storage::QueueName;
-use jobqueue_storage::log;
-use jobqueue_storage::{Advice, Metadata, Operation, StoreError};
+use jobqueue_storage::{Advice, Metadata, Operation, QueueName, StoreError, log};
 
 /// Renewals of a shorter lock come too often, and one lost answer loses it.
 const SHORTEST_LOCK: Duration = Duration::from_secs(15);

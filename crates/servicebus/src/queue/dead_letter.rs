@@ -10,10 +10,9 @@ use super::super::held::Held;
 use super::ServiceBusQueues;
 use super::message::{BODY, DESCRIPTION, LETTER, REASON, TEXT, digest};
 use super::update::{Lock, held};
-use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    DeadLetterMessage, MessageRef, NativeDeadLetters, Operation, StoreError, UpdateMessage,
+    DeadLetterMessage, MessageRef, NativeDeadLetters, Operation, QueueName, StoreError, UpdateMessage,
 };
 
 const OPERATION: &str = Operation::DeadLetter.as_str();

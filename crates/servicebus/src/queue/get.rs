@@ -19,13 +19,11 @@ use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
-use jobqueue_storage::QueueName;
-use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, Received, StoreError,
-    StoreErrorKind as Kind,
+    GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, QueueName, Received, StoreError,
+    StoreErrorKind as Kind, log,
 };
 
 const MAX_LOCK: Duration = Duration::from_secs(300);

@@ -16,10 +16,8 @@ use super::get::{BLOBS_PAUSE, Granted, of_lock, within_a_third};
 use super::message::{Content, digest};
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
-use jobqueue_storage::QueueName;
-use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{LeasedMessage, MessageRef, Operation, Received, StoreError};
+use jobqueue_storage::{LeasedMessage, MessageRef, Operation, QueueName, Received, StoreError, log};
 
 /// The longest id, in the units of UTF-16 in which the service counts.
 const MAX_ID: usize = 128;

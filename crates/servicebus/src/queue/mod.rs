@@ -1,4 +1,4 @@
-//! Implements the queue half of the port.
+//! Implements the queue half of the port: opens links, and dispatches to the files of the operations.
 
 mod advice;
 mod dead_letter;
@@ -33,12 +33,11 @@ use super::held::HeldMessages;
 use super::place::Place;
 use super::session::Pool;
 use super::texts::Beside;
-use jobqueue_storage::QueueName;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
-    QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
+    QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
     SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 

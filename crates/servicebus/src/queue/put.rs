@@ -8,10 +8,9 @@ use super::super::place::Place;
 use super::message::Outgoing;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, manage};
-use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    MessageId, MessageRef, Operation, PutMessage, PutOutcome, StoreError, StoreErrorKind as Kind,
+    MessageId, MessageRef, Operation, PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind as Kind,
 };
 
 pub(super) async fn put(

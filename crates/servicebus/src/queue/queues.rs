@@ -12,11 +12,10 @@ use super::super::place::Place;
 use super::manage::Pages;
 use super::put::before;
 use super::{ServiceBusQueues, get, manage};
-use jobqueue_storage::QueueName;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
-    Access, Created, Metadata, MetadataStore, Operation, Permissions, QueueProperties, StoreError,
+    Access, Created, Metadata, MetadataStore, Operation, Permissions, QueueName, QueueProperties, StoreError,
     StoreErrorKind as Kind,
 };
 

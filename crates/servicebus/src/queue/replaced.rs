@@ -1,13 +1,12 @@
 //! The count of deliveries that a copy takes over from the message that it replaces.
 //!
-//! Whoever may send can set any property. So the count has a seal, which covers the queue, the id of the message and its text: it is good for
+//! A sender can set any property, so the count has a seal, which covers the queue, the id of the message and its text: it is good for
 //! what the framework has written, and for nothing else.
 
 use super::super::place::Place;
 use super::super::texts::Beside;
 use super::message::{Content, Outgoing, Replaced};
-use jobqueue_storage::log;
-use jobqueue_storage::{QueueName, StoreError};
+use jobqueue_storage::{QueueName, StoreError, log};
 
 /// Returns the seal of a copy.
 ///

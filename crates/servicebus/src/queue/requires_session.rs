@@ -4,8 +4,7 @@ use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
-use jobqueue_storage::QueueName;
-use jobqueue_storage::{Operation, StoreError};
+use jobqueue_storage::{Operation, QueueName, StoreError};
 
 impl ServiceBusQueues {
     /// Returns whether a queue requires sessions, which never changes. By its settings; if they cannot be read, by attaching a link

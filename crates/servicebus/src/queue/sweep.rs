@@ -11,10 +11,9 @@ use super::super::texts::{Beside, named};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
-use jobqueue_storage::QueueName;
-use jobqueue_storage::log;
 use jobqueue_storage::{
-    BlobProperties, Operation, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
+    BlobProperties, Operation, QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
+    log,
 };
 
 /// The most times that a queue is read whose link says that it was deleted.

@@ -15,10 +15,10 @@ use super::message::{Outgoing, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
-use jobqueue_storage::QueueName;
-use jobqueue_storage::log;
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::{MessageRef, Operation, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated};
+use jobqueue_storage::{
+    MessageRef, Operation, QueueName, StoreError, StoreErrorKind as Kind, UpdateMessage, Updated, log,
+};
 
 pub(super) const UPDATE: &str = Operation::Update.as_str();
 const DELETE: &str = Operation::Delete.as_str();

@@ -13,7 +13,7 @@ use jobqueue_storage::sync::lock;
 
 /// The time for which the service waits for a session without a pending get, on behalf of a subscription.
 const LONG: Duration = Duration::from_secs(10);
-/// The time for which the service must have searched in vain, before its answer is taken as "there is none".
+/// How long the service must have searched before its answer is taken as "there is none".
 const SEARCH: Duration = Duration::from_secs(1);
 /// The time after the end of its wait in which the service should have answered. It may take minutes now and then. A get does not wait for
 /// so long; the attach does, and takes the next message.

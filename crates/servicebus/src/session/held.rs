@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::primitives::Value;
+use scopeguard::guard;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -194,27 +195,29 @@ impl Session {
     /// Settles the message that is out for good, on the link that holds the session; by the request `again` after the service was too busy
     /// for that. Without the link the session is lost, and without an answer it is released, also if the future is dropped.
     pub(crate) async fn settle(&self, token: Uuid, how: Settlement, again: Request) -> Result<(), Fault> {
-        let mut telling = Telling { session: self, outcome: Some(MessageOutcome::GivenBack { until: None }) };
+        let mut outcome = guard(Some(MessageOutcome::GivenBack { until: None }), |outcome| {
+            outcome.into_iter().for_each(|outcome| self.tell(outcome));
+        });
         let was_refused = lock(&self.refused).take_if(|refused| *refused == token).is_some();
         let settled = match was_refused {
             true => Some(self.settle_again(again).await),
             false => self.link.settle(token, how).await,
         };
         match &settled {
-            Some(Ok(())) => telling.outcome = Some(MessageOutcome::Settled),
+            Some(Ok(())) => *outcome = Some(MessageOutcome::Settled),
             Some(Err(fault)) if fault.is_throttled() || was_refused && matches!(fault, Fault::NotSent(_)) => {
                 // The session is held, and the caller tries again.
                 *lock(&self.refused) = Some(token);
-                telling.outcome = None;
+                *outcome = None;
             }
             Some(Err(_)) if was_refused => {
                 // Until then the caller has noted that the message may come again.
                 let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBT);
-                telling.outcome = Some(MessageOutcome::GivenBack { until });
+                *outcome = Some(MessageOutcome::GivenBack { until });
             }
             Some(Err(_)) => {}
             // Another settlement is on its way, or the link has ended.
-            None => telling.outcome = None,
+            None => *outcome = None,
         }
         settled.unwrap_or_else(|| Err(lost()))
     }
@@ -253,20 +256,6 @@ impl Session {
     fn tell(&self, outcome: MessageOutcome) {
         self.turn(if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing });
         let _ = self.outcomes.send(outcome);
-    }
-}
-
-/// Sends the settlement of the message to the driver.
-struct Telling<'s> {
-    session: &'s Session,
-    outcome: Option<MessageOutcome>,
-}
-
-impl Drop for Telling<'_> {
-    fn drop(&mut self) {
-        if let Some(outcome) = self.outcome.take() {
-            self.session.tell(outcome);
-        }
     }
 }
 

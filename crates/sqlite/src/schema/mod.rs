@@ -98,8 +98,8 @@ pub(super) fn require_current(connection: &Connection, kind: StoreErrorKind) -> 
     Err(Cause::new(kind, advice))
 }
 
-/// Checks that the file still has the schema it had when it was opened: a newer program may migrate it while this one has it open. Whoever
-/// reads or writes calls it in the same transaction, unless no other connection has committed since.
+/// Checks that the file still has the schema it had when it was opened: a newer program may migrate it while this one has it open. Reads and
+/// writes call it in the same transaction, unless no other connection has committed since.
 pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     let version: i64 = connection
         .prepare_cached("PRAGMA user_version")

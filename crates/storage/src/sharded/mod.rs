@@ -70,17 +70,13 @@ impl ShardedBuilder {
         self
     }
 
-    /// Sets the number of shards for queues that are not configured by name, except dead-letter queues. The default is
-    /// 1.
-    pub fn default_shards(mut self, shards: u32) -> Self {
-        self.default_shards = shards;
-        self
-    }
+    setters! {
+        /// Sets the number of shards for queues that are not configured by name, except dead-letter queues. The default is
+        /// 1.
+        default_shards(shards: u32) => default_shards;
 
-    /// Sets the maximum age of a map, by default 30 seconds. All processes must use the same value.
-    pub fn refresh(mut self, every: Duration) -> Self {
-        self.refresh = every.min(WITHOUT_END);
-        self
+        /// Sets the maximum age of a map, by default 30 seconds. All processes must use the same value.
+        refresh(every: Duration) => refresh = every.min(WITHOUT_END);
     }
 
     /// Checks the configuration, without requests.

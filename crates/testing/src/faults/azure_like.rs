@@ -50,12 +50,10 @@ impl AzureLike {
         Self { seed, rate: 0.0 }
     }
 
-    /// Sets the share of calls that fail: refused connections; lost requests; lost answers, some of them after many seconds;
-    /// failures of the service; and throttling with `Retry-After`. A failed call may or may not have been applied.
-    #[must_use]
-    pub fn faults(mut self, rate: f64) -> Self {
-        self.rate = rate.clamp(0.0, 1.0);
-        self
+    jobqueue_storage::setters! {
+        /// Sets the share of calls that fail: refused connections; lost requests; lost answers, some of them after many seconds;
+        /// failures of the service; and throttling with `Retry-After`. A failed call may or may not have been applied.
+        faults(rate: f64) = rate.clamp(0.0, 1.0);
     }
 
     pub(crate) fn start(self) -> Behaviour {

@@ -4,7 +4,6 @@
 //! the other, in an order that only the seed decides. Threads of the storage cannot see a runtime's paused time; they read a clock that
 //! is set before each call.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -56,10 +55,8 @@ impl Clock for StillClock {
     }
 }
 
-impl fmt::Debug for StillClock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("StillClock").field(&self.now()).finish()
-    }
+jobqueue_storage::debug_fields! {
+    StillClock(now())
 }
 
 struct Unpark(Thread);

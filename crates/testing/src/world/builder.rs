@@ -281,12 +281,6 @@ fn mistake(detail: String) -> Finding {
     Finding { what: "the world itself failed", subject: "world".to_owned(), detail }
 }
 
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("profile", &self.profile)
-            .field("span", &self.span)
-            .field("workers", &self.workers.len())
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Builder { profile, span, workers = workers.len() }
 }

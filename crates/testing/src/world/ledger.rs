@@ -2,8 +2,7 @@
 //!
 //! A job is named by its id; a job from a source of its own is named by both: `/shop 17`.
 
-use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::Outcome;

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use jobqueue::__internals::{is_outage, is_snooze};
 use jobqueue::Event;
 use jobqueue::handler::{Job, JobService};
+use scopeguard::guard;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -75,11 +76,14 @@ impl Service<Job> for Observed<JobService> {
         };
         shared.ledger.note_of(&node, &id, began);
         let running = self.inner.call(job);
-        let ending = Ending { shared, node, run, id, end: RunEnd::Dropped };
+        // Also records the end of a handler that is dropped or panics.
+        let mut end = guard(RunEnd::Dropped, move |end| {
+            let end = if std::thread::panicking() { RunEnd::Failed } else { end };
+            shared.ledger.note_of(&node, &id, Fact::RunEnded { run, end });
+        });
         Box::pin(async move {
-            let mut ending = ending;
             let returned = running.await;
-            ending.end = match &returned {
+            *end = match &returned {
                 Ok(()) => RunEnd::Done,
                 Err(error) if is_snooze(error) => RunEnd::Snoozed,
                 Err(error) if is_outage(error) => RunEnd::Outage,
@@ -87,21 +91,5 @@ impl Service<Job> for Observed<JobService> {
             };
             returned
         })
-    }
-}
-
-/// Records the end, also of a handler that is dropped or panics.
-struct Ending {
-    shared: Arc<Shared>,
-    node: Arc<str>,
-    run: u64,
-    id: Arc<str>,
-    end: RunEnd,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        let end = if std::thread::panicking() { RunEnd::Failed } else { self.end };
-        self.shared.ledger.note_of(&self.node, &self.id, Fact::RunEnded { run: self.run, end });
     }
 }

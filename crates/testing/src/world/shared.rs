@@ -1,6 +1,6 @@
 //! The state that all parts of a world share, and its handle for scenarios.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -200,10 +200,8 @@ impl Shared {
     }
 }
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("profile", &self.profile).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Shared { profile }
 }
 
 /// A running world, as its scenario sees it. Cheap to clone; all clones are the same world.

@@ -100,7 +100,7 @@ pub(super) enum Then {
     Dies,
     /// The call fails, and the process is frozen for this time before it tries again. The answer to a get arrives afterwards.
     Freezes(Duration),
-    /// It waits in vain for the answer, for this time.
+    /// The answer is lost: the caller waits for it for this time.
     Waits(Duration),
 }
 

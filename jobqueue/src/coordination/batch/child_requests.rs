@@ -1,6 +1,5 @@
 //! The requests that send children: their options, and their futures.
 
-use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -234,24 +233,9 @@ where
     }
 }
 
-/// Leaves out the message: it may be confidential.
-impl<M> fmt::Debug for Child<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Child").field("batch", self.batch).finish_non_exhaustive()
-    }
-}
-
-impl<M> fmt::Debug for UniqueChild<'_, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("UniqueChild")
-            .field("batch", self.child.batch)
-            .field("window", &self.window)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<M, I> fmt::Debug for Children<'_, M, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Children").field("batch", self.batch).finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the message: it may be confidential.
+    Child<'a, M> { batch }
+    UniqueChild<'a, M> { batch = child.batch, window }
+    Children<'a, M, I> { batch }
 }

@@ -1,7 +1,6 @@
 //! The place in a batch that a job claims to have, and the proof of it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use super::ledger::Ledger;
 use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
@@ -57,14 +56,9 @@ impl ClaimedChild {
     }
 }
 
-/// Leaves out the proof, which would make another message pass for the same child.
-impl fmt::Debug for ClaimedChild {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClaimedChild")
-            .field("batch", &self.batch)
-            .field("index", &self.index)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    /// Leaves out the proof, which would make another message pass for the same child.
+    ClaimedChild { batch, index }
 }
 
 /// Returns the source of the children of a batch that were given no other; `None` if there is no such batch.

@@ -18,8 +18,7 @@ use crate::queue_core::QueueCore;
 use crate::send;
 use crate::send::{Prepared, SendOptions};
 use crate::settings::Metadata;
-use crate::storage::QueueName;
-use crate::storage::{PutMessage, StoreError, StoreErrorKind as K};
+use crate::storage::{PutMessage, QueueName, StoreError, StoreErrorKind as K};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The place of a job in the batch of which it is a child.

@@ -182,7 +182,7 @@ impl Hook for Membership {
         }
     }
 
-    async fn is_done(&self, hook_context: HookContext<'_>) -> Result<bool, Error> {
+    async fn is_done_elsewhere(&self, hook_context: HookContext<'_>) -> Result<bool, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
             return ledger.has_continued().await;
         }

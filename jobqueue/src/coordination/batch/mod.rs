@@ -41,7 +41,6 @@ mod sweep;
 mod turn;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -150,9 +149,6 @@ impl Storage {
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.clone(), id, None).await
     }
@@ -170,9 +166,6 @@ impl Context {
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.storage().clone(), id, Some(self.clone())).await
     }
@@ -280,11 +273,6 @@ impl Batch {
     }
 }
 
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch")
-            .field("id", &self.id.as_str())
-            .field("children", &self.next)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    Batch { id = id.as_str(), children = next }
 }

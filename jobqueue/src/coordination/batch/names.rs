@@ -18,6 +18,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::envelope::hash_part;
 pub(super) use crate::envelope::headers::batch::{
     ALL as BATCH_HEADERS, BATCH, COPY, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN,
 };
@@ -38,8 +39,7 @@ pub(super) const THEN: &str = "then";
 pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [secret, place, source, id] {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
+        hash_part(&mut hash, part);
     }
     to_hex(&hash.finalize()[..16])
 }

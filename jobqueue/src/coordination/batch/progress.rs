@@ -65,9 +65,6 @@ impl Storage {
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch
     /// cannot be read.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch_progress(&self, id: &str) -> Result<Option<BatchProgress>, Error> {
         let found = read(&Ledger::new(self, BatchId::new(id)?), |_| {}).await?;
         Ok(found.map(|(progress, _)| progress))

@@ -54,11 +54,8 @@ impl Context {
     /// - [`Invalid`](ErrorKind::Invalid): the job is not the continuation of a batch.
     /// - [`Undecodable`](ErrorKind::Undecodable): a result is not a `T`.
     /// - [`Storage`](ErrorKind::Storage): the results cannot be read, or were swept.
-    ///
-    /// # Cancel safety
-    /// This only reads; dropping the future changes nothing.
     pub async fn batch_results<T: DeserializeOwned>(&self) -> Result<Vec<ChildResult<T>>, Error> {
-        let read = |(index, marker)| Ok(ChildResult { index, outcome: outcome(marker)? });
+        let read = |(index, marker)| Ok(ChildResult { index, outcome: outcome(index, marker)? });
         markers(self).await?.into_iter().map(read).collect()
     }
 }
@@ -66,16 +63,22 @@ impl Context {
 /// Returns the number of each child and the record of its end.
 fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>> {
     Box::pin(async move {
-        let none = || Error::new(ErrorKind::Invalid, "this job is not the continuation of a batch");
+        let none = || {
+            let text = "only the continuation of a batch has results: read them in the handler of the job that `then` sends";
+            Error::new(ErrorKind::Invalid, text)
+        };
+        let swept = || {
+            let text =
+                "the batch was swept, and its results with it: sweep later, or keep the results elsewhere";
+            Error::new(ErrorKind::Storage, text)
+        };
         let id = BatchId::new(context.info().headers.get(OF).ok_or_else(none)?)?;
         let ledger = Ledger::new(context.storage(), id);
-        let plan = ledger.plan().await?.ok_or_else(|| {
-            Error::new(ErrorKind::Storage, "the batch has been swept; its results are gone")
-        })?;
+        let plan = ledger.plan().await?.ok_or_else(swept)?;
         let mut ended = Vec::new();
         let prefix = format!("{}/0/", ledger.id.as_str());
         for_each_blob(context.storage(), &prefix, |name, _| ended.push(child_of(name))).await?;
-        // A start that ran beside the one that sealed the batch may have sent more.
+        // A concurrent start may have sent more children than the sealed plan.
         ended.retain(|index| index.is_none_or(|index| index < plan.children));
         if (ended.len() as u64) < plan.children {
             return Err(Error::new(ErrorKind::Storage, "some results of the batch are missing"));
@@ -84,21 +87,26 @@ fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>
         let read = move |index: Option<u64>| async move {
             let index = index.ok_or_else(none)?;
             let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
-            let gone = || Error::new(ErrorKind::Storage, "a result of the batch is gone");
-            Ok((index, marker.ok_or_else(gone)?))
+            Ok((index, marker.ok_or_else(swept)?))
         };
         stream::iter(ended.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
     })
 }
 
-fn outcome<T: DeserializeOwned>(marker: Marker) -> Result<Result<Option<T>, ChildFailure>, Error> {
+fn outcome<T: DeserializeOwned>(
+    index: u64,
+    marker: Marker,
+) -> Result<Result<Option<T>, ChildFailure>, Error> {
     match marker {
         Marker::Failed { reason, detail } => Ok(Err(ChildFailure { reason: Reason::new(&reason), detail })),
         Marker::Done(None) | Marker::Group => Ok(Ok(None)),
         Marker::Done(Some(raw)) => {
             serde_json::from_str(raw.get()).map(|result| Ok(Some(result))).map_err(|e| {
-                Error::new(ErrorKind::Undecodable, "a child's result is not of the requested type")
-                    .with_source(e)
+                let wanted = std::any::type_name::<T>();
+                let text = format!(
+                    "the result of child {index} is not a `{wanted}`: read it as the type that its handler sets"
+                );
+                Error::new(ErrorKind::Undecodable, text).with_source(e)
             })
         }
     }

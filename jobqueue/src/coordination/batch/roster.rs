@@ -1,7 +1,7 @@
 //! The children of a batch: announced before they are sent, and identified by a token.
 //!
 //! Membership is named, not counted. Before a child is sent, the record of its group holds a [`ChildRecord`]; a restart
-//! compares what it sends with it. A child is its place in the batch, with its key and the id that the sender has set.
+//! compares what it sends with it. A child is identified by its position in the batch, with its key and the id set by the sender.
 //! Payloads only show that a restart sends another list, and only where they can be compared: a release between two
 //! starts may add a member or rename the kind, and a codec may write other bytes each time.
 //!
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::envelope::hash_part;
 use crate::json_blob::Edit;
 use crate::message::QueueMessage;
 use jobqueue_storage::fast::hex::to_hex;
@@ -41,17 +42,17 @@ impl ChildRecord {
         let mut identity = Sha256::new();
         for text in [id, key] {
             identity.update([u8::from(text.is_some())]);
-            part(&mut identity, text.unwrap_or_default());
+            hash_part(&mut identity, text.unwrap_or_default());
         }
         let identity = digits(identity, 12);
         let Ok(json) = serde_json::from_slice::<Value>(payload) else {
             return Self { identity, shape: String::new(), value: String::new() };
         };
         let mut shape = Sha256::new();
-        form.iter().for_each(|text| part(&mut shape, text));
+        form.iter().for_each(|text| hash_part(&mut shape, text));
         let mut names = BTreeSet::new();
         member_names(&json, &mut Vec::new(), &mut names);
-        names.iter().flatten().for_each(|name| part(&mut shape, name));
+        names.iter().flatten().for_each(|name| hash_part(&mut shape, name));
         let mut value = Sha256::new();
         canonical(&json, &mut value);
         Self { identity, shape: digits(shape, 6), value: digits(value, 12) }
@@ -86,7 +87,7 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             members.sort_unstable_by_key(|(name, _)| *name);
             hash.update(b"{");
             for (name, value) in members {
-                part(hash, name);
+                hash_part(hash, name);
                 canonical(value, hash);
             }
             hash.update(b"}");
@@ -96,13 +97,8 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             elements.iter().for_each(|element| canonical(element, hash));
             hash.update(b"]");
         }
-        scalar => part(hash, &scalar.to_string()),
+        scalar => hash_part(hash, &scalar.to_string()),
     }
-}
-
-fn part(hash: &mut Sha256, text: &str) {
-    hash.update((text.len() as u64).to_be_bytes());
-    hash.update(text);
 }
 
 fn digits(hash: Sha256, bytes: usize) -> String {

@@ -174,6 +174,17 @@ impl Ledger<'_> {
         Ok(plan.and_then(|plan| Some(Swept { children: plan.children, job: plan.job? })))
     }
 
+    /// Deletes the last blobs in this order, which were `listed` with these tags: a batch cannot begin under the id before its plan is gone, and an
+    /// interrupted sweep can be resumed. Stops at a blob that was written since.
+    async fn remove_last(&self, last: [&BlobName; 3], listed: &BTreeMap<String, ETag>) -> Result<(), Error> {
+        for blob in last {
+            if !self.remove_listed(blob, listed.get(blob.name())).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// Deletes a blob that was listed with this tag. Returns false if it has another: once the plan is gone, a batch may begin under the id.
     async fn remove_listed(&self, blob: &BlobName, tag: Option<&ETag>) -> Result<bool, Error> {
         let Some(tag) = tag else { return Ok(true) };
@@ -195,7 +206,6 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let ledger = &ledger;
     let (prefix, swept) = (format!("{id}/"), &ledger.id.blob(SWEPT)?);
-    // Deleted last, in this order: no batch begins under the id while its plan is there, and the next sweep finishes one that is done.
     let last = [&ledger.id.blob("plan")?, &ledger.id.blob("token")?, &ledger.id.blob("done")?];
     let Some(newest) = found.newest else {
         // A batch may have begun under the id since the note was listed.
@@ -234,11 +244,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         stream::iter(blobs.into_iter().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
         next = following;
         if next.is_none() {
-            for blob in last {
-                if !ledger.remove_listed(blob, listed.get(blob.name())).await? {
-                    break;
-                }
-            }
+            ledger.remove_last(last, &listed).await?;
             return Ok(1);
         }
     }

@@ -10,9 +10,9 @@ use crate::error::{Error, ErrorKind};
 use crate::process::host;
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobLeases, BlobStore, Condition, LeaseId, PutBlob, Storage, StoreError, StoreErrorKind as Kind,
+    BlobLeases, BlobName, BlobStore, Condition, ContainerName, LeaseId, NameError, PutBlob, Storage,
+    StoreError, StoreErrorKind as Kind,
 };
-use crate::storage::{BlobName, ContainerName, NameError};
 
 /// The container of the blobs whose leases elect leaders.
 pub const CONTAINER: &str = "jobqueue-leaders";

@@ -107,20 +107,15 @@ impl Leader {
         })
     }
 
-    /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every third of
-    /// that. [`try_lead`](Self::try_lead) and the methods built on it fail for another duration.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
+    jobqueue_storage::setters! {
+        /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every third of
+        /// that. [`try_lead`](Self::try_lead) and the methods built on it fail for another duration.
+        lease(lease: Duration);
 
-    /// Sets the interval at which a candidate tries while another leads, with a jitter of one fifth. The default is
-    /// one sixth of the lease.
-    #[must_use]
-    pub fn poll_interval(mut self, interval: Duration) -> Self {
-        self.poll = Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
-        self
+        /// Sets the interval at which a candidate tries while another leads, with a jitter of one fifth. The default is
+        /// one sixth of the lease.
+        poll_interval(interval: Duration) => poll =
+            Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
     }
 
     /// Returns the leadership's name.
@@ -184,7 +179,8 @@ impl Leader {
             });
             let attempt = attempt.map_err(no_thread)?;
             let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
-                return Err(Error::new(ErrorKind::Storage, "the thread that renews leases has ended"));
+                let text = "the thread that renews leases has ended: the process is shutting down, or the thread has panicked; restart the process";
+                return Err(Error::new(ErrorKind::Storage, text));
             };
             let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
             let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
@@ -279,8 +275,7 @@ impl Leader {
 }
 
 fn no_thread(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Configuration, "the thread that renews leases could not be started")
-        .with_source(error)
+    Error::new(ErrorKind::Configuration, LeaseRenewer::NOT_STARTED).with_source(error)
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use scopeguard::guard;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 
@@ -89,29 +90,16 @@ impl Candidacy {
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
         loop {
             let term = leader.run_one_term(async |_| {
-                let _leading = Leading::begin(&self.leads);
+                self.leads.send_replace(true);
+                let _leading = guard(&self.leads, |leads| {
+                    leads.send_replace(false);
+                });
                 self.broken.notified().await;
             });
             if term.await?.is_ok() {
                 leader.stand_back().await;
             }
         }
-    }
-}
-
-/// Says that the worker leads its set of schedules, until it is dropped.
-struct Leading<'a>(&'a watch::Sender<bool>);
-
-impl<'a> Leading<'a> {
-    fn begin(leads: &'a watch::Sender<bool>) -> Self {
-        leads.send_replace(true);
-        Self(leads)
-    }
-}
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        self.0.send_replace(false);
     }
 }
 

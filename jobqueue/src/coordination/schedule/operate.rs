@@ -13,8 +13,7 @@ use super::state::{document, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::Known;
-use crate::storage::{BlobName, ContainerName};
-use crate::storage::{Storage, StoreErrorKind as Kind};
+use crate::storage::{BlobName, ContainerName, Storage, StoreErrorKind as Kind};
 
 /// A schedule, as its state in the storage shows it.
 #[derive(Debug, Clone)]

@@ -142,7 +142,7 @@ impl<M: QueueMessage> Runner<M> {
             state = state.triggered(at).await?;
         }
         for slot in self.due(state.done, now) {
-            // What comes due meanwhile is left out.
+            // Slots that become due during the pause are skipped.
             if state.paused {
                 break;
             }

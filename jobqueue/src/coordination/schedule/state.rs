@@ -5,8 +5,7 @@ use jiff::Timestamp;
 use super::record::{About, MAX_BYTES, Stored};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{JsonBlob, Known, Version};
-use crate::storage::{BlobName, ContainerName, NameError};
-use crate::storage::{Storage, StoreError, StoreErrorKind};
+use crate::storage::{BlobName, ContainerName, NameError, Storage, StoreError, StoreErrorKind};
 
 pub(super) fn name(schedule: &str) -> Result<BlobName, NameError> {
     BlobName::new(ContainerName::new(super::CONTAINER)?, schedule)

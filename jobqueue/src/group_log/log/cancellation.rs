@@ -17,7 +17,7 @@ pub(crate) struct Abandoned {
 pub(crate) enum DeletionOutcome {
     /// The message is deleted, and no worker had received it.
     Deleted,
-    /// Somebody has received the message, or it is gone: the storage may not say which. A job that is gone becomes overdue.
+    /// The message was received, or it is gone: the storage may not say which. A job that is gone becomes overdue.
     NotDeleted,
 }
 

@@ -70,7 +70,8 @@ impl GroupLog {
         Position::Behind { ahead: ahead + pages, overdue }
     }
 
-    /// Returns the place of a job and the number of jobs of its pages before it: its entry, the one that stands for its page, or the end.
+    /// Returns the position of a job, which is its entry, the one that stands for its page, or the end; and the number of jobs before it in its
+    /// pages.
     pub(super) fn place(&self, entry: &EntryRef) -> (usize, usize) {
         let found = self.find(entry).map(|at| (at, 0)).or_else(|| self.paged(entry));
         found.unwrap_or((self.entries.len(), 0))

@@ -10,10 +10,9 @@ use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Los
 use crate::memory::TokioClock;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PopReceipt, PutMessage, Queues, Storage,
-    StoreErrorKind, Stores, UpdateMessage,
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PopReceipt, PutMessage, QueueName, Queues,
+    Storage, StoreErrorKind, Stores, UpdateMessage,
 };
 
 const TERM: Duration = Duration::from_secs(30);

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::QueueName;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, Storage, StoreErrorKind, Stores,
+    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, QueueName, Storage, StoreErrorKind,
+    Stores,
 };
 
 const TERM: Duration = Duration::from_secs(30);

@@ -17,9 +17,9 @@ use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobName, BlobProperties, ContainerName, ETag, EXPIRES, list_all, needed_at_most_until,
+    BlobName, BlobProperties, ContainerName, ETag, EXPIRES, StoreError, StoreErrorKind, Tries, list_all,
+    needed_at_most_until,
 };
-use crate::storage::{StoreError, StoreErrorKind, Tries};
 use crate::undelivered::UndeliveredRef;
 use jobqueue_storage::fast::hex::to_hex;
 

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::queue_core::{Queue, QueueCoreOptions};
-use crate::storage::QueueName;
-use crate::storage::Storage;
+use crate::storage::{QueueName, Storage};
 
 #[derive(Debug, Serialize, Deserialize, jobqueue_derive::QueueMessage)]
 #[message(queue = "reports", kind = "report", crate = "crate")]

@@ -6,7 +6,6 @@ mod records;
 
 use std::any::Any;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -159,41 +158,29 @@ impl WorkerBuilder {
         /// whose handler has returned and whose deletion is under way does not count; there can be as many of those
         /// again. [`limit_queue`](Self::limit_queue) says how the queues share the slots.
         concurrency(jobs: usize) => options.concurrency;
-    }
 
-    /// Sets the longest pause between two requests to an empty queue, on storages that cannot notify. The default is
-    /// 5 seconds; on Azure each request is billed.
-    pub fn max_idle_delay(mut self, delay: Duration) -> Self {
-        self.options.max_idle_delay = delay.clamp(Duration::from_millis(10), WITHOUT_END);
-        self
-    }
+        /// Sets the longest pause between two requests to an empty queue, on storages that cannot notify. The default is
+        /// 5 seconds; on Azure each request is billed.
+        max_idle_delay(delay: Duration) => options.max_idle_delay =
+            delay.clamp(Duration::from_millis(10), WITHOUT_END);
 
-    /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds.
-    /// The whole shutdown takes at most the [cancel grace](Self::cancel_grace) and 22 seconds more, if the storage does not answer: set
-    /// the limit of an orchestrator 25 seconds above this timeout. Kubernetes allows 30 seconds unless configured otherwise.
-    pub fn shutdown_timeout(mut self, timeout: Duration) -> Self {
-        self.options.shutdown_timeout = timeout.min(WITHOUT_END);
-        self
-    }
+        /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds.
+        /// The whole shutdown takes at most the [cancel grace](Self::cancel_grace) and 22 seconds more, if the storage does not answer: set
+        /// the limit of an orchestrator 25 seconds above this timeout. Kubernetes allows 30 seconds unless configured otherwise.
+        shutdown_timeout(timeout: Duration) => options.shutdown_timeout = timeout.min(WITHOUT_END);
 
-    /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The default is 2
-    /// seconds.
-    ///
-    /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
-    /// longer, unless [`late_completion`](Self::late_completion) is on. A handler that blocks its thread cannot be dropped.
-    pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.deliveries.cancel_grace = grace.min(WITHOUT_END);
-        self
-    }
+        /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The default is 2
+        /// seconds.
+        ///
+        /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
+        /// longer, unless [`late_completion`](Self::late_completion) is on. A handler that blocks its thread cannot be dropped.
+        cancel_grace(grace: Duration) => deliveries.cancel_grace = grace.min(WITHOUT_END);
 
-    /// Sets how long a job may run, lease renewals included, unless its message type declares a `max_run_time` of its own. Then it is
-    /// cancelled, and the attempt counts as failed. The default is 12 hours.
-    pub fn max_run_time(mut self, time: Duration) -> Self {
-        self.core.max_run_time = time.clamp(Duration::from_millis(100), WITHOUT_END);
-        self
-    }
+        /// Sets how long a job may run, lease renewals included, unless its message type declares a `max_run_time` of its own. Then it is
+        /// cancelled, and the attempt counts as failed. The default is 12 hours.
+        max_run_time(time: Duration) => core.max_run_time =
+            time.clamp(Duration::from_millis(100), WITHOUT_END);
 
-    jobqueue_storage::setters! {
         /// Sets the maximum size of a payload that a handler is given, in bytes. The default is 32 MiB. A larger one, of up to 256 MiB, is
         /// read only to copy it for its dead letter, and one at a time.
         max_payload_bytes(bytes: u64) => core.max_payload_bytes;
@@ -212,15 +199,13 @@ impl WorkerBuilder {
 
         /// Sets how often settings are read again from the queues' metadata. The default is 30 seconds.
         settings_refresh(every: Duration) => core.settings_refresh;
-    }
 
-    /// Accepts the success of a handler whose lease has expired, if no worker has received the message in the
-    /// meantime. Examples are a handler that blocked its thread for too long, and one that returned within the
-    /// [`cancel_grace`](Self::cancel_grace) after its token had fired. A handler that stops before its work is done
-    /// must then return an error. The default is off: an expired lease is lost.
-    pub fn late_completion(mut self, accept: bool) -> Self {
-        self.core.expired = if accept { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse };
-        self
+        /// Accepts the success of a handler whose lease has expired, if no worker has received the message in the
+        /// meantime. Examples are a handler that blocked its thread for too long, and one that returned within the
+        /// [`cancel_grace`](Self::cancel_grace) after its token had fired. A handler that stops before its work is done
+        /// must then return an error. The default is off: an expired lease is lost.
+        late_completion(accept: bool) => core.expired =
+            if accept { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse };
     }
 
     /// Sets a policy that decides about every failure: retry or dead-letter. If it returns `None`, the error itself
@@ -253,14 +238,11 @@ impl WorkerBuilder {
         /// This costs a request for each job that is delivered a second time or was redriven, on Service Bus, which may not count a delivery,
         /// for each job, and two for each job with a payload in a blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
         durable_completions(record: bool) => deliveries.durable_completions;
-    }
 
-    /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after a random part of
-    /// it, so that workers that are replaced more often than that sweep as often.
-    /// The default is never; one of several workers is enough.
-    pub fn sweep_every(mut self, every: Duration) -> Self {
-        self.options.sweep_every = Some(every.max(Duration::from_secs(60)));
-        self
+        /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after a random part of
+        /// it, so that workers that are replaced more often than that sweep as often.
+        /// The default is never; one of several workers is enough.
+        sweep_every(every: Duration) => options.sweep_every = Some(every.max(Duration::from_secs(60)));
     }
 
     /// Calls `listener` for every [`Event`] of the worker and of the sends of its handlers. The listener must return
@@ -345,11 +327,6 @@ impl WorkerBuilder {
     }
 }
 
-impl fmt::Debug for WorkerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkerBuilder")
-            .field("storage", &self.storage)
-            .field("registrations", &self.registrations)
-            .finish_non_exhaustive()
-    }
+jobqueue_storage::debug_fields! {
+    WorkerBuilder { storage, registrations }
 }

@@ -22,20 +22,20 @@ impl WorkerBuilder {
         self
     }
 
-    /// Keeps a journal of the jobs that have ended, completed or dead-lettered, for this time: at least an hour. Operators search it by
-    /// `jobqueue_admin::Admin::history`. Off by default.
-    ///
-    /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite and PostgreSQL have a table for it. On
-    /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs. A worker that is killed
-    /// loses the entries since the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
-    /// wait, and further ones are dropped and counted in the log.
-    ///
-    /// Workers of one storage share the journal, and each removes what is older than it keeps: the shortest time holds for all of them.
-    ///
-    /// The keys of jobs, up to 1,024 bytes, and the texts of their errors, up to 500 characters, are kept for the whole time: keep
-    /// personal data out of both, or the time short.
-    pub fn history(mut self, kept: impl Into<Option<Duration>>) -> Self {
-        self.options.history = kept.into().map(|kept| kept.max(Duration::from_secs(3600)));
-        self
+    jobqueue_storage::setters! {
+        /// Keeps a journal of the jobs that have ended, completed or dead-lettered, for this time: at least an hour. Operators search it by
+        /// `jobqueue_admin::Admin::history`. Off by default.
+        ///
+        /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite and PostgreSQL have a table for it. On
+        /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs. A worker that is killed
+        /// loses the entries since the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
+        /// wait, and further ones are dropped and counted in the log.
+        ///
+        /// Workers of one storage share the journal, and each removes what is older than it keeps: the shortest time holds for all of them.
+        ///
+        /// The keys of jobs, up to 1,024 bytes, and the texts of their errors, up to 500 characters, are kept for the whole time: keep
+        /// personal data out of both, or the time short.
+        history(kept: impl Into<Option<Duration>>) => options.history =
+            kept.into().map(|kept| kept.max(Duration::from_secs(3600)));
     }
 }

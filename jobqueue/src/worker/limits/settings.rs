@@ -74,14 +74,10 @@ impl HandlerLimits {
     jobqueue_storage::setters! {
         /// Sets the maximum number of jobs of the kind that run at the same time in this worker, over all its queues.
         concurrency(jobs: usize) => concurrency;
-    }
 
-    /// Sets the rate at which jobs of the kind begin. All handlers that have the same limiter, or clones of it, share the
-    /// rate.
-    #[must_use]
-    pub fn rate(mut self, limit: &RateLimit) -> Self {
-        self.rate = Some(limit.clone());
-        self
+        /// Sets the rate at which jobs of the kind begin. All handlers that have the same limiter, or clones of it, share the
+        /// rate.
+        rate(limit: &RateLimit) => rate = Some(limit.clone());
     }
 }
 

@@ -112,7 +112,7 @@ impl QueueSlots {
 
     async fn take_in_turn(&self, has_message: bool) -> Slot {
         let Some(rate) = self.rate() else { return self.wait_for_slot(has_message).await };
-        // A caller that waits for a slot holds no token, and one that waits for a token holds no slot.
+        // A waiter for a slot holds no token, and the reverse: neither can block the other.
         loop {
             let token = rate.take().await;
             if let Some(slot) = self.try_take_slot() {
@@ -198,7 +198,7 @@ impl Slot {
         }
     }
 
-    /// Spends what the handler of `kind` needs. Returns for how long it waits before it begins.
+    /// Consumes the permits of `kind`. Returns the time until the handler may start.
     fn admit(&mut self, kind: &str) -> Result<Duration, Duration> {
         self.reserve(kind)?;
         self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(HANDLER_IS_BUSY))

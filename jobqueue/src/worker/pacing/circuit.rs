@@ -63,7 +63,7 @@ impl CircuitBreaker {
         self
     }
 
-    /// Returns the rules where up to so many jobs fail together in one call: more than one call has to fail.
+    /// Returns the rules for handlers of up to `chunk` jobs a call, which fail together: the circuit opens only after several calls have failed.
     pub(in crate::worker) fn beyond_chunks_of(self, chunk: usize) -> Self {
         let least = if chunk > 1 { u32::try_from(chunk).unwrap_or(u32::MAX).saturating_add(1) } else { 1 };
         Self { failures: self.failures.max(least), jobs: self.jobs.max(least), ..self }

@@ -11,7 +11,7 @@ use crate::root;
 const QUIET: &[(&str, usize)] = &[
     ("jobqueue/src/history/tests.rs", 2),
     ("jobqueue/src/lease/operation/tests.rs", 1),
-    ("jobqueue/src/lease/renewer/tests.rs", 1),
+    ("jobqueue/src/lease/renewer_thread/tests.rs", 1),
     ("jobqueue/src/queue_core/settings_cache.rs", 1),
     ("tests/tests/coordination/fail_over/schedule.rs", 1),
     ("tests/tests/coordination/order/mod.rs", 1),

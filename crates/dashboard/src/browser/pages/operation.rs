@@ -121,7 +121,7 @@ pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operatio
     request.app.operations.find(id).ok_or_else(missing)
 }
 
-/// Stops an operation. Whoever may start one of its sort may stop it.
+/// Stops an operation. Requires the right to its action.
 pub(crate) async fn stop(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
     operation.stop(&request.admin).await?;

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use super::overview::Sums;
 use super::{Layout, PageError, error_page, priced};
 use crate::browser::app::AuthorizedRequest;
-use crate::browser::filters;
 use crate::browser::guard::Admitted;
-use crate::browser::json;
 use crate::browser::poller::{Look, Unread};
+use crate::browser::{filters, json};
 use crate::snapshot::round;
 
 /// The time for which the page waits for one storage. Its row then has what was read last.

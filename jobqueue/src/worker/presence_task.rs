@@ -1,4 +1,4 @@
-//! The record of a running worker.
+//! Starts and ends the task that writes the record of a running worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::options::PresenceSetting;
 use super::state::WorkerState;
 use crate::lease::LeaseRenewer;
-use crate::presence::{About, Tracker, keep, read_once};
+use crate::presence::{About, Tracker, read_once, run_record_writer};
 
 /// The interval at which a worker writes its record unless configured otherwise.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -40,8 +40,9 @@ impl Record {
         // A thread of the library's own: a handler that blocks the worker's runtime does not make the worker look dead.
         let task = match interval {
             Some(every) => {
-                let keep = keep(blobs, runtime.clone(), about(state, every), tracked, end);
-                LeaseRenewer::spawn_apart(runtime, keep)
+                let about = about(state, every);
+                let write = run_record_writer(blobs, runtime.clone(), about, tracked, end);
+                LeaseRenewer::spawn_apart(runtime, write)
             }
             None => {
                 let queues = state.registry.0.keys().map(ToString::to_string).collect();
