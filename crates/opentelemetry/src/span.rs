@@ -23,6 +23,9 @@ pub(crate) enum Measured {
     Process,
 }
 
+/// Counts a handler as running until it is dropped with the span, whatever happens to the worker.
+type InFlight = ScopeGuard<Arc<Cell>, fn(Arc<Cell>)>;
+
 /// A span of OpenTelemetry, or only its measurement.
 pub(crate) struct JobSpan {
     shared: Arc<Shared>,
@@ -35,8 +38,7 @@ pub(crate) struct JobSpan {
     context: Option<Context>,
     /// The request that the span is made for when its end is known.
     received: Option<(SystemTime, usize)>,
-    /// Counts a handler as running until the span is dropped, whatever happens to its worker.
-    _in_flight: Option<ScopeGuard<Arc<Cell>, fn(Arc<Cell>)>>,
+    _in_flight: Option<InFlight>,
 }
 
 impl JobSpan {

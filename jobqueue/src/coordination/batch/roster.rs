@@ -97,7 +97,7 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             elements.iter().for_each(|element| canonical(element, hash));
             hash.update(b"]");
         }
-        scalar => hash_part(hash, &scalar.to_string()),
+        scalar => hash_part(hash, scalar.to_string()),
     }
 }
 
