@@ -74,3 +74,20 @@ async fn a_backup_goes_to_a_private_file_or_is_refused() {
     }
     Storage::open(Options::new(&copy)).await.unwrap();
 }
+
+/// In containers the processes of two backups to one name have one id, that of the first process.
+#[tokio::test]
+async fn backup_leaves_the_part_of_another_alone() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    filled(&path("jobs.db"), 1).await;
+    let parts = [0, 1].map(|number| path(&format!("copy.db.{}-{number}.part", std::process::id())));
+    for part in &parts {
+        fs::write(part, "another").unwrap();
+    }
+    backup(path("jobs.db"), path("copy.db")).await.unwrap();
+    for part in &parts {
+        assert_eq!(fs::read_to_string(part).unwrap(), "another");
+    }
+    Storage::open(Options::new(path("copy.db"))).await.unwrap();
+}
