@@ -32,6 +32,7 @@
 //! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.
 //! - The file has one name, since the names of the log and of the locks are made of it. A file with a second hard link, and on Linux one that is mounted apart
 //!   from its folder, are refused.
+//! - The folder of the file is one in which not every user may create files: `/tmp` is refused, a folder in it is not. The folders above are not looked at.
 //! - A write-ahead log that was cut off or deleted while no process had the file open reads as if its last commits had
 //!   not happened: SQLite cannot distinguish this from a crash. Keep `-wal` and `-shm` beside the file.
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open;

@@ -137,11 +137,19 @@ async fn file_that_is_mounted_without_its_folder_is_refused() {
 async fn a_folder_that_everybody_may_write_is_refused() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(refused(&path).await.to_string().contains("other users may replace"));
-    assert!(!path.exists());
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    Storage::open(Options::new(&path)).await.unwrap();
+    // With and without the bit that keeps users from removing files of others.
+    for mode in [0o777, 0o1777] {
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+        assert!(refused(&path).await.to_string().contains("other users may create"), "{mode:o}");
+        assert!(!path.exists());
+    }
+    let own = folder.path().join("own");
+    fs::create_dir(&own).unwrap();
+    filled(&own.join("jobs.db"), 1).await;
+    // A copy reads the file as an opening does.
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+    let error = backup(own.join("jobs.db"), folder.path().join("copy.db")).await.unwrap_err();
+    assert!(error.to_string().contains("other users may create"), "{error}");
 }
 
 #[tokio::test]
