@@ -14,7 +14,7 @@
 //! - **Strictness.** An expired receipt is refused in the statement itself; receipts are 128 random bits.
 //! - **Several processes.** Any number may open the file at once. A commit in one wakes the subscriptions of the
 //!   others. While another process holds the write lock, operations wait for up to [`Options::busy_timeout`].
-//! - **Visible failures.** On a full disk the operation fails and is not applied; leases, renewals and deletions have room of their own. Damage in the file, or a failed
+//! - **Visible failures.** On a full disk the operation fails and is not applied; leases, renewals and deletions have room of their own, as long as the log can start over where other programs fill the disk. Damage in the file, or a failed
 //!   write or sync, stops the store until it is opened again ([`Stopped`](jobqueue_storage::StoreErrorKind::Stopped)). A
 //!   failed sync is never repeated as if it had not failed, and damage is never read as an empty queue.
 //! - **One schema.** A program migrates the tables of an older file when it opens it, in one transaction, unless it [must not](Options::migrate). When a newer program migrates them while
