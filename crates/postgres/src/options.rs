@@ -10,6 +10,7 @@ use crate::database::check_schema;
 use crate::settings::{Settings, Tls};
 #[cfg(feature = "entra")]
 use jobqueue_entra::{TokenSource, credential_methods};
+use jobqueue_storage::clock::WITHOUT_END;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
@@ -147,14 +148,17 @@ impl Options {
         self
     }
 
-    jobqueue_storage::setters! {
-        /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
-        /// servers share equally, and of each statement. After
-        /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
-        /// have been made otherwise. A statement with a blob may take a
-        /// second more for each mebibyte.
-        timeout(timeout: Duration) => settings.timeout;
+    /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
+    /// servers share equally, and of each statement. After
+    /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
+    /// have been made otherwise. A statement with a blob may take a
+    /// second more for each mebibyte.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout.min(WITHOUT_END);
+        self
+    }
 
+    jobqueue_storage::setters! {
         /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
         ///
         /// Notifications do not come through a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: opening
