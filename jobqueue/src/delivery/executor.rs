@@ -20,7 +20,7 @@ use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
 use crate::error::Error;
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Outcome, chain};
+use crate::job::outcome::{JobError, Outcome, Reason, chain};
 use crate::queue_core::QueueCore;
 use crate::trace::TraceContext;
 
@@ -146,8 +146,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) error: Option<String>,
     /// True if the lease ended before it was renewed.
     pub(crate) lease_expired: bool,
-    /// True if the message is deleted because the sender of its job has cancelled it.
-    pub(crate) cancelled_by_sender: bool,
+    /// The reason for which the job has ended before, if its message is deleted without a run and it was not done.
+    pub(crate) earlier_end: Option<Reason>,
     /// The code of an attempt to settle the delivery that failed or is in doubt.
     pub(super) settle_error: Option<&'static str>,
     /// The context in which the handler has run, if a tracer has made it.
@@ -165,7 +165,7 @@ impl DeliveryReport {
             waited,
             error: None,
             lease_expired: false,
-            cancelled_by_sender: false,
+            earlier_end: None,
             settle_error: None,
             process: None,
         }

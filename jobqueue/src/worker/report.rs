@@ -25,7 +25,8 @@ pub struct Report {
     pub lease_lost: u64,
     /// Jobs that were completed, but whose message may not be deleted.
     pub uncertain: u64,
-    /// Messages deleted because their job had been done before, or, of a job in order, because its sender had cancelled it.
+    /// Messages deleted because their job had been done before, because their dead letter was redriven or purged, or, of a job in order, because
+    /// its sender had cancelled it.
     pub duplicates: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
