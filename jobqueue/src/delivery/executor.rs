@@ -144,7 +144,7 @@ pub(crate) struct DeliveryReport {
     pub(crate) waited: Duration,
     /// The error in one line.
     pub(crate) error: Option<String>,
-    /// True if the lease ended before it was renewed.
+    /// True if the lease ended before it was renewed, and not with the life of its message.
     pub(crate) lease_expired: bool,
     /// The reason for which the job has ended before, if its message is deleted without a run and it was not done.
     pub(crate) earlier_end: Option<Reason>,
@@ -178,6 +178,7 @@ impl DeliveryReport {
             Ok(outcome) => {
                 self.settle_error = match outcome {
                     Outcome::LeaseLost => Some("lease_lost"),
+                    Outcome::Expired => Some("expired"),
                     Outcome::CompletedUncertain => Some("uncertain"),
                     _ => None,
                 };

@@ -87,9 +87,10 @@ impl Executor {
                 Box::pin(self.put_off(leased_job, cause, &detail, slot, report)).await
             }
             Disposition::Abandon => {
-                report.lease_expired = leased_job.lease.loss() == Some(Loss::Expired);
+                let is_over = leased_job.lease.has_ended_with_message();
+                report.lease_expired = !is_over && leased_job.lease.loss() == Some(Loss::Expired);
                 leased_job.lease.abandon();
-                Ok(Outcome::LeaseLost)
+                Ok(if is_over { Outcome::Expired } else { Outcome::LeaseLost })
             }
             Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
         }

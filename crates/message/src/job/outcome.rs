@@ -183,6 +183,8 @@ pub enum Outcome {
     /// The message was deleted without being run: its job was already done, its sender has cancelled it, it lives on as another
     /// message, or its dead letter was redriven or purged.
     Duplicate,
+    /// The message's time to live was over before its job was done, and nothing was settled.
+    Expired,
 }
 
 impl Outcome {
@@ -196,6 +198,7 @@ impl Outcome {
             Self::LeaseLost => "lease_lost",
             Self::CompletedUncertain => "completed_uncertain",
             Self::Duplicate => "duplicate",
+            Self::Expired => "expired",
         }
     }
 }
