@@ -222,7 +222,7 @@ fn store_recovers_from_a_full_file_system() {
     let folder = tempfile::tempdir().unwrap();
     let mut space = Command::new("unshare");
     space.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
-    space.arg("mount -t tmpfs -o size=8m none \"$0\" && exec \"$@\"").arg(folder.path());
+    space.arg("mount -t tmpfs -o size=8m,mode=700 none \"$0\" && exec \"$@\"").arg(folder.path());
     let tried = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).status();
     assert!(
         tried.is_ok_and(|status| status.success()),
