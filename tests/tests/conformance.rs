@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::Storage;
 use jobqueue::{Runtime, azure, memory, postgres, servicebus, sqlite};
-use jobqueue_conformance::{Deviation, Promise, Subject, promises, run_all};
+use jobqueue_conformance::{Deviation, Promise, Subject, exercise, promises, run_all};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_test_support::servicebus::{self as servicebus_support, ServiceBus};
 use jobqueue_testing::faults::Faulty;
@@ -37,6 +37,7 @@ fn main() {
     trials
         .extend(virtual_time("faulty", || Box::pin(async { wrapped(|inner| Faulty::new(inner).storage()) })));
     trials.push(Trial::test("memory::all_at_once", in_tokio_time));
+    trials.push(Trial::test("sqlite::all_in_one_file_twice", in_one_file));
     // One line for each further storage: in virtual time as in `memory`, in real time as in `azurite`.
     libtest_mimic::run(&arguments, trials).exit();
 }
@@ -61,6 +62,21 @@ fn in_tokio_time() -> Result<(), Failed> {
     if report.broken().is_empty() { Ok(()) } else { Err(report.to_string().into()) }
 }
 
+/// All promises on one file, as the README shows it, and once more on what the first run has left.
+fn in_one_file() -> Result<(), Failed> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let folder = tempfile::tempdir()?;
+        for _ in 0..2 {
+            let report = exercise(&sqlite_in(folder.path()).await).await;
+            if !report.broken().is_empty() {
+                return Err(report.to_string().into());
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Three shards over two accounts in memory.
 fn sharded() -> Subject {
     let clock = Arc::new(ManualClock::new());
@@ -72,10 +88,14 @@ fn sharded() -> Subject {
 
 async fn in_sqlite() -> Subject {
     let folder = tempfile::tempdir().unwrap();
+    sqlite_in(folder.path()).await.keeping(folder)
+}
+
+async fn sqlite_in(folder: &Path) -> Subject {
     let clock = Arc::new(ManualClock::new());
     let options =
-        sqlite::Options::new(folder.path().join("jobs.db")).runtime(Runtime::new().with_clock(clock.clone()));
-    Subject::virtual_time(Storage::open(options).await.unwrap(), clock).keeping(folder)
+        sqlite::Options::new(folder.join("jobs.db")).runtime(Runtime::new().with_clock(clock.clone()));
+    Subject::virtual_time(Storage::open(options).await.unwrap(), clock)
 }
 
 /// One test for each promise, on a storage of its own with a clock of its own.
@@ -88,18 +108,15 @@ fn virtual_time(storage: &'static str, open: fn() -> Opening) -> impl Iterator<I
     })
 }
 
-/// A schema for each promise on a PostgreSQL server, whose clock is the true one: the waits of promises overlap.
+/// One schema of a PostgreSQL server, whose clock is the true one: the waits of promises overlap.
 fn in_postgres() -> impl Iterator<Item = Trial> {
     promises_of("postgres").map(|promise| {
         trial("postgres", promise, move || {
             let text = Postgres::shared().connection_string();
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
-                // Entries of the journals of all promises are alike.
-                static NUMBER: AtomicU32 = AtomicU32::new(0);
-                let schema = format!("promise_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
                 let options =
-                    postgres::Options::from_connection_string(&text)?.schema(&schema).max_connections(3);
+                    postgres::Options::from_connection_string(&text)?.schema("promises").max_connections(3);
                 keeps(promise, &Subject::real_time(Storage::open(options).await?)).await
             })
         })

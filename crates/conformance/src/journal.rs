@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 use crate::prelude::*;
 use jobqueue::storage::{JournalEntry, JournalPage, JournalQuery, JournalStore};
 
+const YEAR: Duration = Duration::from_secs(366 * 86_400);
+
 /// The journal of a subject, with entries of a queue of its own.
 struct TestJournal {
     journal: Arc<dyn JournalStore>,
@@ -19,11 +21,10 @@ impl TestJournal {
         let journal = subject.storage().stores().blob_powers.journal.clone();
         let journal = journal.ok_or_else(|| Broken::new("the storage keeps no journal"))?;
         let queue = Arc::from(subject.queue_name()?.as_str());
-        Ok(Self {
-            journal,
-            queue,
-            start: SystemTime::UNIX_EPOCH + Duration::from_micros(1_800_000_000_000_007),
-        })
+        // Entries with the same time and number are one, whatever their queue. Of another promise or run they are of another time.
+        let random = uuid::Uuid::new_v4().as_u64_pair().1 % (YEAR.as_secs() * 1_000_000);
+        let start = SystemTime::UNIX_EPOCH + Duration::from_micros(1_800_000_000_000_007 + random);
+        Ok(Self { journal, queue, start })
     }
 
     /// Returns an entry of a completed job that ended so many microseconds after the start.
@@ -177,11 +178,10 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
     /// Entries expire if they ended longer ago than the given time, and no others.
     async fn expires_what_ended_long_ago(subject) {
         let journal = TestJournal::new(subject)?;
-        let year = Duration::from_secs(366 * 86_400);
         // Long before the entries of other promises.
-        let old = JournalEntry { ended: SystemTime::UNIX_EPOCH + year, ..journal.entry(1) };
+        let old = JournalEntry { ended: journal.start - 50 * YEAR, ..journal.entry(1) };
         journal.append(&[old, journal.entry(2)]).await?;
-        journal.journal.expire(30 * year).await?;
+        journal.journal.expire(30 * YEAR).await?;
         let found = journal.search(|_| {}).await?.entries;
         ensure!(found == [journal.entry(2)], "found {found:?}");
     }

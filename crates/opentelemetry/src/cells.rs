@@ -18,7 +18,7 @@ use crate::conventions as names;
 const MOST: usize = 200;
 
 /// The names of outcomes. The last one stands for those of a later version of the library.
-const OUTCOMES: [&str; 8] = [
+const OUTCOMES: [&str; 9] = [
     "completed",
     "retried",
     "dead_lettered",
@@ -26,6 +26,7 @@ const OUTCOMES: [&str; 8] = [
     "lease_lost",
     "completed_uncertain",
     "duplicate",
+    "expired",
     names::OTHER,
 ];
 

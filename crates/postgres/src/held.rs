@@ -59,7 +59,10 @@ pub(crate) struct LockLimits {
 
 impl LockLimits {
     fn within(limit: Duration) -> Self {
-        let text = |wanted: Duration| format!("{}ms", wanted.min(limit / 2).as_millis().max(1));
+        let text = |wanted: Duration| {
+            let within = wanted.min(limit / 2).as_millis().clamp(1, i32::MAX.unsigned_abs().into());
+            format!("{within}ms")
+        };
         Self { in_list: text(IN_LIST), alone: text(ALONE), until_next: text(EACH), longest: text(limit) }
     }
 

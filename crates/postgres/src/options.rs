@@ -9,6 +9,7 @@ use crate::database::check_schema;
 use crate::settings::{Settings, Tls};
 #[cfg(feature = "entra")]
 use jobqueue_entra::{TokenSource, credential_methods};
+use jobqueue_storage::clock::WITHOUT_END;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
@@ -149,7 +150,7 @@ impl Options {
         /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
         /// have been made otherwise. A statement with a blob may take a
         /// second more for each mebibyte.
-        timeout(timeout: Duration) => settings.timeout;
+        timeout(timeout: Duration) => settings.timeout = timeout.min(WITHOUT_END);
 
         /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
         ///

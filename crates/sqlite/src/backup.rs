@@ -3,14 +3,17 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::spawn_blocking;
 
 use super::error::{Cause, from_sql};
 use super::open::{self, file};
+#[cfg(doc)]
+use super::options::Options;
 use super::process_guard::ProcessGuard;
 use super::schema;
+use jobqueue_storage::fast::hex::to_hex;
+use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// Copies the store in the file `from` to a new file `to`: its state at one moment, while others continue to use it.
@@ -22,10 +25,11 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// that a killed process has left beside a file for the file's own, and destroys the copy with it.
 ///
 /// Only the owner can read the copy, like the store itself. It has the name `to` only when it is whole and synced; a process that is killed before
-/// leaves `to.<process id>-<n>.part`, which can be deleted.
+/// leaves `to.<random digits>.part`, which can be deleted.
 ///
 /// # Errors
-/// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store, or a file with a second name;
+/// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store, or one that is not
+/// [opened](Options::new) either, such as a file with a second name or on a network file system;
 /// `Full` when the disk has no room.
 ///
 /// # Panics
@@ -53,13 +57,11 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     let connection = open::existing(from)?;
     open::leave_log(&connection);
     schema::require_current(&connection, StoreErrorKind::InvalidInput)?;
-    // A copy that is cut short must not look like a whole one, so it has its name last.
+    // A copy that is cut short must not look like a whole one, so it has its name last. Until then its name is random: another backup to the
+    // same name may run in another container, under the same process id.
     let mut part = to.clone().into_os_string();
-    static COPIES: AtomicU64 = AtomicU64::new(0);
-    part.push(format!(".{}-{}.part", std::process::id(), COPIES.fetch_add(1, Ordering::Relaxed)));
+    part.push(format!(".{}.part", to_hex(&Runtime::new().random_bytes::<12>())));
     let part = PathBuf::from(part);
-    // That of an earlier process with the same id, as in a container.
-    drop(std::fs::remove_file(&part));
     // SQLite writes into an existing empty file. A file that SQLite creates itself could be world-readable.
     drop(file::create(&part).map_err(|error| file::cannot_create(&error))?);
     let copied = connection.execute("VACUUM INTO ?1", [part.to_string_lossy()]).map_err(from_sql);

@@ -19,12 +19,15 @@ use sha2::{Digest, Sha256};
 
 use super::open::file::create;
 use jobqueue_storage::LeaseId;
-use jobqueue_storage::fast::hex::to_hex;
+use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::log::debug;
 use jobqueue_storage::sync::lock;
 
 /// The age from which a file without a holder is removed.
 const OLD: Duration = Duration::from_secs(3600);
+
+/// The number of bytes of a lease's digest that are in the name of its file.
+const DIGEST: usize = 12;
 
 /// The time after its last acquisition or renewal in which a lease has certainly ended: none lasts longer than a minute.
 const ENDED: Duration = Duration::from_secs(120);
@@ -127,7 +130,7 @@ impl Holders {
     fn path(&self, lease: &LeaseId) -> PathBuf {
         // The id is a secret; a digest does not reveal it.
         let mut name = self.prefix();
-        name.push(to_hex(&Sha256::digest(lease.expose())[..12]));
+        name.push(to_hex(&Sha256::digest(lease.expose())[..DIGEST]));
         self.database.with_file_name(name)
     }
 
@@ -141,7 +144,10 @@ impl Holders {
         let prefix = self.prefix();
         for entry in fs::read_dir(self.database.parent().unwrap_or(Path::new("/")))? {
             let entry = entry?;
-            let is_lease = entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes());
+            let name = entry.file_name();
+            let digits = name.as_encoded_bytes().strip_prefix(prefix.as_encoded_bytes());
+            // A copy of the database may have a name that begins like that of a lease.
+            let is_lease = digits.and_then(read_hex::<DIGEST>).is_some();
             let is_old = || entry.metadata()?.modified()?.elapsed().map_err(io::Error::other);
             if is_lease
                 && is_old().is_ok_and(|age| age > OLD)
@@ -209,11 +215,19 @@ mod tests {
         died.hold(&crashed);
         died.hold(&fresh);
         let long_ago = std::time::SystemTime::now() - OLD * 2;
-        for lease in [&lives, &crashed] {
-            File::open(holders.path(lease)).unwrap().set_modified(long_ago).unwrap();
+        let copies = ["jobs.db-lease-incident.db", "jobs.db-lease-"].map(|name| folder.path().join(name));
+        for copy in &copies {
+            drop(create(copy).unwrap());
+        }
+        let leases = [&lives, &crashed].map(|lease| holders.path(lease));
+        for path in leases.iter().chain(&copies) {
+            File::open(path).unwrap().set_modified(long_ago).unwrap();
         }
         drop(died);
         let later = Holders::beside(&database);
+        for copy in copies {
+            fs::remove_file(copy).expect("a file with another name stays");
+        }
         assert_eq!(files(folder.path()), 2);
         assert!(later.gone(&fresh).is_some() && later.gone(&lives).is_none());
         holders.let_go(&lives);

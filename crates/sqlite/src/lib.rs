@@ -14,7 +14,7 @@
 //! - **Strictness.** An expired receipt is refused in the statement itself; receipts are 128 random bits.
 //! - **Several processes.** Any number may open the file at once. A commit in one wakes the subscriptions of the
 //!   others. While another process holds the write lock, operations wait for up to [`Options::busy_timeout`].
-//! - **Visible failures.** On a full disk the operation fails and is not applied; leases, renewals and deletions have room of their own. Damage in the file, or a failed
+//! - **Visible failures.** On a full disk the operation fails and is not applied; leases, renewals and deletions have room of their own, as long as the log can start over where other programs fill the disk. Damage in the file, or a failed
 //!   write or sync, stops the store until it is opened again ([`Stopped`](jobqueue_storage::StoreErrorKind::Stopped)). A
 //!   failed sync is never repeated as if it had not failed, and damage is never read as an empty queue.
 //! - **One schema.** A program migrates the tables of an older file when it opens it, in one transaction, unless it [must not](Options::migrate). When a newer program migrates them while
@@ -32,6 +32,7 @@
 //! - The file must be on a local disk: SQLite's log needs shared memory. Network file systems are refused.
 //! - The file has one name, since the names of the log and of the locks are made of it. A file with a second hard link, and on Linux one that is mounted apart
 //!   from its folder, are refused.
+//! - The folder of the file is one in which not every user may create files: `/tmp` is refused, a folder in it is not. The folders above are not looked at.
 //! - A write-ahead log that was cut off or deleted while no process had the file open reads as if its last commits had
 //!   not happened: SQLite cannot distinguish this from a crash. Keep `-wal` and `-shm` beside the file.
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one open;

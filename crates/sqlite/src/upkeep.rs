@@ -38,6 +38,9 @@ const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// writer's time goes to them.
 const PURGE_SHARE: u32 = 9;
 
+/// The pause after a checkpoint that a full disk asked for, if it could not copy the whole log.
+const RESCUE_PAUSE: Duration = Duration::from_secs(1);
+
 /// The period of the search while no operation is requested.
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -48,6 +51,7 @@ pub(super) struct Upkeep {
     next_checkpoint: u32,
     next_warning: u32,
     next_purge: Instant,
+    next_rescue: Instant,
     /// True if the last removal has left some.
     has_more: bool,
     /// True if there is something to do as soon as no operation is requested.
@@ -73,6 +77,7 @@ impl Upkeep {
             next_checkpoint: space.checkpoint_pages(),
             next_warning: WARN_PAGES,
             next_purge: Instant::now() + PURGE_EVERY,
+            next_rescue: Instant::now(),
             has_more: false,
             pending: true,
             health,
@@ -113,9 +118,8 @@ impl Upkeep {
     ) {
         if idle && !self.has_more {
             self.pending = self.purge(connection, clock, known);
-            if self.logged > 0 && self.try_checkpoint(connection, "TRUNCATE").is_some_and(|log| !log.busy) {
-                self.logged = 0;
-                self.cut(connection);
+            if self.logged > 0 {
+                self.empty_log(connection);
             }
             return;
         }
@@ -126,6 +130,29 @@ impl Upkeep {
         }
         if Instant::now() >= self.next_purge {
             self.purge(connection, clock, known);
+        }
+    }
+
+    /// Empties the log. Where room is short, the file of the log stays as long as it is: what the volume gets back others may take, and
+    /// then no commit has room.
+    fn empty_log(&mut self, connection: &Connection) {
+        self.look_for_space(connection);
+        let mode = if self.space.has_plenty() { "TRUNCATE" } else { "RESTART" };
+        if self.try_checkpoint(connection, mode).is_some_and(|log| !log.busy) {
+            self.logged = 0;
+            self.cut(connection);
+        }
+    }
+
+    /// Lets the log start over after a commit that found no room, so that the next ones have the length of the log.
+    pub(super) fn make_room(&mut self, connection: &Connection) {
+        let now = Instant::now();
+        if now < self.next_rescue {
+            return;
+        }
+        match self.try_checkpoint(connection, "PASSIVE") {
+            Some(log) if log.copied == log.pages => self.cut(connection),
+            _ => self.next_rescue = now + RESCUE_PAUSE,
         }
     }
 

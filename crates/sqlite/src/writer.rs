@@ -109,6 +109,7 @@ impl Writer {
                 } else if tasks.len() > 1 {
                     tasks.into_iter().for_each(|task| self.serve(vec![task], Joining::Exclusive));
                 } else if cause.kind == StoreErrorKind::Full && can_save {
+                    self.upkeep.make_room(&self.connection);
                     self.serve(tasks, Joining::Saving);
                 } else {
                     fail_all(tasks, &cause);

@@ -163,10 +163,14 @@ fn reason_to_end(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Dur
     (deferral.count >= LEAST_TRIES && waited >= limit).then_some(reason)
 }
 
-/// Returns the wait of an earlier delivery for the same cause, and its duration.
+/// Returns the wait of an earlier delivery for the same cause, and its duration. A hook at the end of a job that did not run continues the wait
+/// for a hook before its run.
 fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
-    let former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten();
-    former.filter(|former| former.cause == cause.code()).and_then(|former| waited(former, job.present()))
+    let mut former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
+    if cause == Cause::BrokenHook && former.cause == Cause::BrokenAdmission.code() {
+        cause.code().clone_into(&mut former.cause);
+    }
+    if former.cause == cause.code() { waited(former, job.present()) } else { None }
 }
 
 fn first(cause: Cause, job: &LeasedJob) -> Deferral {

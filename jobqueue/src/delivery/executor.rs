@@ -20,7 +20,7 @@ use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
 use crate::error::Error;
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Outcome, chain, panic_text};
+use crate::job::outcome::{JobError, Outcome, Reason, chain, panic_text};
 use crate::queue_core::QueueCore;
 use crate::trace::TraceContext;
 
@@ -145,10 +145,10 @@ pub(crate) struct DeliveryReport {
     pub(crate) waited: Duration,
     /// The error in one line.
     pub(crate) error: Option<String>,
-    /// True if the lease ended before it was renewed.
+    /// True if the lease ended before it was renewed, and not with the life of its message.
     pub(crate) lease_expired: bool,
-    /// True if the message is deleted because the sender of its job has cancelled it.
-    pub(crate) cancelled_by_sender: bool,
+    /// The reason for which the job has ended before, if its message is deleted without a run and it was not done.
+    pub(crate) earlier_end: Option<Reason>,
     /// The code of an attempt to settle the delivery that failed or is in doubt.
     pub(super) settle_error: Option<&'static str>,
     /// The context in which the handler has run, if a tracer has made it.
@@ -166,7 +166,7 @@ impl DeliveryReport {
             waited,
             error: None,
             lease_expired: false,
-            cancelled_by_sender: false,
+            earlier_end: None,
             settle_error: None,
             process: None,
         }
@@ -179,6 +179,7 @@ impl DeliveryReport {
             Ok(outcome) => {
                 self.settle_error = match outcome {
                     Outcome::LeaseLost => Some("lease_lost"),
+                    Outcome::Expired => Some("expired"),
                     Outcome::CompletedUncertain => Some("uncertain"),
                     _ => None,
                 };

@@ -67,7 +67,7 @@ impl Executor {
             Disposition::Complete => self.complete(leased_job).await,
             Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
             Disposition::DiscardCancelled => {
-                report.cancelled_by_sender = true;
+                report.earlier_end = Some(Reason::CANCELLED);
                 Box::pin(self.discard_cancelled(leased_job, job, slot)).await
             }
             // The rare ends are boxed, so that they do not enlarge the future of every delivery.
@@ -75,7 +75,7 @@ impl Executor {
                 Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
             }
             Disposition::DeadLetter(rejection) => {
-                Box::pin(self.reject(leased_job, job, rejection, slot)).await
+                Box::pin(self.reject(leased_job, rejection, slot, report)).await
             }
             Disposition::Release(wait) | Disposition::OverLimit(wait) => {
                 Box::pin(release(leased_job, wait)).await
@@ -85,30 +85,31 @@ impl Executor {
                 Box::pin(release(leased_job, wait)).await
             }
             Disposition::Defer { cause, detail } => {
-                Box::pin(self.put_off(leased_job, job, cause, &detail, slot)).await
+                Box::pin(self.put_off(leased_job, cause, &detail, slot, report)).await
             }
             Disposition::Abandon => {
-                report.lease_expired = leased_job.lease.loss() == Some(Loss::Expired);
+                let is_over = leased_job.lease.has_ended_with_message();
+                report.lease_expired = !is_over && leased_job.lease.loss() == Some(Loss::Expired);
                 leased_job.lease.abandon();
-                Ok(Outcome::LeaseLost)
+                Ok(if is_over { Outcome::Expired } else { Outcome::LeaseLost })
             }
             Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
         }
     }
 
     /// Puts the message back until its condition is met, or dead-letters it when it has waited long enough.
-    #[allow(clippy::too_many_arguments, reason = "the fields of a deferral, and what a dead letter needs")]
+    #[allow(clippy::too_many_arguments, reason = "the fields of a deferral, and what a rejection needs")]
     async fn put_off(
         &self,
         leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
         cause: Cause,
         detail: &str,
         slot: &dyn DeliverySlot,
+        report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
         match defer(leased_job, cause, detail, |wait| leave_before(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(rejection) => self.reject(leased_job, job, rejection, slot).await,
+            Err(rejection) => self.reject(leased_job, rejection, slot, report).await,
         }
     }
 
@@ -117,14 +118,16 @@ impl Executor {
     async fn reject(
         &self,
         leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
         mut rejection: Rejection,
         slot: &dyn DeliverySlot,
+        report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
         match is_letter_claimed(leased_job, &rejection).await {
             Ok(true) => {
+                // The job may have run again since, so this is not the time of its end.
+                report.earlier_end = Some(rejection.reason);
                 let deleted = settled(Box::pin(leased_job.complete_beside_letter()).await);
-                return deleted.map(|()| Outcome::DeadLettered(rejection.reason));
+                return deleted.map(|()| Outcome::Duplicate);
             }
             Ok(false) => {}
             Err(error) => return stay(leased_job, error).await,
@@ -135,6 +138,7 @@ impl Executor {
             leave_before(wait, leased_job, slot);
             return release(leased_job, wait).await;
         }
+        let job = report.job.clone();
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
             return self.dead_letter(leased_job, job, rejection).await;
         };

@@ -78,7 +78,8 @@ pub enum Event {
         /// The error in one line.
         error: String,
     },
-    /// A lease was lost: the handler's token fires, and another worker may get the message.
+    /// A lease was lost: the handler's token fires, and another worker may get the message. The end of the message's time to live fires the token
+    /// without this event.
     #[non_exhaustive]
     LeaseLost {
         /// The queue.

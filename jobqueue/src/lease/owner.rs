@@ -27,7 +27,7 @@ const SHORT: Duration = Duration::from_secs(20);
 pub(crate) enum Loss {
     /// The storage says that another worker has the message, or that it is gone.
     Taken,
-    /// The deadline passed before a renewal succeeded.
+    /// The deadline passed before a renewal succeeded, or the message's time to live is over.
     Expired,
     /// The job has exceeded its maximum run time. This process owns the message until the deadline.
     MaxRunTime,
@@ -207,6 +207,12 @@ impl Lease {
         }
     }
 
+    /// Returns whether the lease has ended with the life of its message, so that no other worker runs the job.
+    pub(crate) fn has_ended_with_message(&self) -> bool {
+        let state = self.state_by_clock();
+        state.phase == Phase::Lost(Loss::Expired) && self.lasts_to_the_end(&state)
+    }
+
     /// Gives the lease up because something else that the delivery needs could not be renewed in time.
     pub(crate) fn expire(&self) {
         self.lose(&mut self.state(), Loss::Expired);
@@ -228,6 +234,10 @@ impl Lease {
     pub(crate) fn begin_run(&self) -> bool {
         let mut state = self.state_by_clock();
         if state.phase != Phase::Held || state.overrun {
+            return false;
+        }
+        if self.is_about_to_expire() {
+            self.lose(&mut state, Loss::Expired);
             return false;
         }
         let was_due = state.run_until;
@@ -304,7 +314,12 @@ impl Lease {
             state.phase = Phase::Lost(loss);
             self.stop.fire();
             crate::log::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
-            let cause = if loss == Loss::Taken { LossCause::Taken } else { LossCause::Expired };
+            let cause = match loss {
+                Loss::Taken => LossCause::Taken,
+                // The renewer has missed nothing.
+                _ if self.lasts_to_the_end(state) => return,
+                _ => LossCause::Expired,
+            };
             self.observers.tell(|| Event::LeaseLost { queue: self.queue.clone(), cause });
         }
     }

@@ -35,8 +35,18 @@ impl Lease {
 
     /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
     fn is_renewed(&self, state: &ReceiptState, now: Instant) -> bool {
-        let lasts_to_the_end = self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires);
-        !lasts_to_the_end && now < state.renewed_until
+        !self.lasts_to_the_end(state) && now < state.renewed_until
+    }
+
+    /// Returns whether the lease ends with the life of its message, which no other worker runs after it.
+    pub(super) fn lasts_to_the_end(&self, state: &ReceiptState) -> bool {
+        self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
+    }
+
+    /// Returns whether the message expires before a handler could do anything: one that was put back for longer than it lives is visible
+    /// for a moment.
+    pub(super) fn is_about_to_expire(&self) -> bool {
+        self.left_to_live().is_some_and(|left| left <= EXPIRY_MARGIN)
     }
 
     /// Returns when to cut off the job, unless that has happened.

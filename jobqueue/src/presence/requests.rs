@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 use super::document::rounding;
 use super::store::readable;
 use crate::error::{Error, ErrorKind};
-use crate::job::outcome::{Outcome, printable};
+use crate::job::outcome::{Outcome, Reason, printable};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::runtime::Runtime;
 use crate::storage::{
@@ -97,12 +97,13 @@ impl Answer {
         match outcome {
             // A duplicate is deleted because the job was done before.
             Outcome::Completed | Outcome::CompletedUncertain | Outcome::Duplicate => Some(Self::Completed),
-            Outcome::DeadLettered(reason) if *reason == crate::job::outcome::Reason::CANCELLED => {
-                Some(Self::Cancelled)
-            }
-            Outcome::DeadLettered(_) => Some(Self::DeadLettered),
+            Outcome::DeadLettered(reason) => Some(Self::of_reason(reason)),
             _ => None,
         }
+    }
+
+    pub(super) fn of_reason(reason: &Reason) -> Self {
+        if *reason == Reason::CANCELLED { Self::Cancelled } else { Self::DeadLettered }
     }
 
     /// Decides on this answer after another: a completion stays.

@@ -17,7 +17,7 @@ use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
 use super::requests::{Answer, Standing, StandingRequests, job_key};
 use crate::clock::rfc3339;
 use crate::job::JobInfo;
-use crate::job::outcome::{Outcome, kept_text, printable};
+use crate::job::outcome::{Outcome, Reason, kept_text, printable};
 use crate::sync::lock;
 
 /// The most characters of a progress text, with one more for an ellipsis.
@@ -165,10 +165,11 @@ impl Tracker {
     }
 
     /// Answers the request to cancel a job, if there is one and this is the job's end.
-    pub(crate) fn answer(&self, job: &JobInfo, outcome: &Outcome, cancelled_by_sender: bool) {
-        let answer = match outcome {
-            Outcome::Duplicate if cancelled_by_sender => Some(Answer::Cancelled),
-            outcome => Answer::of(outcome),
+    /// `earlier_end` is the reason of an earlier one that was no completion.
+    pub(crate) fn answer(&self, job: &JobInfo, outcome: &Outcome, earlier_end: Option<&Reason>) {
+        let answer = match (outcome, earlier_end) {
+            (Outcome::Duplicate, Some(reason)) => Some(Answer::of_reason(reason)),
+            _ => Answer::of(outcome),
         };
         let Some(answer) = answer else { return };
         let mut state = lock(&self.state);

@@ -32,7 +32,8 @@ pub struct HealthReport {
     /// The time by which the renewal of leases is behind. It is zero unless the thread that renews them is stuck, or hundreds of renewals wait
     /// for a storage that does not answer.
     pub renewals_behind: Duration,
-    /// The time since a lease ended before it was renewed, so that its job may run elsewhere; `None` if none has.
+    /// The time since a lease ended before it was renewed, so that its job may run elsewhere; `None` if none has. A lease that ends with its
+    /// message's time to live does not count.
     pub since_lease_expired: Option<Duration>,
 }
 

@@ -25,8 +25,11 @@ pub struct Report {
     pub lease_lost: u64,
     /// Jobs that were completed, but whose message may not be deleted.
     pub uncertain: u64,
-    /// Messages deleted because their job had been done before, or, of a job in order, because its sender had cancelled it.
+    /// Messages deleted because their job had been done before, because their dead letter was redriven or purged, or, of a job in order, because
+    /// its sender had cancelled it.
     pub duplicates: u64,
+    /// Deliveries that ended with the time to live of their messages: their handlers were cancelled, or did not begin.
+    pub expired: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
     /// Deliveries that had not ended when the grace was over: their handlers were running, or their messages were about to be deleted,
@@ -45,6 +48,7 @@ impl Report {
             Outcome::LeaseLost => &mut self.lease_lost,
             Outcome::CompletedUncertain => &mut self.uncertain,
             Outcome::Duplicate => &mut self.duplicates,
+            Outcome::Expired => &mut self.expired,
             // The enum is open to other crates; each of its outcomes has a counter above.
             _ => return,
         };

@@ -54,7 +54,7 @@ impl WorkerState {
         if let Some(tracker) = self.deliveries.tracker() {
             tracker.count(queue.as_str(), job.as_deref(), outcome, *ran);
             if let Some(job) = job {
-                tracker.answer(job, outcome, report.cancelled_by_sender);
+                tracker.answer(job, outcome, report.earlier_end.as_ref());
             }
         }
     }

@@ -108,6 +108,14 @@ async fn a_job_whose_handler_has_finished_is_not_dead_lettered_for_its_attempts(
 
 /// Runs one job for some hours. Returns the number of handler runs, the report, and the dead letters.
 async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<DeadLetter>) {
+    run_for_minutes(&[hook], fails, 60 * hours).await
+}
+
+async fn run_for_minutes(
+    hooks: &[&Arc<Failing>],
+    fails: bool,
+    minutes: u64,
+) -> (u32, Report, Vec<DeadLetter>) {
     let storage: Storage = memory::open_on(Runtime::paused());
     let queue = storage.queue::<Part>().await.unwrap();
     let _ = queue.send(&Part {}).await.unwrap();
@@ -120,9 +128,9 @@ async fn run(hook: &Arc<Failing>, fails: bool, hours: u64) -> (u32, Report, Vec<
             if fails { Err(JobError::retry("always")) } else { Ok(()) }
         }
     };
-    let builder = WorkerBuilder::new(storage, vec![Arc::clone(hook) as Arc<dyn Hook>], &[]);
-    let worker = builder.handle(handler).build().unwrap();
-    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(hours * 3_600))).await.unwrap();
+    let hooks = hooks.iter().map(|hook| Arc::<Failing>::clone(hook) as Arc<dyn Hook>).collect();
+    let worker = WorkerBuilder::new(storage, hooks, &[]).handle(handler).build().unwrap();
+    let report = worker.run_until(tokio::time::sleep(Duration::from_secs(minutes * 60))).await.unwrap();
     let letters = queue.dead_letters().unwrap().list().await.unwrap();
     assert_eq!(queue.approximate_len().await.unwrap() + letters.len() as u64 + report.completed, 1);
     (runs.load(Ordering::Relaxed), report, letters)
@@ -141,6 +149,15 @@ async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
     let (ran, report, letters) = run(&failing(HookCall::DeadLettering, false, u32::MAX), true, 3).await;
     assert_eq!((ran, letters[0].reason.as_str(), letters[0].attempts), (3, "attempts_exhausted", 3));
     assert!(report.released < 60, "{report:?}");
+}
+
+/// The record that all hooks of the job read is damaged.
+#[tokio::test(start_paused = true)]
+async fn hooks_that_fail_before_and_after_a_run_have_one_hour_together() {
+    let hooks = [HookCall::Admit, HookCall::DeadLettering].map(|call| failing(call, false, u32::MAX));
+    let (ran, _, letters) = run_for_minutes(&[&hooks[0], &hooks[1]], false, 80).await;
+    assert_eq!((ran, letters.len()), (0, 1));
+    assert_eq!(letters[0].reason, "coordination_failed");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
 //! Handlers whose leases end: they are dropped, and none begins.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{Metadata, Operation, StoreErrorKind};
 use jobqueue::{Event, JobError, Outcome, Storage, WorkerBuilder};
 use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -134,4 +135,34 @@ async fn no_handler_begins_when_its_lease_is_over() {
     let _ = built.run_until(after(60)).await.unwrap();
     assert_eq!(*log.lock().unwrap(), ["lease_lost", "completed"]);
     assert_eq!(*runs.lock().unwrap(), ["a"], "only the delivery that could end it has run");
+}
+
+/// A job that snoozes for longer than it lives is visible for a moment before its end. Neither that nor its end says that a lease was not renewed.
+#[tokio::test(start_paused = true)]
+async fn job_whose_time_to_live_ends_has_lost_no_lease() {
+    for lease in ["30", "5"] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        let lease = Metadata::new().with("defaulttimeout", lease);
+        storage.queues().set_queue_metadata(queue.name(), &lease).await.unwrap();
+        let _ = queue.send(&task("a")).ttl(Duration::from_secs(600)).await.unwrap();
+        let losses = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&losses);
+        let listen = move |event: &Event| {
+            count.fetch_add(u32::from(matches!(event, Event::LeaseLost { .. })), Ordering::Relaxed);
+        };
+        let runs = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&runs);
+        let handler = move |_: Task| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { Err::<(), _>(JobError::snooze(Duration::from_secs(3_600))) }
+        };
+        let built = worker(&storage).handle(handler).on_event(listen).build().unwrap();
+        let health = built.health();
+        let report = built.run_until(after(700)).await.unwrap();
+        assert_eq!((report.released, report.expired, report.lease_lost), (1, 1, 0), "{lease:?}: {report:?}");
+        assert_eq!(runs.load(Ordering::Relaxed), 1, "{lease:?}: it runs no sooner than it asked for");
+        assert_eq!(losses.load(Ordering::Relaxed), 0, "{lease:?}");
+        assert_eq!(health.report().since_lease_expired, None, "{lease:?}");
+    }
 }

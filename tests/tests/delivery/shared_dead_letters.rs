@@ -6,6 +6,7 @@ use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, Reason, Storage};
+use jobqueue_admin::{Admin, HistoryFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
@@ -33,6 +34,24 @@ async fn redrive_of_a_job_that_is_in_both_queues_makes_no_second_job() {
     assert_eq!(finish_all(&faulty.storage()).await, (1, 1), "it runs once, with its payload");
     assert_eq!(lengths(&queue).await, (0, 0), "the message that was dead-lettered is no second dead letter");
     assert_eq!(payloads(&faulty.storage()).await, 0);
+}
+
+/// The message of a redriven letter is deleted after the job has run.
+#[tokio::test(start_paused = true)]
+async fn job_of_a_redriven_letter_has_ended_once_in_the_journal() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    dead_letter_without_deletion(&faulty).await;
+    let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let built = worker(&storage).history(Duration::from_secs(86_400)).handle(handler).build().unwrap();
+    let report = built.run_until(after(900)).await.unwrap();
+    assert_eq!((report.completed, report.duplicates, report.dead_lettered), (1, 1, 0), "{report:?}");
+    let history = Admin::builder(storage).build().history(&HistoryFilter::new()).await.unwrap();
+    let outcomes: Vec<_> = history.jobs.iter().map(|job| job.outcome.as_str()).collect();
+    assert_eq!(outcomes, ["completed"]);
 }
 
 // R1

@@ -53,6 +53,20 @@ async fn subscription_survives_the_loss_of_its_connection() {
     }
 }
 
+/// A job in order that is sent while a queue is cleared becomes the first of its key when the one before it is deleted.
+#[tokio::test]
+async fn clear_of_another_process_wakes_a_subscription() {
+    let (own, other, queue, _) = other_process().await;
+    put(&other, &queue, "text").await;
+    let mut subscription = subscription(&own, &queue);
+    arrives(&mut subscription).await;
+    while get(&own, &queue, 1).await.is_empty() {
+        arrives(&mut subscription).await;
+    }
+    other.queues().clear(&queue).await.unwrap();
+    arrives(&mut subscription).await;
+}
+
 /// Behind a pooler workers poll: there is no power of arrivals, and everything else works.
 #[tokio::test]
 async fn storage_without_notifications_has_no_arrivals() {

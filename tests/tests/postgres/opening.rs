@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::postgres::Options;
-use jobqueue::storage::{PutMessage, Storage, StoreError, StoreErrorKind};
+use jobqueue::storage::{ExpiredReceipt, PutMessage, Storage, StoreError, StoreErrorKind};
 
 use crate::{connect, get, options, own_schema, put, texts, with_queue};
 use jobqueue_test_support::postgres::Postgres;
@@ -59,6 +59,19 @@ async fn tables_of_an_older_program_are_migrated_with_their_messages() {
     assert_eq!(texts(&get(&newer, &queue, 1).await), ["waiting"]);
     client.execute(&format!("SELECT {schema}.put('jobs', 'kind', '1')"), &[]).await.unwrap();
     assert_eq!(get(&older, &queue, 1).await.len(), 1, "the older program goes on");
+}
+
+// F75
+#[tokio::test]
+async fn time_limit_may_be_without_end() {
+    for limit in [Duration::MAX, Duration::from_secs(60 * 86_400)] {
+        let (storage, queue) = with_queue(own_schema().0.timeout(limit)).await;
+        put(&storage, &queue, "text").await;
+        let message = get(&storage, &queue, 1).await.remove(0).message;
+        storage.queues().delete(&queue, &message, ExpiredReceipt::Refuse).await.unwrap();
+        put(&storage, &queue, "text").await;
+        storage.queues().clear(&queue).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+mod backups;
 mod completions;
 mod crashes;
 mod faults;

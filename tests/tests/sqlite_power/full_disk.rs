@@ -6,7 +6,9 @@ use std::process::Command;
 use futures_util::future::join_all;
 use jobqueue::settings::Metadata;
 use jobqueue::sqlite::{Options, Synchronous};
-use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{
+    ExpiredReceipt, GetMessages, MessageRef, PutMessage, Storage, StoreErrorKind, UpdateMessage,
+};
 use jobqueue_tests::children::{Part, part};
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -65,6 +67,17 @@ fn full_disk_fails_operations_that_later_succeed() {
     }
 }
 
+/// Returns a message of the first queue that was received.
+async fn leased(storage: &Storage) -> MessageRef {
+    let queues = storage.queues();
+    queues.create_queue(&queue(0), &Metadata::new()).await.unwrap();
+    queues.put(&queue(0), PutMessage::new("text")).await.unwrap();
+    let options = GetMessages::new(1, Duration::from_secs(600));
+    queues.get(&queue(0), options).await.unwrap().messages.remove(0).message
+}
+
+const LONGER: Duration = Duration::from_secs(900);
+
 // F57
 #[test]
 fn message_is_settled_once_the_disk_has_room_again() {
@@ -72,15 +85,17 @@ fn message_is_settled_once_the_disk_has_room_again() {
     let storage = scene.open().unwrap();
     let queues = storage.queues();
     scene.block_on(async {
-        queues.create_queue(&queue(0), &Metadata::new()).await.unwrap();
+        let leased = leased(&storage).await;
+        // The log cannot start over as long as somebody reads an old state.
+        let mut reader = Connection::open(scene.file()).unwrap();
+        let reading = reader.transaction().unwrap();
+        let _: i64 =
+            reading.query_row("SELECT count(*) FROM jobqueue_message", [], |row| row.get(0)).unwrap();
         queues.put(&queue(0), PutMessage::new("text")).await.unwrap();
-        let options = GetMessages::new(1, Duration::from_secs(600));
-        let leased = queues.get(&queue(0), options).await.unwrap().messages.remove(0).message;
         scene.recorder.leave_room(Some(0));
-        let longer = UpdateMessage::new(Duration::from_secs(900));
         for error in [
             queues.put(&queue(0), PutMessage::new("x")).await.unwrap_err(),
-            queues.update(&queue(0), &leased, longer).await.unwrap_err(),
+            queues.update(&queue(0), &leased, UpdateMessage::new(LONGER)).await.unwrap_err(),
             queues.delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap_err(),
         ] {
             assert!(
@@ -88,10 +103,29 @@ fn message_is_settled_once_the_disk_has_room_again() {
                 "{error}"
             );
         }
-        assert_eq!(queues.queue_properties(&queue(0)).await.unwrap().approximate_count, 1);
+        assert_eq!(queues.queue_properties(&queue(0)).await.unwrap().approximate_count, 2);
+        drop(reading);
         scene.recorder.leave_room(None);
         queues.delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap();
-        assert_eq!(queues.queue_properties(&queue(0)).await.unwrap().approximate_count, 0);
+        assert_eq!(queues.queue_properties(&queue(0)).await.unwrap().approximate_count, 1);
+    });
+}
+
+/// Another program has taken the last byte of the volume, where there was plenty.
+// F57
+#[test]
+fn message_is_settled_in_the_room_of_the_log_on_a_full_disk() {
+    let scene = Scene::new(Synchronous::Full);
+    let storage = scene.open().unwrap();
+    let queues = storage.queues();
+    scene.block_on(async {
+        let mut leased = leased(&storage).await;
+        scene.recorder.leave_room(Some(0));
+        for _ in 0..20 {
+            let updated = queues.update(&queue(0), &leased, UpdateMessage::new(LONGER)).await.unwrap();
+            leased.receipt = updated.receipt;
+        }
+        queues.delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap();
     });
 }
 
@@ -188,7 +222,7 @@ fn store_recovers_from_a_full_file_system() {
     let folder = tempfile::tempdir().unwrap();
     let mut space = Command::new("unshare");
     space.args(["--user", "--map-root-user", "--mount", "sh", "-c"]);
-    space.arg("mount -t tmpfs -o size=8m none \"$0\" && exec \"$@\"").arg(folder.path());
+    space.arg("mount -t tmpfs -o size=8m,mode=700 none \"$0\" && exec \"$@\"").arg(folder.path());
     let tried = Command::new("unshare").args(["--user", "--map-root-user", "--mount", "true"]).status();
     assert!(
         tried.is_ok_and(|status| status.success()),

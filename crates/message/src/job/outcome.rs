@@ -168,8 +168,7 @@ pub enum Outcome {
     Completed,
     /// The attempt failed; the message is delivered again after this time.
     Retried(Duration),
-    /// The message is in the dead-letter queue, or an earlier delivery put it there, and its dead letter was redriven or purged
-    /// meanwhile.
+    /// The message is in the dead-letter queue.
     DeadLettered(Reason),
     /// The message is delivered again after this time without counting an attempt: a snooze, a shutdown, or a kind of a
     /// newer release.
@@ -179,9 +178,11 @@ pub enum Outcome {
     /// The handler finished, but it is unknown whether the message is deleted. If it is delivered again, this process
     /// deletes it without running it, as long as it remembers the job.
     CompletedUncertain,
-    /// The message was deleted without being run: its job was already done, its sender has cancelled it, or it lives on as another
-    /// message.
+    /// The message was deleted without being run: its job was already done, its sender has cancelled it, it lives on as another
+    /// message, or its dead letter was redriven or purged.
     Duplicate,
+    /// The message's time to live was over before its job was done, and nothing was settled.
+    Expired,
 }
 
 impl Outcome {
@@ -195,6 +196,7 @@ impl Outcome {
             Self::LeaseLost => "lease_lost",
             Self::CompletedUncertain => "completed_uncertain",
             Self::Duplicate => "duplicate",
+            Self::Expired => "expired",
         }
     }
 }

@@ -102,6 +102,8 @@ impl Store {
                 removed += self.database.query(call, sql, &some).await?.len();
             }
             if removed > 0 {
+                // A message that was sent meanwhile may be the first of its group now.
+                self.announce(queue);
                 continue;
             }
             // What is left is locked by others. It is waited for with nothing in hand, one message at a time.
@@ -113,6 +115,7 @@ impl Store {
             if removed == 0 {
                 return Ok(());
             }
+            self.announce(queue);
         }
     }
 }

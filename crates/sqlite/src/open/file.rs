@@ -45,7 +45,9 @@ fn check_folder(folder: &Path) -> Result<(), Cause> {
         return Err(refuse("the parent of the path is not a folder"));
     }
     if platform::is_open_to_all(&metadata) {
-        return Err(refuse("other users may replace files in its folder; remove their write permission"));
+        return Err(refuse(
+            "other users may create files in its folder, such as its write-ahead log; use a folder that they may not write",
+        ));
     }
     match platform::file_system(folder) {
         Ok(FileSystem::Local) => Ok(()),

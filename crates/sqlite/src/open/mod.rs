@@ -100,8 +100,7 @@ pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
 /// Opens a file that must exist, to read it once.
 pub(super) fn existing(path: &Path) -> Result<Connection, Cause> {
     let file = path.canonicalize().map_err(|error| file::refuse(error.to_string()))?;
-    names::check(&file)?;
-    connect(&file)
+    connect(&file::check(&file, false)?)
 }
 
 /// Returns the path of the write-ahead log beside the file.

@@ -57,13 +57,12 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
-/// Returns whether any user of the machine may replace files in this folder.
+/// Returns whether any user of the machine may create files in this folder: the sticky bit keeps them from removing files of others alone.
 pub(super) fn is_open_to_all(folder: &std::fs::Metadata) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let mode = folder.permissions().mode();
-        mode & 0o002 != 0 && mode & 0o1000 == 0
+        folder.permissions().mode() & 0o002 != 0
     }
     #[cfg(not(unix))]
     {

@@ -78,7 +78,8 @@ impl Place {
         }
         let (number, row) = rest.split_once('.')?;
         let (number, row) = (number.parse().ok()?, row.parse().ok()?);
-        Some(Self::Time(TimePlace { visible_at: first, number, row }))
+        let is_place = (0..row_id::NUMBERS).contains(&number) && (0..i64::MAX).contains(&row);
+        is_place.then_some(Self::Time(TimePlace { visible_at: first, number, row }))
     }
 }
 
@@ -222,7 +223,20 @@ mod tests {
         ] {
             assert_eq!(Place::parse(&place.text()), Some(place));
         }
-        for wrong in ["", "5.7", "t5", "t5.7", "tx.7.9", "t5.y.9", "t5.7.z", "gx.a"] {
+        for wrong in [
+            "",
+            "5.7",
+            "t5",
+            "t5.7",
+            "tx.7.9",
+            "t5.y.9",
+            "t5.7.z",
+            "gx.a",
+            "t0.-1.0",
+            "t0.2199023255552.0",
+            "t0.0.-1",
+            "t0.0.9223372036854775807",
+        ] {
             assert_eq!(Place::parse(wrong), None, "{wrong}");
         }
     }
