@@ -22,7 +22,7 @@ pub use crate::dead_letters::duplicates::Seen as SeenLetters;
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::pass_state::Listeners as PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
-pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
+pub use crate::delivery::{UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable};
 pub use crate::envelope::is_own_header;
 pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};

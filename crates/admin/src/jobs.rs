@@ -199,10 +199,12 @@ impl Admin {
             let found = index.messages(&name, of, page.next.as_deref(), count).await;
             let found = found.map_err(|error| not_found(error, &name))?;
             searched += found.messages.len();
-            let jobs = found.messages.iter().map(|(message, due)| {
-                RawJob::read(queue, state, Stored { due: Some(*due), ..Stored::from(message) })
-            });
-            page.jobs.extend(filter.select(&self.storage, jobs, &mut memberships).await?);
+            let stored = found
+                .messages
+                .iter()
+                .map(|(message, due)| Stored { due: Some(*due), ..Stored::from(message) });
+            let jobs = self.read_jobs(&name, state, stored, |job| filter.selects_in_any_batch(job)).await?;
+            page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
             if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
                 return Ok(page);

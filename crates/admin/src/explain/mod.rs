@@ -22,7 +22,7 @@ pub use senders::IdentifiedJob;
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// fourteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
+    /// fifteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
     /// any more costs them twice.
     ///
     /// # Errors
