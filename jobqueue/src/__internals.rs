@@ -30,7 +30,8 @@ pub use crate::history::open as open_journal;
 pub use crate::job::outcome::kept_text;
 pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
-    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
+    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, is_of_this_life,
+    storage_time,
 };
 pub use crate::queue_reading::{QueueReading, oldest_age};
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};

@@ -319,27 +319,32 @@ impl Admin {
     /// # Cancel safety
     /// It only reads.
     pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
-        Ok(self.cancellation_at(job).await?.0)
+        let found = self.cancellation_at(job).await?;
+        Ok(found.map_or(Cancellation::None, |(cancellation, _)| cancellation))
     }
 
-    /// Returns the result of the last request, and when it was answered.
+    /// Returns the result of the last request, and when that was made, by the storage's clock; of an answer whose request is gone, when that was
+    /// written.
     pub(super) async fn cancellation_at(
         &self,
         job: &JobReference,
-    ) -> Result<(Cancellation, Option<SystemTime>), Error> {
+    ) -> Result<Option<(Cancellation, SystemTime)>, Error> {
         let queue = QueueName::new(&job.queue)?;
         let (request, answer) = self.requests().of(queue.as_str(), &job.id, job.source.as_deref()).await?;
+        let made = request.as_ref().map(|stored| stored.made);
         let is_open = |stored: &StoredRequest| answer.is_none_or(|(_, at)| stored.made > at);
-        if let Some(stored) = request.filter(is_open) {
-            return Ok((Cancellation::Requested { by: stored.request.by, at: rfc3339(stored.made) }, None));
+        if let Some(StoredRequest { request, made }) = request.filter(is_open) {
+            return Ok(Some((Cancellation::Requested { by: request.by, at: rfc3339(made) }, made)));
         }
-        let Some((answer, at)) = answer else { return Ok((Cancellation::None, None)) };
-        let cancellation = match answer {
-            Answer::Cancelled => Cancellation::Cancelled,
-            Answer::Completed => Cancellation::Completed,
-            Answer::DeadLettered => Cancellation::DeadLettered,
+        let answered = |(answer, at)| {
+            let cancellation = match answer {
+                Answer::Cancelled => Cancellation::Cancelled,
+                Answer::Completed => Cancellation::Completed,
+                Answer::DeadLettered => Cancellation::DeadLettered,
+            };
+            (cancellation, made.unwrap_or(at))
         };
-        Ok((cancellation, Some(at)))
+        Ok(answer.map(answered))
     }
 
     fn requests(&self) -> Requests {

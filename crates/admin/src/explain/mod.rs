@@ -11,8 +11,8 @@ use jobqueue::{Error, ErrorKind};
 use super::jobs::SEARCHED;
 use super::membership::Memberships;
 use super::{
-    Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
-    RawJob, WorkerOverview,
+    Admin, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview, RawJob,
+    WorkerOverview,
 };
 pub use explanation::{Explanation, JobPlace};
 pub use obstacle::Obstacle;
@@ -41,8 +41,8 @@ impl Admin {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
-        let (cancellation, answered) = self.cancellation_at(job).await?;
-        let mut found = Explanation::new(job, cancellation);
+        let cancellation = self.cancellation_at(job).await?;
+        let mut found = Explanation::new(job);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
             found.find_message(self.peek_without_batches(&job.queue).await?);
@@ -56,8 +56,8 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             self.find_end(&mut found, is_certain).await;
         }
-        if answered.is_some_and(|answered| found.began_after(answered)) {
-            found.cancellation = Cancellation::None;
+        if let Some((cancellation, made)) = cancellation {
+            found.find_cancellation(cancellation, made);
         }
         // A job that is certainly not in the queue waits for nothing.
         if found.place != JobPlace::Unseen || !is_certain {

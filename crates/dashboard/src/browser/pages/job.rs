@@ -148,9 +148,15 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
-/// Returns whether a request to cancel the job has a sense: a message of it may wait or run, and no request was made.
+/// Returns whether a request to cancel the job has a sense: a message of it may wait or run, and no request stands. An answer may be that of an
+/// earlier life where the storage does not show the message.
 fn can_be_cancelled(found: &Explanation) -> bool {
-    !found.has_ended && found.cancellation == Cancellation::None
+    let may_be_another = match found.cancellation {
+        Cancellation::None => true,
+        Cancellation::Requested { .. } => false,
+        _ => found.place == JobPlace::Unseen,
+    };
+    !found.has_ended && may_be_another
 }
 
 /// Returns whether the history has the end of the job, and not only that of an earlier one of its id.
