@@ -57,8 +57,9 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let look = request.app.poller.latest().await?;
     let found = request.app.reads.get(id, request.app.admin.batch(id)).await?;
     // How far the batches are that its children have begun: without that, the page still names them.
+    let admin = request.app.admin.clone();
     let all = match found.open.iter().any(|child| child.batch.is_some()) {
-        true => part(&request, "", request.app.admin.batches()).await?.ok(),
+        true => part(&request, "", async move { admin.batches().await }).await?.ok(),
         false => None,
     };
     let inner = |id: &String| all.as_ref()?.batches.iter().find(|batch| batch.id == *id);

@@ -132,7 +132,8 @@ async fn journal(
     job: &JobReference,
 ) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
+    let admin = request.app.admin.clone();
+    let page = match part(request, &path(job), async move { admin.history(&filter).await }).await? {
         Ok(page) => page,
         Err(reason) => return Ok((Vec::new(), None, Some(reason))),
     };

@@ -61,13 +61,15 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
     // Without these the rest of the page is known: who has paused the queue, and its figures.
-    let (peeked, unpeeked) = match part(&request, name, request.app.admin.peek(name)).await? {
+    let (admin, of) = (request.app.admin.clone(), name.to_owned());
+    let (peeked, unpeeked) = match part(&request, name, async move { admin.peek(&of).await }).await? {
         Ok(jobs) => (jobs, None),
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
+    let (admin, of) = (request.app.admin.clone(), name.to_owned());
     let groups = match wants_groups {
-        true => Some(part(&request, name, request.app.admin.groups(name)).await?),
+        true => Some(part(&request, name, async move { admin.groups(&of).await }).await?),
         false => None,
     };
     let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));

@@ -8,7 +8,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PageError, part};
+use super::{Answer, Layout, PageError, part, patient_part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -63,7 +63,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let filter = filter(&fields)?.limit(SHOWN);
     let filter = filter.given(id, HistoryFilter::id);
     let question = format!("{filter:?}");
-    let journal = part(&request, &question, request.app.admin.history(&filter)).await?;
+    let admin = request.app.admin.clone();
+    let read = async move { admin.history(&filter).await };
+    let journal = match id {
+        Some(_) => part(&request, &question, read).await?,
+        // Nothing else is searched.
+        None => patient_part(&request, &question, read).await?,
+    };
     let ended = journal.iter().flat_map(|journal| &journal.jobs);
     let searched_to = journal.as_ref().ok().and_then(|journal| journal.searched_to.as_deref());
     let error = |record: &HistoryRecord| {
