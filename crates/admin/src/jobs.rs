@@ -20,7 +20,7 @@ pub(super) const PAGE: u32 = 1_000;
 /// The most messages of each state that a look for one job, or for the jobs before it, reads.
 pub(super) const SEARCHED: usize = 10_000;
 /// The most messages that a search reads before it returns what it has found.
-const MAX_SEARCHED: usize = 100_000;
+pub(super) const MAX_SEARCHED: usize = 100_000;
 
 /// Selects jobs of a queue: [`Admin::jobs`]. All conditions hold.
 #[derive(Debug, Clone, Default)]
