@@ -11,8 +11,8 @@ use super::membership::Memberships;
 use super::queues::not_found;
 use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
 
-/// The most messages that [`Admin::inspect`] holds at once.
-const MAX_INSPECTED: usize = 10_000;
+/// The most messages at which [`Admin::inspect`] looks. It holds them all at once.
+pub const MAX_INSPECTED: usize = 10_000;
 
 impl Admin {
     /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. A history that a sender has written
