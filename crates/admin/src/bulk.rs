@@ -101,6 +101,7 @@ impl<'a> Bulk<'a> {
     /// Puts so many back first, and the others when these jobs have ended and none of them died again. Otherwise the report says why it
     /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
     /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
+    /// A look that finds none of these jobs waiting or running receives all dead letters of the queue, twice, and puts them back.
     pub fn canary(mut self, jobs: u64) -> Self {
         self.canary = Some(jobs).filter(|jobs| *jobs > 0);
         self
