@@ -90,7 +90,8 @@ impl Operation {
                 plan.letters().iter().map(|letter| bytes_of(&letter.job)).sum()
             }
         };
-        let reported = self.progress.borrow().ended.iter().flatten().map(|report| {
+        let progress = self.progress.borrow();
+        let reported = progress.ended.iter().flatten().map(|report| {
             let errors = report.errors.iter().map(|group| group.sample_error.as_ref().map_or(0, String::len));
             // A report names each also in the plan that it gives.
             report.jobs.iter().map(bytes_of).sum::<usize>() * 2 + errors.sum::<usize>()
