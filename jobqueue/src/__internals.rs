@@ -22,7 +22,7 @@ pub use crate::dead_letters::duplicates::Seen as SeenLetters;
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::pass_state::Listeners as PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
-pub use crate::delivery::{UNREADABLE_SOURCE, past_dead_letters, unwrap_unreadable};
+pub use crate::delivery::{UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable};
 pub use crate::envelope::is_own_header;
 pub use crate::group_log::{groups, is_in_order, position_names};
 pub use crate::handler::erased::{is_outage, is_snooze};
@@ -30,7 +30,8 @@ pub use crate::history::open as open_journal;
 pub use crate::job::outcome::kept_text;
 pub use crate::presence::{
     Answer, CONTAINER as WORKERS, CancelRequest, Counters, FoundWorker, HISTOGRAM_BOUNDS, JobProgress,
-    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, storage_time,
+    KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, is_of_this_life,
+    storage_time,
 };
 pub use crate::queue_reading::{QueueReading, oldest_age};
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};

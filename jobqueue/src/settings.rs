@@ -4,8 +4,6 @@
 //! never a panic and never a threshold of zero that would dead-letter everything.
 
 pub(crate) use jobqueue_message::settings::DEFAULT_LEASE;
-#[cfg(test)]
-pub(crate) use jobqueue_message::settings::TRUST_PRODUCERS;
 #[doc(inline)]
 pub use jobqueue_message::settings::{
     JobLimits, MessageEncoding, Metadata, QueueSettings, SettingOverrides, SettingWarning,

@@ -208,7 +208,8 @@ impl Admin {
         let (found, complete) = batches(&self.storage, PAGES).await?;
         let (dead, looked_at_all) = match found.iter().all(|batch| batch.finished) {
             true => (BTreeMap::new(), true),
-            false => self.dead_children().await?,
+            // The records say the rest, also if the queues cannot be listed.
+            false => self.dead_children().await.unwrap_or_default(),
         };
         let overview = |batch: BatchRecord| {
             let dead = dead.get(&batch.id).filter(|_| !batch.finished);
@@ -311,9 +312,14 @@ impl Admin {
     /// Returns the children of a batch that can be seen anywhere.
     async fn children_of(&self, id: &str) -> Result<FoundChildren, Error> {
         let (mut places, mut unread, mut dead_is_exact) = (BTreeMap::new(), Vec::new(), true);
-        for queue in self.queue_names().await?.iter().filter(|queue| !queue.is_dead_letter()) {
+        let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
+        let looks = queues.map(|queue| async move {
             let waiting = self.peek(queue.as_str()).await;
-            let dead = self.some_dead_letters(queue).await;
+            let dead = self.some_dead_letters(&queue).await;
+            (queue, waiting, dead)
+        });
+        let mut looks = stream::iter(looks).buffered(AT_ONCE);
+        while let Some((queue, waiting, dead)) = looks.next().await {
             if waiting.as_ref().is_err_and(|e| !has_none(e)) || dead.is_err() {
                 unread.push(queue.to_string());
             }

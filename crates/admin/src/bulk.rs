@@ -94,6 +94,7 @@ impl<'a> Bulk<'a> {
         /// Puts back this number of letters first, and the rest only when their jobs have ended and none of them died again. Otherwise the report says why it
         /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
         /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
+        /// A look that finds none of these jobs waiting or running receives all dead letters of the queue, twice, and puts them back.
         canary(jobs: u64) => canary = Some(jobs).filter(|jobs| *jobs > 0);
 
         /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use super::event::Deed;
+use super::jobs::{MAX_SEARCHED, PAGE};
 use super::membership::Memberships;
 use super::plan::check_storage;
 use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
@@ -77,7 +78,7 @@ pub struct CancelPlan {
     /// named, or if any storage may execute it.
     #[serde(default)]
     pub storage: Option<String>,
-    /// The jobs.
+    /// The jobs, by their names: when the plan is executed, one that was sent or redriven under such a name since is cancelled too.
     pub jobs: Vec<JobReference>,
     /// True if these are all that the filter selects, as far as looks one after the other can say: the storage shows all jobs, and a second
     /// look met no further one; or there were no more messages than were looked at. A job that begins and fails every second or two may be
@@ -277,13 +278,11 @@ impl Admin {
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        let filter = filter.clone().from(None).limit(MAX_PLANNED + 1).without_batches();
+        let filter = filter.clone().limit(PAGE as usize).without_batches();
         for look in 0..MAX_LOOKS {
             let (known, mut all) = (found.len(), true);
             for state in JobState::IN_QUEUE {
-                let page = self.jobs(queue, state, &filter).await?;
-                found.extend(page.jobs.iter().map(RawJob::reference));
-                all &= page.next.is_none();
+                all &= self.select_in(queue, state, filter.clone().from(None), found).await?;
             }
             if !all || found.len() > MAX_PLANNED {
                 return Ok(false);
@@ -292,6 +291,25 @@ impl Admin {
             if look > 0 && found.len() == known {
                 return Ok(true);
             }
+        }
+        Ok(false)
+    }
+
+    /// Adds the jobs of one state that a filter selects, a page at a time, whose payloads need not be kept. Returns whether these are all.
+    async fn select_in(
+        &self,
+        queue: &str,
+        state: JobState,
+        mut filter: JobFilter,
+        found: &mut BTreeSet<JobReference>,
+    ) -> Result<bool, Error> {
+        for _ in 0..MAX_SEARCHED / PAGE as usize {
+            let page = self.jobs(queue, state, &filter.clone().searching(PAGE as usize)).await?;
+            found.extend(page.jobs.iter().map(RawJob::reference));
+            if page.next.is_none() || found.len() > MAX_PLANNED {
+                return Ok(page.next.is_none());
+            }
+            filter = filter.from(page.next);
         }
         Ok(false)
     }
@@ -314,27 +332,32 @@ impl Admin {
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.
     pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
-        Ok(self.cancellation_at(job).await?.0)
+        let found = self.cancellation_at(job).await?;
+        Ok(found.map_or(Cancellation::None, |(cancellation, _)| cancellation))
     }
 
-    /// Returns the result of the last request, and when it was answered.
+    /// Returns the result of the last request, and when that was made, by the storage's clock; of an answer whose request is gone, when that was
+    /// written.
     pub(super) async fn cancellation_at(
         &self,
         job: &JobReference,
-    ) -> Result<(Cancellation, Option<SystemTime>), Error> {
+    ) -> Result<Option<(Cancellation, SystemTime)>, Error> {
         let queue = QueueName::new(&job.queue)?;
         let (request, answer) = self.requests().of(queue.as_str(), &job.id, job.source.as_deref()).await?;
+        let made = request.as_ref().map(|stored| stored.made);
         let is_open = |stored: &StoredRequest| answer.is_none_or(|(_, at)| stored.made > at);
-        if let Some(stored) = request.filter(is_open) {
-            return Ok((Cancellation::Requested { by: stored.request.by, at: rfc3339(stored.made) }, None));
+        if let Some(StoredRequest { request, made }) = request.filter(is_open) {
+            return Ok(Some((Cancellation::Requested { by: request.by, at: rfc3339(made) }, made)));
         }
-        let Some((answer, at)) = answer else { return Ok((Cancellation::None, None)) };
-        let cancellation = match answer {
-            Answer::Cancelled => Cancellation::Cancelled,
-            Answer::Completed => Cancellation::Completed,
-            Answer::DeadLettered => Cancellation::DeadLettered,
+        let answered = |(answer, at)| {
+            let cancellation = match answer {
+                Answer::Cancelled => Cancellation::Cancelled,
+                Answer::Completed => Cancellation::Completed,
+                Answer::DeadLettered => Cancellation::DeadLettered,
+            };
+            (cancellation, made.unwrap_or(at))
         };
-        Ok((cancellation, Some(at)))
+        Ok(answer.map(answered))
     }
 
     fn requests(&self) -> Requests {

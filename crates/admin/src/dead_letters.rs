@@ -356,11 +356,12 @@ fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
         id: None,
         text: letter.text_problem().map_or(Ok(letter.raw_text()), Err),
         dequeue_count: letter.deliveries,
+        next_delivery: None,
         inserted: None,
         expires: None,
         due: None,
     };
-    let mut job = RawJob::read(queue, JobState::Dead, stored);
+    let mut job = RawJob::read(queue, JobState::Dead, stored, false);
     if job.id.is_empty() {
         job.id.clone_from(&letter.id);
     }

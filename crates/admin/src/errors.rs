@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jobqueue::dead_letters::DeadLetter;
-use jobqueue_message::envelope::{Parsed, parse};
+use jobqueue_message::envelope::{MAX_ERROR_CHARS, Parsed, parse};
 use jobqueue_storage::fast::hex::to_hex;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -39,7 +39,7 @@ pub struct ErrorGroup {
     pub versions: BTreeSet<u32>,
     /// The job that died last.
     pub sample: JobReference,
-    /// The whole error of this job.
+    /// The error of this job: all of one that a worker has written, and the first 2,000 characters of another.
     pub sample_error: Option<String>,
 }
 
@@ -80,7 +80,9 @@ impl ErrorCounts {
         if group.count == 1 || time > group.last {
             group.last = time;
             group.sample = JobReference::new(queue, &letter.id).with_source(&letter.source);
-            group.sample_error.clone_from(&letter.error);
+            // That of a worker may have an ellipsis behind its last character.
+            let error = letter.error.as_deref();
+            group.sample_error = error.map(|error| error.chars().take(MAX_ERROR_CHARS + 1).collect());
         }
     }
 

@@ -3,18 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use jobqueue::__internals::{ClaimedChild, RunningJob, past_dead_letters, unwrap_unreadable};
+use jobqueue::__internals::{
+    ClaimedChild, RunningJob, discard_forged_history, past_dead_letters, unwrap_unreadable,
+};
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
-use jobqueue::{Error, ErrorKind};
+use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::envelope::headers::order::IN_ORDER;
-use jobqueue_message::envelope::{Envelope, Parsed, parse};
+use jobqueue_message::envelope::{Envelope, History, Parsed, parse};
 use jobqueue_message::times::{parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
+use super::queues::not_found;
 use super::text::exact_time_option;
+use super::{Admin, resolve};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -152,6 +156,9 @@ pub struct RawJob {
     pub past: Vec<PastDeadLetter>,
     /// The reason why the message is not an event; `None` for an event.
     pub problem: Option<String>,
+    /// True if its sender has written a history, which is left out.
+    #[serde(skip)]
+    has_forged_history: bool,
 }
 
 /// A wait of a job for something outside it.
@@ -200,6 +207,9 @@ pub(super) struct Stored<'a> {
     pub(super) id: Option<&'a str>,
     pub(super) text: Result<&'a str, &'a str>,
     pub(super) dequeue_count: u32,
+    /// The number of the next delivery that finds the text as it is; `None` for a dead letter, whose history is not judged. While a job runs
+    /// that is the one after this: what this one has saved is in the text.
+    pub(super) next_delivery: Option<u32>,
     pub(super) inserted: Option<SystemTime>,
     pub(super) expires: Option<SystemTime>,
     pub(super) due: Option<SystemTime>,
@@ -211,6 +221,7 @@ impl<'a> From<&'a PeekedMessage> for Stored<'a> {
             id: Some(message.id.as_str()),
             text: message.text.as_deref().map_err(String::as_str),
             dequeue_count: message.dequeue_count,
+            next_delivery: Some(message.dequeue_count.saturating_add(1)),
             inserted: Some(message.inserted),
             expires: message.expires,
             due: None,
@@ -224,6 +235,7 @@ impl<'a> From<&'a LeasedMessage> for Stored<'a> {
             id: Some(leased.message.id.as_str()),
             text: leased.text.as_deref().map_err(String::as_str),
             dequeue_count: leased.dequeue_count,
+            next_delivery: Some(leased.dequeue_count),
             inserted: Some(leased.inserted),
             expires: leased.expires,
             due: None,
@@ -232,8 +244,9 @@ impl<'a> From<&'a LeasedMessage> for Stored<'a> {
 }
 
 impl RawJob {
-    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`.
-    pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>) -> Self {
+    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`. A history that its sender has written counts only
+    /// if the queue `trusts` its producers, as for a worker.
+    pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>, trusts: bool) -> Self {
         let mut job = Self {
             queue: queue.to_owned(),
             state,
@@ -246,7 +259,11 @@ impl RawJob {
             ..Self::default()
         };
         match stored.text.map(parse) {
-            Ok(Ok(Parsed::Event(event))) => job.fill(&event),
+            Ok(Ok(Parsed::Event(mut event))) => {
+                job.has_forged_history =
+                    stored.next_delivery.is_some_and(|next| discard(&mut event, next, trusts));
+                job.fill(&event);
+            }
             Ok(Ok(Parsed::Bare(json))) => {
                 job.payload = RawPayload::read(json.as_bytes());
                 job.problem = Some("the text is a bare payload without an event around it".to_owned());
@@ -338,4 +355,40 @@ impl RawJob {
         let source = Some(self.source.clone()).filter(|source| !source.is_empty());
         JobReference { queue: self.queue.clone(), source, id: self.id.clone() }
     }
+}
+
+impl Admin {
+    /// Reads messages of a queue, and returns the jobs that `selects` selects. Costs a request if a sender has written a history, which
+    /// counts only where the queue trusts its producers.
+    pub(super) async fn read_jobs<'a>(
+        &self,
+        queue: &QueueName,
+        state: JobState,
+        stored: impl Iterator<Item = Stored<'a>> + Clone,
+        selects: impl Fn(&RawJob) -> bool,
+    ) -> Result<Vec<RawJob>, Error> {
+        let read = |trusts, forged: &mut bool| {
+            let jobs = stored.clone().map(|stored| RawJob::read(queue.as_str(), state, stored, trusts));
+            let jobs = jobs.inspect(|job| *forged |= job.has_forged_history);
+            jobs.filter(&selects).collect::<Vec<_>>()
+        };
+        let mut forged = false;
+        let jobs = read(false, &mut forged);
+        if !forged {
+            return Ok(jobs);
+        }
+        let metadata = self.storage.queues().queue_metadata(queue).await;
+        let metadata = metadata.map_err(|error| not_found(error, queue))?;
+        Ok(if resolve(&metadata).0.trust_producers { read(true, &mut forged) } else { jobs })
+    }
+}
+
+/// Removes the history of an event that the framework has not written. Returns whether there was any.
+fn discard(event: &mut Envelope, next_delivery: u32, trusts: bool) -> bool {
+    if event.history == History::default() && event.dead_letter.is_none() {
+        return false;
+    }
+    let before = (event.history.clone(), event.dead_letter.is_some());
+    discard_forged_history(event, next_delivery, trusts);
+    before != (event.history.clone(), event.dead_letter.is_some())
 }

@@ -20,7 +20,7 @@ pub(super) const PAGE: u32 = 1_000;
 /// The most messages of each state that a look for one job, or for the jobs before it, reads.
 pub(super) const SEARCHED: usize = 10_000;
 /// The most messages that a search reads before it returns what it has found.
-const MAX_SEARCHED: usize = 100_000;
+pub(super) const MAX_SEARCHED: usize = 100_000;
 
 /// Selects jobs of a queue: [`Admin::jobs`]. All conditions hold.
 #[derive(Debug, Clone, Default)]
@@ -193,10 +193,12 @@ impl Admin {
             let found = index.messages(&name, of, page.next.as_deref(), count).await;
             let found = found.map_err(|error| not_found(error, &name))?;
             searched += found.messages.len();
-            let jobs = found.messages.iter().map(|(message, due)| {
-                RawJob::read(queue, state, Stored { due: Some(*due), ..Stored::from(message) })
-            });
-            page.jobs.extend(filter.select(&self.storage, jobs, &mut memberships).await?);
+            let stored = found
+                .messages
+                .iter()
+                .map(|(message, due)| Stored { due: Some(*due), ..Stored::from(message) });
+            let jobs = self.read_jobs(&name, state, stored, |job| filter.selects_in_any_batch(job)).await?;
+            page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
             if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
                 return Ok(page);

@@ -96,6 +96,7 @@ pub use leaders::LeaderOverview;
 pub use outcome::{DeadAgain, PlanOutcome};
 pub use pause::{Pause, PauseOptions};
 pub use payload::{BlobReference, RawCheckpoint, RawPayload};
+pub use peek::MAX_INSPECTED;
 pub use plan::{DeadLetterPlan, PlannedLetter};
 #[doc(hidden)]
 pub use price::AzurePrices;

@@ -11,12 +11,13 @@ use super::membership::Memberships;
 use super::queues::not_found;
 use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
 
-/// The most messages that [`Admin::inspect`] holds at once.
-const MAX_INSPECTED: usize = 10_000;
+/// The most messages at which [`Admin::inspect`] looks. It holds them all at once.
+pub const MAX_INSPECTED: usize = 10_000;
 
 impl Admin {
-    /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. Costs one request,
-    /// and one for each batch that the jobs name.
+    /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. A history that a sender has written
+    /// is not shown, because no worker reads it. Costs one request, one for each batch that the jobs name, and one if a message has such a
+    /// history.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
@@ -31,8 +32,7 @@ impl Admin {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        let read = |message| RawJob::read(queue, JobState::Waiting, Stored::from(message));
-        Ok(peeked.iter().map(read).collect())
+        self.read_jobs(&name, JobState::Waiting, peeked.iter().map(Stored::from), |_| true).await
     }
 
     /// Looks at up to `limit` visible messages, at most 10,000, by receiving them and putting them back: where a
@@ -54,10 +54,12 @@ impl Admin {
     }
 
     async fn receive_and_put_back(&self, queue: &str, limit: usize) -> Result<Vec<RawJob>, Error> {
-        let mut jobs = Vec::new();
-        let look =
-            |leased: &LeasedMessage| jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased)));
-        self.open(queue).await?.inspect(limit.min(MAX_INSPECTED), &self.stop, look).await?;
+        let (mut jobs, opened) = (Vec::new(), self.open(queue).await?);
+        let trusts = opened.trusts_producers();
+        let look = |leased: &LeasedMessage| {
+            jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased), trusts));
+        };
+        opened.inspect(limit.min(MAX_INSPECTED), &self.stop, look).await?;
         Memberships::default().prove(&self.storage, &mut jobs, None).await?;
         Ok(jobs)
     }

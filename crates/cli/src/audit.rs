@@ -24,7 +24,7 @@ impl AuditFile {
         Ok(audit)
     }
 
-    /// Appends an event, and returns once it is on the disk.
+    /// Appends an event, and returns once it is on the disk, if the file is one.
     pub(crate) fn append(&self, event: &OperatorEvent) -> Result<(), Error> {
         // Senders choose the ids of jobs: read in a terminal, a line controls nothing.
         let line = crate::output::inert(&serde_json::to_string(event)?) + "\n";
@@ -42,7 +42,8 @@ impl AuditFile {
             std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o640);
             let mut file = options.create(true).append(true).open(&self.0)?;
             file.write_all(&[end, line].concat())?;
-            file.sync_data()
+            // A pipe or a terminal is no disk, and refuses it.
+            if file.metadata()?.is_file() { file.sync_data() } else { Ok(()) }
         };
         let explain = |error: Error| {
             Error::new(

@@ -39,12 +39,15 @@ enum Access {
     Actions(Vec<String>),
 }
 
-/// Returns the value of an environment variable that is set and not blank.
+/// Returns the value of an environment variable that is set and not blank, without the line break at its end that a mounted secret has.
 ///
 /// A value that is not UTF-8 is an error: taken for unset, it would lead to another storage, or leave a door open.
 pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
     match std::env::var(name) {
-        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Ok(value) => {
+            let value = value.trim_end_matches(['\r', '\n']);
+            Ok((!value.trim().is_empty()).then(|| value.to_owned()))
+        }
         Err(VarError::NotPresent) => Ok(None),
         Err(VarError::NotUnicode(_)) => {
             Err(Failure::Usage(format!("the environment variable {name} is not UTF-8")))

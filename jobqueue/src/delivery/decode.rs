@@ -219,7 +219,7 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
         (Err(error), _) => return unreadable(Some(text), Reason::DECODE_ERROR, &chain(&error)),
     };
     event.version = event.version.or(settings.raw_version);
-    let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings);
+    let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings.trust_producers);
     (Content::Event(event), delivery)
 }
 
@@ -228,14 +228,14 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
 /// Every producer can write any attribute. A history is the framework's own if it names a delivery that has
 /// taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
 /// set. A storage that changes a message by writing a copy of it must continue the count of the original.
-fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32, settings: &QueueSettings) -> u32 {
+pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32, trust_producers: bool) -> u32 {
     let history = &mut envelope.history;
     let delivery = match dequeue_count {
         UNKNOWN => history.delivery.saturating_add(1),
         count => count,
     };
     let is_own = (1..delivery).contains(&history.delivery);
-    if !is_own && !settings.trust_producers {
+    if !is_own && !trust_producers {
         envelope.dead_letter = None;
         *history = of_redriven(history);
     }

@@ -135,6 +135,9 @@ pub struct RunningJob {
     pub attempt: u32,
     /// The number of the last attempt: if it fails, the job is dead-lettered.
     pub max_attempts: u32,
+    /// The time at which the message was put into the queue, by the storage's clock; `None` of a worker whose version does not tell it.
+    #[serde(default)]
+    pub inserted: Option<String>,
     /// The time at which the handler was started.
     pub since: String,
     /// The seconds for which the handler had run when the record was written.

@@ -97,6 +97,7 @@ impl Run {
             key: job.key.as_deref().map(|key| kept_text(key).to_owned()),
             attempt: job.attempt,
             max_attempts: job.max_attempts,
+            inserted: Some(rfc3339(job.inserted)),
             since: rfc3339(since),
             running_seconds: seconds(elapsed),
             lease_seconds: Some(seconds(self.lease)),
@@ -266,7 +267,7 @@ impl Tracker {
 }
 
 /// Returns whether a request that was made at one time means a message that was put at another: storages round both, and not alike.
-fn is_of_this_life(made: SystemTime, inserted: SystemTime) -> bool {
+pub fn is_of_this_life(made: SystemTime, inserted: SystemTime) -> bool {
     inserted <= made + rounding(made)
 }
 

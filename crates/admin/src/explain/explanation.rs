@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use jobqueue::__internals::RunningJob;
+use jobqueue::__internals::{RunningJob, is_of_this_life};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
@@ -71,12 +71,7 @@ impl From<JobState> for JobPlace {
 }
 
 impl Explanation {
-    pub(super) fn new(job: &JobReference, cancellation: Cancellation) -> Self {
-        let mut reasons = Vec::new();
-        if let Cancellation::Requested { by, at } = &cancellation {
-            let text = format!("{} has asked at {at} for it to be cancelled", by.escape_debug());
-            reasons.push(Obstacle::new("cancel_requested", text));
-        }
+    pub(super) fn new(job: &JobReference) -> Self {
         Self {
             job: job.clone(),
             place: JobPlace::Unseen,
@@ -86,8 +81,8 @@ impl Explanation {
             ended: None,
             run: None,
             worker: None,
-            cancellation,
-            reasons,
+            cancellation: Cancellation::None,
+            reasons: Vec::new(),
         }
     }
 
@@ -100,13 +95,20 @@ impl Explanation {
         source.map_or_else(|| self.job.clone(), |source| self.job.clone().with_source(source))
     }
 
-    /// Returns whether the job was put into the queue after a moment, by a redrive or a further send: an answer of then means an earlier
-    /// life.
-    pub(super) fn began_after(&self, moment: SystemTime) -> bool {
-        let message = self.message.as_ref().filter(|message| message.dead.is_none());
+    /// Takes the result of a request to cancel the job that was made at a moment, unless the message that was found was put into the queue
+    /// after it, by a redrive or a further send: then it means an earlier life, as for a worker.
+    pub(super) fn find_cancellation(&mut self, cancellation: Cancellation, made: SystemTime) {
+        let message = self.message.as_ref().filter(|message| message.state != JobState::Dead);
         let inserted = message.and_then(|message| message.inserted.as_deref());
-        let began = inserted.or(self.run.as_ref().map(|run| run.since.as_str())).and_then(parse_rfc3339);
-        began.is_some_and(|began| began >= moment)
+        let inserted = inserted.or(self.run.as_ref().and_then(|run| run.inserted.as_deref()));
+        if inserted.and_then(parse_rfc3339).is_some_and(|inserted| !is_of_this_life(made, inserted)) {
+            return;
+        }
+        if let Cancellation::Requested { by, at } = &cancellation {
+            let text = format!("{} has asked at {at} for it to be cancelled", by.escape_debug());
+            self.reasons.insert(0, Obstacle::new("cancel_requested", text));
+        }
+        self.cancellation = cancellation;
     }
 
     pub(super) fn find_run(&mut self, workers: &[WorkerOverview]) {

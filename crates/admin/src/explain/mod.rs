@@ -11,8 +11,8 @@ use jobqueue::{Error, ErrorKind};
 use super::jobs::SEARCHED;
 use super::membership::Memberships;
 use super::{
-    Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
-    RawJob, WorkerOverview,
+    Admin, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview, RawJob,
+    WorkerOverview,
 };
 pub use explanation::{Explanation, JobPlace};
 pub use obstacle::Obstacle;
@@ -22,7 +22,7 @@ pub use senders::IdentifiedJob;
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// fourteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
+    /// fifteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
     /// any more costs them twice.
     ///
     /// # Errors
@@ -38,8 +38,8 @@ impl Admin {
         let queue = self.queue(&job.queue).await?;
         let (workers, now) = self.workers_at().await?;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
-        let (cancellation, answered) = self.cancellation_at(job).await?;
-        let mut found = Explanation::new(job, cancellation);
+        let cancellation = self.cancellation_at(job).await?;
+        let mut found = Explanation::new(job);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
             found.find_message(self.peek_without_batches(&job.queue).await?);
@@ -53,8 +53,8 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             self.find_end(&mut found, is_certain).await;
         }
-        if answered.is_some_and(|answered| found.began_after(answered)) {
-            found.cancellation = Cancellation::None;
+        if let Some((cancellation, made)) = cancellation {
+            found.find_cancellation(cancellation, made);
         }
         // A job that is certainly not in the queue waits for nothing.
         if found.place != JobPlace::Unseen || !is_certain {

@@ -238,7 +238,7 @@ async fn resend(
     let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
     let given = match file {
         Some(path) => {
-            let json = Input::open(&path, false).await?.next(stop, &[]).await?;
+            let json = Input::open(&path, false).await?.next(stop).await?;
             let json = serde_json::from_slice(&json);
             Some(json.map_err(|error| Failure::Usage(format!("the payload is not JSON: {error}")))?)
         }

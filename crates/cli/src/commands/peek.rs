@@ -3,7 +3,7 @@
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
-use jobqueue_admin::{JobFilter, JobState, RawJob};
+use jobqueue_admin::{JobFilter, JobState, MAX_INSPECTED, RawJob};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Given, Global};
@@ -100,6 +100,10 @@ pub(crate) async fn run(
         }
         // A search ends after 100,000 messages, also without a result.
         return ended(Err(Failure::Failed("the search has not met all jobs".to_owned())), printed);
+    } else if deep && limit > MAX_INSPECTED {
+        return Err(Failure::Usage(format!(
+            "a deep look holds all of its messages at once: at most {MAX_INSPECTED}"
+        )));
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
         let question = format!(

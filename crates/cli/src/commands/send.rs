@@ -11,7 +11,8 @@ use futures_util::future::join_all;
 use jobqueue::SendOptions;
 use jobqueue_admin::{JobReference, RawSend};
 use tokio::fs::File;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader, stdin};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, stdin};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Given, Global};
@@ -110,6 +111,9 @@ const TOGETHER: usize = 64;
 /// The number of bytes of input beyond which no further job is sent at once.
 const BYTES_TOGETHER: usize = 16 * 1024 * 1024;
 
+/// The time after which the lines that were read are sent, if no other has come: the input may be the output of a program that runs on.
+const SOON: Duration = Duration::from_millis(100);
+
 /// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
 async fn send_all(
     session: &Session,
@@ -119,16 +123,29 @@ async fn send_all(
 ) -> Result<(), Failure> {
     let mut input = Input::open(&arguments.file, arguments.ndjson).await?;
     if !arguments.ndjson {
-        let data = input.next(stop, sent).await?;
+        let data = input.next(stop).await?;
         let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
         if !arguments.dry_run {
             sent.push(session.admin.send(&arguments.queue, one).await?);
         }
         return Ok(());
     }
-    let (mut jobs, mut bytes, mut together) = (Vec::new(), 0, TOGETHER);
+    let (mut jobs, mut bytes, mut together, mut last) = (Vec::new(), 0, TOGETHER, 0);
     for number in 1_u64.. {
-        let line = input.next(stop, sent).await?;
+        let line = loop {
+            let wait = if jobs.is_empty() { Duration::MAX } else { SOON };
+            match timeout(wait, input.next(stop)).await {
+                Ok(Err(Failure::Interrupted(_))) => {
+                    let text = format!("stopped; {} jobs were sent, none after line {last}", sent.len());
+                    return Err(Failure::Interrupted(text));
+                }
+                Ok(line) => break line?,
+                Err(_) => {
+                    (bytes, last) = (0, number - 1);
+                    send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
+                }
+            }
+        };
         let text = Some(&*line).filter(|line| !line.trim_ascii().is_empty());
         let wrong = match text.map(|line| job(arguments, line)) {
             Some(Ok(job)) => {
@@ -144,7 +161,7 @@ async fn send_all(
             None => None,
         };
         if line.is_empty() || wrong.is_some() || jobs.len() >= together || bytes > BYTES_TOGETHER {
-            bytes = 0;
+            (bytes, last) = (0, number);
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
         if let Some(failure) = wrong {
@@ -161,6 +178,8 @@ async fn send_all(
 pub(super) struct Input {
     from: Box<dyn AsyncBufRead + Send + Unpin>,
     by_line: bool,
+    /// What was read of the next part.
+    part: Vec<u8>,
 }
 
 impl Input {
@@ -169,31 +188,30 @@ impl Input {
             let opened = File::open(file).await;
             let opened = opened
                 .map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
-            return Ok(Self { from: Box::new(BufReader::new(opened)), by_line });
+            return Ok(Self::new(opened, by_line));
         }
         if std::io::stdin().is_terminal() {
             say("reading from the terminal; Ctrl-D ends the input");
         }
-        Ok(Self { from: Box::new(BufReader::new(stdin())), by_line })
+        Ok(Self::new(stdin(), by_line))
     }
 
-    /// Returns the next line, or the whole; nothing at the end. A signal ends the command also while it waits for input.
-    pub(super) async fn next(
-        &mut self,
-        stop: &CancellationToken,
-        sent: &[JobReference],
-    ) -> Result<Vec<u8>, Failure> {
+    fn new(from: impl AsyncRead + Send + Unpin + 'static, by_line: bool) -> Self {
+        Self { from: Box::new(BufReader::new(from)), by_line, part: Vec::new() }
+    }
+
+    /// Returns the next line, or the whole; nothing at the end. A signal ends the command also while it waits for input. Cancel-safe.
+    pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Vec<u8>, Failure> {
         let read = async {
-            let mut part = Vec::new();
             match self.by_line {
-                true => self.from.read_until(b'\n', &mut part).await?,
-                false => self.from.read_to_end(&mut part).await?,
+                true => self.from.read_until(b'\n', &mut self.part).await?,
+                false => self.from.read_to_end(&mut self.part).await?,
             };
-            Ok(part)
+            Ok(std::mem::take(&mut self.part))
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => Err(Failure::Interrupted(format!("stopped; {} jobs were sent", sent.len()))),
+            () = stop.cancelled() => Err(Failure::Interrupted("stopped; nothing was sent".to_owned())),
             part = read => part,
         }
     }

@@ -37,6 +37,17 @@ fn changes_are_appended_to_the_audit_file() {
     assert_eq!(told[3]["jobs"][0]["id"], "dead-0");
 }
 
+/// A pipe refuses to be synced.
+#[cfg(unix)]
+#[test]
+fn changes_are_recorded_in_a_pipe() {
+    let place = Place::with_mails(0, 0);
+    let paused = place.run(&["queue", "pause", "mails", "--audit-file", "/dev/stderr"]);
+    let recorded = crate::support::error_text(&paused);
+    assert!(paused.status.success(), "{recorded}");
+    assert_eq!(recorded.matches(r#""action":"pause""#).count(), 2, "{recorded}");
+}
+
 /// A sender chooses the ids; an operator reads both files in a terminal.
 #[test]
 fn audit_and_plan_control_no_terminal() {

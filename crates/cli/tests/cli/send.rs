@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Write};
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::bulk::interrupt;
 use crate::shape::check;
@@ -50,6 +51,33 @@ fn lines_are_sent_until_one_is_wrong() {
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("line 4") && error.contains("2 jobs were sent"), "{error}");
     assert!(!error.contains("secret-text"), "{error}");
+    assert_eq!(place.counts().0, 2);
+}
+
+#[test]
+fn deep_look_at_more_than_it_holds_is_refused() {
+    let place = Place::with_mails(1, 0);
+    let refused = place.run(&["peek", "mails", "--deep", "--yes", "--limit", "20000"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(error_text(&refused).contains("at most 10000"), "{}", error_text(&refused));
+}
+
+/// The input is the output of a program that runs on.
+#[test]
+fn line_is_sent_while_no_other_comes() {
+    let place = Place::new();
+    place.ok(&["queue", "create", "mails"]);
+    let mut command = place.command(&["send", "mails", "--kind", "mail", "--ndjson"]);
+    let mut sending = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = sending.stdin.take().unwrap();
+    // The second line is cut, and goes on later.
+    input.write_all(b"{\"to\":\"a\"}\n{\"to\":").unwrap();
+    let began = Instant::now();
+    while place.counts().0 == 0 && began.elapsed() < Duration::from_secs(60) {}
+    assert_eq!(place.counts().0, 1);
+    input.write_all(b"\"b\"}\n").unwrap();
+    drop(input);
+    assert!(sending.wait().unwrap().success());
     assert_eq!(place.counts().0, 2);
 }
 

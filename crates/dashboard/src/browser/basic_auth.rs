@@ -31,6 +31,7 @@ pub(crate) struct Logins {
 }
 
 impl Logins {
+    /// Adds a login. One with an empty password is needed, and opens nothing.
     pub(crate) fn add(&mut self, user: &str, password: &str, level: AccessLevel) {
         self.users.push(Login {
             user: user.into(),
@@ -39,8 +40,9 @@ impl Logins {
         });
     }
 
+    /// Sets the token, without white space around it, as requests give it.
     pub(crate) fn set_token(&mut self, token: &str) {
-        self.token = Some(digest(b"", token.as_bytes()));
+        self.token = Some(digest(b"", token.trim().as_bytes()));
     }
 
     /// Returns the view of a program that reads figures with the token; `None` for another request.
@@ -60,7 +62,8 @@ impl Logins {
     pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
         let given = basic(&parts.headers)?;
         let colon = given.iter().position(|byte| *byte == b':')?;
-        let given = digest(&given[..colon], &given[colon + 1..]);
+        let (user, password) = (&given[..colon], &given[colon + 1..]);
+        let given = (!password.is_empty()).then(|| digest(user, password))?;
         let login = self.users.iter().find(|login| login.digest.ct_eq(&given).into())?;
         Some(admin.acting_as(Arc::clone(&login.user), &login.level))
     }
@@ -128,6 +131,19 @@ mod tests {
         }
     }
 
+    /// A variable that is missing, read with a default, is an empty password.
+    #[test]
+    fn empty_password_opens_nothing() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        for user in ["ada", ""] {
+            let mut logins = Logins::default();
+            logins.add(user, "", AccessLevel::Operate);
+            let given = STANDARD.encode(format!("{user}:"));
+            assert!(logins.view(&admin, &request("/", &format!("Basic {given}"))).is_none(), "{user:?}");
+            assert!(logins.are_needed(false), "{user:?}");
+        }
+    }
+
     #[test]
     fn a_token_opens_the_figures_and_nothing_else() {
         let (logins, admin) = logins();
@@ -138,6 +154,13 @@ mod tests {
             assert!(with(path, "wrong").is_none() && with(path, "").is_none(), "{path}");
         }
         assert!(with("/", "figures").is_none() && with("/queue", "figures").is_none());
+        assert!(with("/metrics", "mounted").is_none());
+        let mut mounted = Logins::default();
+        mounted.set_token("mounted\n");
+        assert!(
+            mounted.view_of_figures(&admin, &request("/metrics", "Bearer mounted")).is_some(),
+            "a secret that is mounted as a file ends with a line break"
+        );
         let mut logins = Logins::default();
         assert!(!logins.are_needed(false));
         logins.set_token("");

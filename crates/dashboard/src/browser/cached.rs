@@ -3,10 +3,12 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jobqueue::{Error, ErrorKind};
 use jobqueue_storage::sync::lock;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
 const MANY: usize = 128;
@@ -17,19 +19,27 @@ const AT_ONCE: usize = 8;
 const MOST_SECONDS: u64 = 60;
 
 type Answer = Arc<dyn Any + Send + Sync>;
+/// An answer with the time until which it is fresh, or none. The lock is held while it is read.
 type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
 
 /// Answers by their types and questions. While one viewer waits for the storage, others with the same question wait for that answer.
 pub(crate) struct Reads {
     slots: Mutex<HashMap<(TypeId, String), Slot>>,
     fresh: Duration,
-    turns: tokio::sync::Semaphore,
+    turns: Arc<Semaphore>,
+}
+
+/// The right to read an answer, which holds up others with the same question.
+struct Turn {
+    slot: OwnedMutexGuard<Option<(Instant, Answer)>>,
+    fresh: Duration,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Reads {
     /// Returns no answers, each of which will be fresh for less than `refresh`: the next refresh of a page finds something new.
     pub(crate) fn new(refresh: Duration) -> Self {
-        let turns = tokio::sync::Semaphore::new(AT_ONCE);
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
         Self { slots: Mutex::default(), fresh: refresh / 2, turns }
     }
 
@@ -39,46 +49,56 @@ impl Reads {
         question: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        let slot = self.slot((TypeId::of::<V>(), question.to_owned()));
-        let mut slot = slot.lock().await;
-        if let Some((at, answer)) = &*slot
-            && at.elapsed() < self.fresh
-            && let Ok(answer) = Arc::clone(answer).downcast()
-        {
-            return Ok(answer);
+        match self.fresh_or_turn(question).await {
+            Ok(answer) => Ok(answer),
+            Err(turn) => turn.answer(read).await,
         }
-        // From before the request: the answer is at least as new.
-        let (at, answer) = self.turn(async { (Instant::now(), read.await) }).await?;
-        let answer = Arc::new(answer?);
-        *slot = Some((at, Arc::clone(&answer) as Answer));
-        Ok(answer)
+    }
+
+    /// Does the same, in a task of its own: a viewer who waits no longer finds the answer when they ask again.
+    pub(crate) async fn get_detached<V: Any + Send + Sync>(
+        &self,
+        question: &str,
+        read: impl Future<Output = Result<V, Error>> + Send + 'static,
+    ) -> Result<Arc<V>, Error> {
+        match self.fresh_or_turn(question).await {
+            Ok(answer) => Ok(answer),
+            Err(turn) => tokio::spawn(turn.answer(read)).await.unwrap_or_else(|error| {
+                Err(Error::new(ErrorKind::Storage, "the reading was broken off").with_source(error))
+            }),
+        }
     }
 
     /// Returns what `read` returns, which is too large to be kept.
     pub(crate) async fn get_once<V>(&self, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
-        self.turn(read).await?
+        let _permit = self.permit().await;
+        in_time(read).await
     }
 
-    /// Reads when it is its turn. A slow read must not hold up those of all others for ever.
-    async fn turn<V>(&self, read: impl Future<Output = V>) -> Result<V, Error> {
+    /// Returns an answer that is fresh, or else the right to read one.
+    async fn fresh_or_turn<V: Any + Send + Sync>(&self, question: &str) -> Result<Arc<V>, Turn> {
+        let slot = self.slot((TypeId::of::<V>(), question.to_owned()));
+        let slot = slot.lock_owned().await;
+        if let Some((until, answer)) = &*slot
+            && Instant::now() < *until
+            && let Ok(answer) = Arc::clone(answer).downcast()
+        {
+            return Ok(answer);
+        }
+        Err(Turn { slot, fresh: self.fresh, _permit: self.permit().await })
+    }
+
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         // It is never closed.
-        let _turn = self.turns.acquire().await.ok();
-        let late = || {
-            Error::new(
-                ErrorKind::Storage,
-                format!("the storage did not answer within {MOST_SECONDS} seconds"),
-            )
-        };
-        let read = tokio::time::timeout(Duration::from_secs(MOST_SECONDS), read).await;
-        read.map_err(|_| late().with_retryable(true))
+        Arc::clone(&self.turns).acquire_owned().await.ok()
     }
 
     fn slot(&self, question: (TypeId, String)) -> Slot {
         let mut slots = lock(&self.slots);
         if slots.len() > MANY {
+            let now = Instant::now();
             let is_used = |slot: &Slot| {
-                slot.try_lock()
-                    .map_or(true, |answer| answer.as_ref().is_some_and(|(at, _)| at.elapsed() < self.fresh))
+                slot.try_lock().map_or(true, |answer| answer.as_ref().is_some_and(|(until, _)| now < *until))
             };
             slots.retain(|_, slot| is_used(slot));
             if slots.len() > MANY {
@@ -93,6 +113,30 @@ impl Reads {
     pub(crate) fn clear(&self) {
         lock(&self.slots).clear();
     }
+}
+
+impl Turn {
+    async fn answer<V: Any + Send + Sync>(
+        mut self,
+        read: impl Future<Output = Result<V, Error>>,
+    ) -> Result<Arc<V>, Error> {
+        let began = Instant::now();
+        let answer = Arc::new(in_time(read).await?);
+        // From before the request: the answer is at least as new. One that took long is kept for as long as it took, so that a viewer who
+        // waited for less finds it.
+        let until = (began + self.fresh).max(Instant::now() + began.elapsed());
+        *self.slot = Some((until, Arc::clone(&answer) as Answer));
+        Ok(answer)
+    }
+}
+
+/// Reads within the time of a turn: a slow read must not hold up those of all others for ever.
+async fn in_time<V>(read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
+    let late = |_| {
+        let text = format!("the storage did not answer within {MOST_SECONDS} seconds");
+        Err(Error::new(ErrorKind::Storage, text).with_retryable(true))
+    };
+    tokio::time::timeout(Duration::from_secs(MOST_SECONDS), read).await.unwrap_or_else(late)
 }
 
 jobqueue_storage::debug_fields! {
@@ -146,6 +190,21 @@ mod tests {
             tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
         assert!(hanging.iter().all(|hung| hung.as_ref().is_err_and(Error::is_retryable)));
         assert_eq!(*other.unwrap(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_takes_long_is_kept_for_who_waited_for_less() {
+        let reads = Reads::new(Duration::from_secs(5));
+        let slow = |answer| async move {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            Ok(answer)
+        };
+        let patience = Duration::from_secs(8);
+        let first = tokio::time::timeout(patience, reads.get_detached("a", slow(1))).await;
+        assert!(first.is_err());
+        tokio::time::sleep(patience * 2).await;
+        let again = tokio::time::timeout(patience, reads.get_detached("a", slow(2))).await;
+        assert_eq!(*again.unwrap().unwrap(), 1);
     }
 
     #[tokio::test]

@@ -86,12 +86,13 @@ impl Dashboard {
     /// Requires a name and its password, by HTTP basic authentication. Each call adds a user. The name is
     /// that of the operator in events and audits, with all rights of the `Admin`. Use it behind TLS only: browsers send both with
     /// every request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
+    /// A login with an empty password opens nothing: a variable that is missing lets nobody in.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
         self.logins.add(user, password, AccessLevel::Operate);
         self
     }
 
-    /// Adds a user and a password that open the pages without any change.
+    /// Adds a user and a password that open the pages without any change. An empty password opens nothing.
     pub fn viewer(mut self, user: &str, password: &str) -> Self {
         self.logins.add(user, password, AccessLevel::ReadOnly);
         self
@@ -99,7 +100,7 @@ impl Dashboard {
 
     /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and nothing else;
     /// [`access`](Self::access) is not asked about them. All other requests need [`credentials`](Self::credentials), unless `access` alone
-    /// decides on them. An empty token opens nothing.
+    /// decides on them. White space around the token does not count. An empty token opens nothing.
     pub fn metrics_token(mut self, token: &str) -> Self {
         self.logins.set_token(token);
         self

@@ -18,7 +18,7 @@ use crate::browser::poller::Viewer;
 /// The least time between two events of one page.
 const LEAST: Duration = Duration::from_millis(250);
 
-/// Answers with an event `refresh` after each look at the storage, and after each step of the operation of the page.
+/// Answers with an event `refresh` after each look at the storage, and after each step of the operation of the page until that has ended.
 pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Response {
     let operation = fields.text("operation").and_then(|id| request.app.operations.find(id));
     answer(&[&request.app], operation.map(|operation| Operation::watch(&operation)))
@@ -30,7 +30,7 @@ pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<Progress>>) ->
         return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
     };
     let stops = apps.iter().map(|app| Box::pin(app.stop.clone().cancelled_owned()));
-    let events = stream_of(Ticks { viewers, steps }).take_until(select_all(stops));
+    let events = stream_of(Ticks::new(viewers, steps)).take_until(select_all(stops));
     let alive = KeepAlive::new().interval(Duration::from_secs(15));
     Sse::new(events).keep_alive(alive).into_response()
 }
@@ -38,26 +38,40 @@ pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<Progress>>) ->
 struct Ticks {
     viewers: Vec<Viewer>,
     steps: Option<watch::Receiver<Progress>>,
+    /// True if the last event came after the operation had ended.
+    is_over: bool,
+}
+
+impl Ticks {
+    fn new(viewers: Vec<Viewer>, steps: Option<watch::Receiver<Progress>>) -> Self {
+        let is_over = steps.as_ref().is_some_and(has_ended);
+        Self { viewers, steps, is_over }
+    }
+}
+
+fn has_ended(steps: &watch::Receiver<Progress>) -> bool {
+    steps.borrow().ended.is_some()
 }
 
 fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
     // The page may have been rendered a while before it listens: the first event comes at once.
     let first = stream::iter([Ok(event())]);
     let others = stream::unfold(ticks, |mut ticks| async move {
+        if ticks.is_over {
+            // What became of the jobs is dear to find, and is found when somebody looks. A stream that ended would be opened again.
+            ticks.viewers.clear();
+            return std::future::pending().await;
+        }
         tokio::time::sleep(LEAST).await;
         let look = select_all(ticks.viewers.iter_mut().map(|viewer| Box::pin(viewer.next())));
         let goes_on = match &mut ticks.steps {
             None => look.await.0,
             Some(steps) => tokio::select! {
                 (more, ..) = look => more,
-                step = steps.changed() => {
-                    if step.is_err() {
-                        ticks.steps = None;
-                    }
-                    true
-                }
+                step = steps.changed() => step.is_ok(),
             },
         };
+        ticks.is_over = ticks.steps.as_ref().is_some_and(has_ended);
         goes_on.then(|| (Ok(event()), ticks))
     });
     first.chain(others)

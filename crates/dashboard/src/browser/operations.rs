@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, QueueHold};
+use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, JobReference, QueueHold};
 use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +21,10 @@ const AT_ONCE: usize = 8;
 const KEPT: usize = 50;
 /// The time for which the last operation of each operator is kept.
 const LAST_KEPT: Duration = Duration::from_secs(3_600);
-/// The number of dead letters in kept reports and plans beyond which the oldest is forgotten: each has some 500 bytes.
-const KEPT_LETTERS: u64 = 500_000;
+/// The number of bytes of the dead letters and errors in kept reports and plans beyond which the oldest is forgotten. A letter has some 500.
+const KEPT_BYTES: usize = 250_000_000;
+/// The number of bytes of a dead letter beside its names.
+const LETTER: usize = 200;
 
 /// The action on the dead letters.
 #[derive(Debug, Clone)]
@@ -80,13 +82,21 @@ impl Operation {
         self.progress.borrow().ended.is_none()
     }
 
-    /// Returns the number of dead letters in the plan and in the report.
-    fn letters(&self) -> u64 {
+    /// Returns about how many bytes the dead letters and errors in the plan and in the report have: senders choose ids and sources.
+    fn bytes(&self) -> usize {
         let planned = match &self.order.verb {
             Verb::Preview => 0,
-            Verb::Redrive(plan) | Verb::Purge(plan) => plan.letters().len() as u64,
+            Verb::Redrive(plan) | Verb::Purge(plan) => {
+                plan.letters().iter().map(|letter| bytes_of(&letter.job)).sum()
+            }
         };
-        planned + self.progress.borrow().ended.iter().flatten().map(|report| report.count).sum::<u64>()
+        let progress = self.progress.borrow();
+        let reported = progress.ended.iter().flatten().map(|report| {
+            let errors = report.errors.iter().map(|group| group.sample_error.as_ref().map_or(0, String::len));
+            // A report names each also in the plan that it gives.
+            report.jobs.iter().map(bytes_of).sum::<usize>() * 2 + errors.sum::<usize>()
+        });
+        planned + reported.sum::<usize>()
     }
 
     /// Ends it before the next dead letter, for an operator who may start one of its sort.
@@ -168,7 +178,7 @@ impl Operations {
                     "{AT_ONCE} operations are running; wait until one has ended"
                 )));
             }
-            while (all.len() >= KEPT || all.iter().map(|other| other.letters()).sum::<u64>() > KEPT_LETTERS)
+            while (all.len() >= KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > KEPT_BYTES)
                 && let Some(oldest) = oldest_to_forget(&all, operation.started)
             {
                 all.remove(oldest);
@@ -194,6 +204,10 @@ impl Operations {
         let all = lock(&self.all);
         all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
     }
+}
+
+fn bytes_of(job: &JobReference) -> usize {
+    LETTER + job.id.len() + job.source.as_ref().map_or(0, String::len)
 }
 
 /// Returns the first operation that has ended, except the last one of each operator for an hour: its page is open, with the preview that the

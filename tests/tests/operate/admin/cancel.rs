@@ -172,7 +172,36 @@ async fn cancelled_job_runs_after_a_redrive() {
     let _ = admin.cancel(&job).await.unwrap();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap().count, 1);
+    let found = admin.explain(&job).await.unwrap();
+    assert_eq!((found.place, found.cancellation), (JobPlace::Waiting, Cancellation::None));
+    assert!(found.reasons.iter().all(|reason| reason.code != "cancel_requested"), "{:?}", found.reasons);
     assert_eq!(run().await.completed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_of_an_earlier_life_is_not_that_of_a_job_that_runs() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let job = send(&storage, "again", SendOptions::new()).await;
+    let _ = admin.cancel(&job).await.unwrap();
+    let cancelled = present(&storage).handle(async |_: Task| Ok::<_, JobError>(())).build().unwrap();
+    assert_eq!(cancelled.run_until(after(60)).await.unwrap().dead_lettered, 1);
+    let _ = admin.cancel(&job).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap().count, 1);
+    let handler = async |_: Task| {
+        sleep(Duration::from_secs(50)).await;
+        Ok::<_, JobError>(())
+    };
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(60));
+    let looking = async {
+        sleep(Duration::from_secs(20)).await;
+        admin.explain(&job).await.unwrap()
+    };
+    let (report, found) = tokio::join!(running, looking);
+    assert_eq!(report.unwrap().completed, 1);
+    assert_eq!((found.place, found.cancellation), (JobPlace::Running, Cancellation::None));
+    assert!(found.run.is_some());
 }
 
 // D8

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{ErrorKind, JobError, QueueMessage, SendOptions, Storage, Worker};
-use jobqueue_admin::{DeadLetterFilter, JobState, RawPayload, RawSend};
+use jobqueue_admin::{DeadLetterFilter, JobFilter, JobReference, JobState, RawPayload, RawSend};
 use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, in_memory, worker};
 use serde::{Deserialize, Serialize};
@@ -252,5 +253,46 @@ async fn copy_of_a_dead_letter_is_looked_at() {
         assert_eq!(page.letters.len(), 1);
         assert_eq!(page.looked_at, 2);
         assert!(page.complete);
+    }
+}
+
+/// An operator copies the text of a dead letter into the queue, as the tools of Azure do: a worker begins it anew.
+#[tokio::test]
+async fn history_that_no_worker_wrote_is_shown_as_none() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, "mails", ["7".to_owned()]).await;
+        let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("no such host"));
+        let worker = Worker::builder(storage.clone()).handle_on("mails", handler).build().unwrap();
+        let _ = worker.run_until_idle().await.unwrap();
+        let (queue, dead) = ("mails".parse().unwrap(), "mails-poison".parse().unwrap());
+        let text = storage.queues().peek(&dead, 1).await.unwrap().remove(0).text.unwrap();
+        storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+        let threshold = Metadata::new().with("poisonthreshold", "1");
+        storage.queues().set_queue_metadata(&queue, &threshold).await.unwrap();
+
+        let found = admin.explain(&JobReference::new("mails", "7")).await.unwrap();
+        let ends =
+            found.reasons.iter().filter(|why| ["dead_letter", "attempts_exhausted"].contains(&why.code));
+        assert_eq!(ends.count(), 0, "{found:?}");
+        let by_error = JobFilter::new().error("no such host");
+        assert!(admin.jobs("mails", JobState::Waiting, &by_error).await.unwrap().jobs.is_empty());
+        let trusting = threshold.clone().with("trustproducers", "true");
+        storage.queues().set_queue_metadata(&queue, &trusting).await.unwrap();
+        let [job] = &admin.jobs("mails", JobState::Waiting, &by_error).await.unwrap().jobs[..] else {
+            panic!("one job")
+        };
+        assert_eq!(job.attempts, 1);
+        assert!(job.dead.is_some(), "{job:?}");
+        storage.queues().set_queue_metadata(&queue, &threshold).await.unwrap();
+        let shown = [
+            found.message.unwrap(),
+            admin.peek("mails").await.unwrap().remove(0),
+            admin.inspect("mails", 1).await.unwrap().remove(0),
+        ];
+        for job in shown {
+            assert_eq!(job.attempts, 0, "{job:?}");
+            assert!(job.last_error.is_none() && job.dead.is_none(), "{job:?}");
+        }
     }
 }

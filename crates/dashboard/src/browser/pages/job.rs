@@ -18,6 +18,7 @@ use crate::browser::redact::Field;
 use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
 
 const ENDED: usize = 20;
+const HEADERS: usize = 100;
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -36,6 +37,8 @@ struct JobPage {
     facts: Vec<(&'static str, String)>,
     batch: Option<(String, String)>,
     headers: Vec<(String, String)>,
+    /// The number of headers that are not shown.
+    more_headers: usize,
     moments: Vec<Moment>,
     /// The time back to which the journal was searched, and the page that goes on, if there may be more.
     older: Option<(When, String)>,
@@ -81,7 +84,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let look = request.app.poller.latest().await?;
     let admin = &request.app.admin;
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
-    let (ended, searched_to, unread_journal) = journal(&request, &job).await?;
+    // The address may leave the sender out.
+    let of_sender = found.reference();
+    let (ended, searched_to, unread_journal) = journal(&request, &of_sender).await?;
     let (message, wanted) = (found.message.as_ref(), fields.text("show") == Some("content"));
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
@@ -100,8 +105,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         path: path(&job),
         // Of several senders' jobs with this id, the one that is shown.
         letter: message.map(letter_query).unwrap_or_default(),
-        // The address may leave the sender out.
-        query: query(&found.reference()),
+        query: query(&of_sender),
         place,
         summary,
         reasons,
@@ -109,6 +113,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         facts: facts(&request, &found, ended.first()),
         batch: message.and_then(batch_of),
         headers: headers(&request, message),
+        more_headers: message.map_or(0, |message| message.headers.len().saturating_sub(HEADERS)),
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
@@ -132,7 +137,8 @@ async fn journal(
     job: &JobReference,
 ) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
+    let admin = request.app.admin.clone();
+    let page = match part(request, &path(job), async move { admin.history(&filter).await }).await? {
         Ok(page) => page,
         Err(reason) => return Ok((Vec::new(), None, Some(reason))),
     };
@@ -148,9 +154,15 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
-/// Returns whether a request to cancel the job has a sense: a message of it may wait or run, and no request was made.
+/// Returns whether a request to cancel the job has a sense: a message of it may wait or run, and no request stands. An answer may be that of an
+/// earlier life where the storage does not show the message.
 fn can_be_cancelled(found: &Explanation) -> bool {
-    !found.has_ended && found.cancellation == Cancellation::None
+    let may_be_another = match found.cancellation {
+        Cancellation::None => true,
+        Cancellation::Requested { .. } => false,
+        _ => found.place == JobPlace::Unseen,
+    };
+    !found.has_ended && may_be_another
 }
 
 /// Returns whether the history has the end of the job, and not only that of an earlier one of its id.
@@ -255,7 +267,7 @@ fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String
         (line(name), shown(request, &message.queue, &message.kind, Field::Header(name), value))
     };
     let all = message.into_iter().flat_map(|message| message.headers.iter().map(move |pair| (message, pair)));
-    all.take(100).map(|(message, (name, value))| header(message, name, value)).collect()
+    all.take(HEADERS).map(|(message, (name, value))| header(message, name, value)).collect()
 }
 
 fn cancellation(cancellation: &Cancellation) -> Option<String> {

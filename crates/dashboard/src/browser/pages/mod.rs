@@ -104,19 +104,32 @@ impl From<askama::Error> for PageError {
     }
 }
 
-/// Reads a part of a page beside its main answer. Without that part the page has the reason instead.
+/// Reads a part of a page beside its main answer. Without that part the page has the reason instead. A reading that takes longer goes on, and
+/// the next page shows its answer.
 ///
 /// # Errors
 /// The question itself is refused.
 async fn part<V: Any + Send + Sync>(
     request: &AuthorizedRequest,
     question: &str,
-    read: impl Future<Output = Result<V, Error>>,
+    read: impl Future<Output = Result<V, Error>> + Send + 'static,
 ) -> Result<Result<Arc<V>, String>, PageError> {
-    match timeout(PART_PATIENCE, request.app.reads.get(question, read)).await {
-        Err(_) => Ok(Err(format!("no answer within {PART_PATIENCE:?}"))),
-        Ok(Err(error)) if error.kind() == ErrorKind::Invalid => Err(error.into()),
-        Ok(read) => Ok(read.map_err(|error| PageError::from(error).text)),
+    let late = |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; it is still being read: look again")));
+    timeout(PART_PATIENCE, patient_part(request, question, read)).await.unwrap_or_else(late)
+}
+
+/// Reads a part that may be the main answer of its page, for as long as a turn takes.
+///
+/// # Errors
+/// The question itself is refused.
+async fn patient_part<V: Any + Send + Sync>(
+    request: &AuthorizedRequest,
+    question: &str,
+    read: impl Future<Output = Result<V, Error>> + Send + 'static,
+) -> Result<Result<Arc<V>, String>, PageError> {
+    match request.app.reads.get_detached(question, read).await {
+        Err(error) if error.kind() == ErrorKind::Invalid => Err(error.into()),
+        read => Ok(read.map_err(|error| PageError::from(error).text)),
     }
 }
 

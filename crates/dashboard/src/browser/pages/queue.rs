@@ -25,6 +25,8 @@ struct QueuePage<'a> {
     /// `None` if the queue cannot be read.
     figures: Option<QueueFigures>,
     runs: Vec<Run>,
+    /// The number of running jobs that are not shown.
+    more_runs: usize,
     messages: Vec<Message>,
     /// The reason why these cannot be read.
     unpeeked: Option<String>,
@@ -61,13 +63,15 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
     // Without these the rest of the page is known: who has paused the queue, and its figures.
-    let (peeked, unpeeked) = match part(&request, name, request.app.admin.peek(name)).await? {
+    let (admin, of) = (request.app.admin.clone(), name.to_owned());
+    let (peeked, unpeeked) = match part(&request, name, async move { admin.peek(&of).await }).await? {
         Ok(jobs) => (jobs, None),
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
+    let (admin, of) = (request.app.admin.clone(), name.to_owned());
     let groups = match wants_groups {
-        true => Some(part(&request, name, request.app.admin.groups(name)).await?),
+        true => Some(part(&request, name, async move { admin.groups(&of).await }).await?),
         false => None,
     };
     let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
@@ -76,11 +80,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     if !wants_groups {
         layout = layout.live(&request, &look, Cost::new(1 + batches_of(&peeked), 0));
     }
+    let (runs, more_runs) = runs(&request, &look, name);
     let shown_group = |found| group(&request, name, found);
     let page = QueuePage {
         layout,
         figures: look.figures_of(&overview),
-        runs: runs(&request, &look, name),
+        runs,
+        more_runs,
         has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
         unpeeked,
@@ -105,10 +111,13 @@ fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
     }
 }
 
-fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> Vec<Run> {
+/// Returns the first running jobs of the queue, and the number of the others.
+fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> (Vec<Run>, usize) {
+    const SHOWN: usize = 100;
     let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
-    let jobs = jobs.filter(|(_, job)| job.queue == queue);
-    jobs.take(100).map(|(worker, job)| Run::new(request, worker, job)).collect()
+    let mut jobs = jobs.filter(|(_, job)| job.queue == queue);
+    let shown = jobs.by_ref().take(SHOWN).map(|(worker, job)| Run::new(request, worker, job)).collect();
+    (shown, jobs.count())
 }
 
 fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {

@@ -27,7 +27,8 @@ struct Schedules<'a> {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let (look, admin) = (request.app.poller.latest().await?, &request.app.admin);
     let schedules = request.app.reads.get("", admin.schedules()).await?;
-    let leaders = part(&request, "", admin.leaders()).await?;
+    let of_leaders = admin.clone();
+    let leaders = part(&request, "", async move { of_leaders.leaders().await }).await?;
     let access = request.admin.access();
     let page = Schedules {
         layout: Layout::new(&request, "schedules", "Schedules")

@@ -8,7 +8,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PageError, part};
+use super::{Answer, Layout, PageError, part, patient_part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -63,7 +63,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let filter = filter(&fields)?.limit(SHOWN);
     let filter = filter.given(id, HistoryFilter::id);
     let question = format!("{filter:?}");
-    let journal = part(&request, &question, request.app.admin.history(&filter)).await?;
+    let admin = request.app.admin.clone();
+    let read = async move { admin.history(&filter).await };
+    let journal = match id {
+        Some(_) => part(&request, &question, read).await?,
+        // Nothing else is searched.
+        None => patient_part(&request, &question, read).await?,
+    };
     let ended = journal.iter().flat_map(|journal| &journal.jobs);
     let searched_to = journal.as_ref().ok().and_then(|journal| journal.searched_to.as_deref());
     let error = |record: &HistoryRecord| {
@@ -80,7 +86,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         ended: ended.map(|record| (record, error(record))).collect(),
         older: searched_to.map(|time| (When::read(time), older(&fields, time))),
         unread_journal: journal.as_ref().err().cloned(),
-        requests: 3 * look.queues().len() as u64,
+        requests: 3 * asked(&look, queue).len() as u64,
     };
     Ok(Answer::Page(page.render()?))
 }
@@ -125,14 +131,13 @@ async fn find(
             found.push(Found::new(&job.queue, &job.source, &job.id, &job.kind, "running"));
         }
     }
-    if look.known_workers().is_none() {
+    // While the storage does not answer, the records are those of an earlier look.
+    if look.known_workers().is_none() || look.error.is_some() {
         unread.push("the records of workers".to_owned());
     }
-    let names = look.queues().iter().map(|queue| queue.name.clone());
-    let names: Vec<String> = names.filter(|name| only.is_none_or(|only| only == name)).collect();
-    let looks = names.into_iter().map(|name| {
+    let looks = asked(look, only).into_iter().map(|name| {
         let (request, id) = (request.clone(), id.to_owned());
-        async move { in_queue(&request, name, &id).await }
+        async move { in_queue(&request, name, &id, only.is_some()).await }
     });
     let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
     for (more, failed) in looks {
@@ -142,14 +147,28 @@ async fn find(
     found
 }
 
+/// Returns the names of the queues that are asked: one that the address names also if no look has shown it yet.
+fn asked(look: &Look, only: Option<&str>) -> Vec<String> {
+    match only {
+        Some(only) => vec![only.to_owned()],
+        None => look.queues().iter().map(|queue| queue.name.clone()).collect(),
+    }
+}
+
 /// Returns the jobs with this id, and the name of the queue if it could not be read to the end.
-async fn in_queue(request: &AuthorizedRequest, queue: String, id: &str) -> (Vec<Found>, Option<String>) {
+async fn in_queue(
+    request: &AuthorizedRequest,
+    queue: String,
+    id: &str,
+    is_named: bool,
+) -> (Vec<Found>, Option<String>) {
     let (reads, admin) = (&request.app.reads, &request.app.admin);
     let waiting = reads.get(&queue, admin.peek(&queue)).await;
     let dead = reads.get(&queue, async { admin.dead_letters(&queue, &DeadLetterFilter::new()).await }).await;
-    // A queue that was deleted since, or whose name is too long for dead letters, has none.
+    // A queue that was deleted since, or whose name is too long for dead letters, has none. One that the address names may be misspelt.
     let has_failed = |e: &Error| !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
-    let failed = waiting.as_ref().is_err_and(has_failed) || dead.as_ref().is_err_and(has_failed);
+    let failed = waiting.as_ref().is_err_and(|e| is_named || has_failed(e));
+    let failed = failed || dead.as_ref().is_err_and(has_failed);
     let waiting = waiting.iter().flat_map(|jobs| jobs.iter()).map(|job| (job, "waiting"));
     let dead = dead.iter().flat_map(|page| &page.letters).map(|job| (job, "dead"));
     let all = waiting.chain(dead).filter(|(job, _)| job.id == id);

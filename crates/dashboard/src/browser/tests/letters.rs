@@ -13,6 +13,7 @@ use jobqueue::storage::{
 use jobqueue::{QueueName, SendOptions, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorEvent, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
+use tokio_util::sync::CancellationToken;
 
 use crate::Dashboard;
 
@@ -117,6 +118,23 @@ async fn page_of_a_purge_counts_the_payloads_that_stay() {
     let purge = browser.post("/do/purge", &fields).await;
     let page = ended(&browser, purge.location()).await;
     assert!(page.contains("1 deleted") && page.contains("payload of 1 of them stays"), "{page}");
+}
+
+/// What became of the jobs is searched in the whole queue.
+#[tokio::test(start_paused = true)]
+async fn page_of_an_operation_is_not_refreshed_after_its_end() {
+    let stop = CancellationToken::new();
+    let dashboard = Dashboard::new(operate(&filled().await)).refresh(Duration::from_millis(100));
+    let browser = Browser::new(dashboard.stop_when(stop.clone()));
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let redrive = browser.post("/do/redrive", &[("plan", operation(&preview))]).await;
+    assert!(ended(&browser, redrive.location()).await.contains("1 put back"));
+    let path = format!("/events?operation={}", operation(&redrive));
+    let events = tokio::spawn(async move { browser.get(&path).await });
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    stop.cancel();
+    let events = events.await.unwrap().text;
+    assert_eq!(events.matches("event: refresh").count(), 1, "{events}");
 }
 
 #[tokio::test]

@@ -165,6 +165,21 @@ async fn job_is_found_while_the_journal_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn search_says_what_it_could_not_look_at() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    let page = browser.page("/search?id=waiting").await;
+    assert!(!page.contains("Not looked at") && page.contains("As of "), "{page}");
+    let page = browser.page("/search?id=waiting&queue=misspelt").await;
+    assert!(page.contains("Not looked at, because they cannot be read: misspelt"), "{page}");
+    faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let page = browser.page("/search?id=waiting").await;
+    assert!(page.contains("The storage does not answer"), "{page}");
+    assert!(page.contains("Not looked at, because they cannot be read: the records of workers"), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn cancellation_without_a_worker_says_so() {
     let browser = Browser::operating(&filled().await);
     let cancelled = browser.post("/do/cancel?queue=mails&id=waiting", &[]).await;
