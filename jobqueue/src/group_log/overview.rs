@@ -49,8 +49,11 @@ pub fn position_names(event: &Envelope) -> Option<(String, String)> {
 
 /// Returns the groups of a queue that have jobs. Costs a listing, and a request for each log and each page.
 pub async fn groups(storage: &Storage, queue: QueueName) -> Result<Vec<GroupRecord>, StoreError> {
-    let logs = GroupLogs::new(storage, queue).all().await?;
-    Ok(logs.iter().flat_map(|entries| groups_of(entries)).collect())
+    let mut groups = Vec::new();
+    for log in GroupLogs::new(storage, queue).stored().await? {
+        groups.extend(groups_of(&log.into_entries()?));
+    }
+    Ok(groups)
 }
 
 fn groups_of(entries: &[Entry]) -> Vec<GroupRecord> {

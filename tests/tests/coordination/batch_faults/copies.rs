@@ -144,13 +144,14 @@ async fn child_that_has_handed_over_runs_once() {
             after(3_600).await;
             slice(child, ctx, log).await
         };
-        let faulty = Faulty::new(&storage);
+        let faulty = Faulty::deleting_one_by_one(&storage);
         if !is_stored_twice {
             faulty.on(Operation::Delete, |_| Some(Fault::LoseRequest(StoreErrorKind::Timeout)));
             let first = worker(&faulty.storage()).handle(once.clone()).build().unwrap();
             let _ = first.run_until(after(30)).await.unwrap();
         }
-        let all = worker(&storage).state(log.clone()).handle(once).handle(long).handle(join).handle(page_join);
+        let all =
+            worker(&storage).state(log.clone()).handle(once).handle(long).handle(join).handle(page_join);
         let report = all.build().unwrap().run_until(after(9_000)).await.unwrap();
         assert_eq!((*pages.lock().unwrap(), report.duplicates), (1, 1), "{report:?}");
         assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(33))]]);
