@@ -247,30 +247,30 @@ impl Leader {
         mut work: impl FnMut(Leadership) -> F,
     ) -> Result<T, Error> {
         loop {
-            if let Ok(output) = self.run_one_term(&mut work).await? {
+            if let Ok(output) = self.run_term(self.lead().await?, &mut work).await {
                 return Ok(output);
             }
         }
     }
 
-    /// Waits for leadership and runs `work` in one term. Returns the reason why leadership was lost if that happened first; `None` if
+    /// Runs `work` in one term, and releases the lease. Returns the reason why leadership was lost if that happened first; `None` if
     /// it is not known.
-    pub(super) async fn run_one_term<T, F: Future<Output = T>>(
+    pub(super) async fn run_term<T, F: Future<Output = T>>(
         &self,
+        leadership: Leadership,
         work: impl FnOnce(Leadership) -> F,
-    ) -> Result<Result<T, Option<End>>, Error> {
-        let leadership = self.lead().await?;
+    ) -> Result<T, Option<End>> {
         let done = while_leading(&leadership, work(leadership.share())).await;
         let end = leadership.end();
         leadership.release().await;
         if let Some(output) = done {
-            return Ok(Ok(output));
+            return Ok(output);
         }
         crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
         if end == Some(End::Broken) {
             self.stand_back().await;
         }
-        Ok(Err(end))
+        Err(end)
     }
 
     /// Lets another candidate lead, if there is one: the lease was broken on purpose.
