@@ -93,8 +93,8 @@ impl GroupLogs {
         if known.len() >= MANY {
             known.retain(|_, log| Arc::strong_count(log) > 1);
         }
-        let head = format!("{:04}", entry.log);
-        let name = self.name(&page.map_or_else(|| head.clone(), |page| format!("{head}/{page:x}")))?;
+        let head = self.head(entry.log)?;
+        let name = page.map_or(Ok(head.clone()), |page| page_of(&head, page))?;
         let log = Arc::new(LogBlob::new(self.document(name)));
         known.insert((entry.log, page), Arc::clone(&log));
         Ok(log)
@@ -167,13 +167,19 @@ impl GroupLogs {
         JsonBlob::new(&self.blobs, &self.runtime, name, MAX_BYTES)
     }
 
-    pub(super) fn name(&self, document: &str) -> Result<BlobName, NameError> {
-        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{document}", self.queue))
+    /// Returns the name of the head of a log.
+    pub(super) fn head(&self, log: u16) -> Result<BlobName, NameError> {
+        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
     }
 
     pub(super) fn invalid(&self, source: NameError) -> StoreError {
         StoreError::new(Kind::InvalidInput, "read group logs", &self.queue).with_source(source)
     }
+}
+
+/// Returns the name of a page of a log.
+pub(super) fn page_of(head: &BlobName, page: u64) -> Result<BlobName, NameError> {
+    BlobName::new(head.container().clone(), format!("{}/{page:x}", head.name()))
 }
 
 /// Returns the error of a delivery that a newer one has replaced.

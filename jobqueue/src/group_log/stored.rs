@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::entry::{Entry, KeyHash, LOGS};
+use super::entry::{Entry, EntryRef, KeyHash, LOGS};
 use super::log::{Former, GroupLog, Millis};
-use super::store::{CONTAINER, GroupLogs};
+use super::store::{CONTAINER, GroupLogs, page_of};
 use crate::json_blob::{Edit, Known, Version};
 use crate::storage::{BlobName, ContainerName, StoreError, StoreErrorKind as Kind};
 use crate::storage::{delete_if_present, list_all};
@@ -87,8 +87,13 @@ impl GroupLogs {
         stream::iter(reads).buffered(LOGS_AT_ONCE).try_collect().await
     }
 
+    /// Reads the log of the group of an entry.
+    pub(super) async fn stored_log_of(&self, entry: &EntryRef) -> Result<StoredLog, StoreError> {
+        self.read(self.head(entry.log).map_err(|e| self.invalid(e))?).await
+    }
+
     /// Reads a log with its pages.
-    pub(super) async fn read(&self, name: BlobName) -> Result<StoredLog, StoreError> {
+    async fn read(&self, name: BlobName) -> Result<StoredLog, StoreError> {
         let mut round = 1;
         loop {
             let head = self.read_document(name.clone()).await?;
@@ -116,8 +121,7 @@ impl GroupLogs {
     }
 
     fn page_of(&self, head: &BlobName, page: u64) -> Result<BlobName, StoreError> {
-        let name = BlobName::new(head.container().clone(), format!("{}/{page:x}", head.name()));
-        name.map_err(|e| self.invalid(e))
+        page_of(head, page).map_err(|e| self.invalid(e))
     }
 
     /// Removes the entries and the ended jobs of `logs`. Call it when the messages that were in the queue before `logs` were read are gone:
