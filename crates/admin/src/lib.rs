@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod batch_text;
 mod batches;
 mod bulk;
 mod canary;
