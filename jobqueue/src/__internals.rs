@@ -24,7 +24,9 @@ pub use crate::dead_letters::pass_state::Listeners as PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable};
 pub use crate::envelope::is_own_header;
-pub use crate::group_log::{groups, is_in_order, position_names};
+pub use crate::group_log::{
+    EntryRecord, GroupRecord, group_of, groups, is_in_order, names_in_order, position_names,
+};
 pub use crate::handler::erased::{is_outage, is_snooze};
 pub use crate::history::open as open_journal;
 pub use crate::job::outcome::kept_text;

@@ -27,7 +27,7 @@ const MOST: usize = 100;
 pub struct BatchList {
     /// The batches, in order of id.
     pub batches: Vec<BatchOverview>,
-    /// True if these are all; otherwise there are too many blobs to look through.
+    /// True if these are all; otherwise there are too many blobs to look through, and batches with later ids are left out.
     pub complete: bool,
 }
 
@@ -43,11 +43,14 @@ pub struct BatchOverview {
     pub children: Option<u64>,
     /// The number of children that are done.
     pub done: u64,
-    /// The number of children that were dead-lettered and count as ended.
+    /// The number of children that were dead-lettered and count as ended: until they are redriven and done.
     pub failed: u64,
+    /// True if all children that have ended were counted; otherwise the listing ended before the last of them.
+    pub ended_is_exact: bool,
     /// The number of children that were found among the dead letters and hold the batch up.
     pub dead: u64,
-    /// True if there are certainly no more; otherwise a queue has more than the 32 dead letters that were looked at, or cannot be read.
+    /// True if there are certainly no more; otherwise a queue has more than the 32 dead letters that were looked at, or cannot be read, or
+    /// not all children that have ended were counted.
     pub dead_is_exact: bool,
     /// True if no more children are sent.
     pub sealed: bool,
@@ -80,7 +83,7 @@ pub struct BatchDetail {
     pub children: u64,
     /// The number of children that are done.
     pub done: u64,
-    /// The number of children that were dead-lettered and count as ended.
+    /// The number of children that were dead-lettered and count as ended: until they are redriven and done.
     pub failed: u64,
     /// The number of children that were found among the dead letters and hold the batch up.
     pub dead: u64,
@@ -121,51 +124,6 @@ pub struct OpenChild {
     pub error: Option<String>,
 }
 
-impl BatchOverview {
-    /// Returns the state in words.
-    pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed)
-    }
-
-    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
-    pub fn dead_text(&self) -> String {
-        at_least(self.dead, self.dead_is_exact)
-    }
-}
-
-impl BatchDetail {
-    /// Returns the number of children that have not ended and are not among those in [`open`](Self::open).
-    pub fn more_open(&self) -> u64 {
-        self.children.saturating_sub(self.done + self.failed).saturating_sub(self.open.len() as u64)
-    }
-
-    /// Returns the state in words.
-    pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed)
-    }
-
-    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
-    pub fn dead_text(&self) -> String {
-        at_least(self.dead, self.dead_is_exact)
-    }
-}
-
-fn at_least(number: u64, is_exact: bool) -> String {
-    match (number, is_exact) {
-        (0, false) => "?".to_owned(),
-        (number, true) => number.to_string(),
-        (number, false) => format!("{number}+"),
-    }
-}
-
-fn state(finished: bool, sealed: bool) -> &'static str {
-    match (finished, sealed) {
-        (true, _) => "finished",
-        (false, true) => "waits for its children",
-        (false, false) => "waits for its sender",
-    }
-}
-
 impl BatchList {
     /// Returns the batches as a tree, from top to bottom, each behind the branch that leads to it, such as `· └ `: a batch that a child of
     /// another has begun comes below that one. Those that are not finished come first, then those that changed last.
@@ -199,7 +157,7 @@ impl BatchList {
 
 impl Admin {
     /// Returns all batches whose records are in the storage. Every child that has ended has a blob: listing costs one request for 5,000,
-    /// and stops after 200,000. The dead letters of all queues cost a request to list the queues, two for each, and one for each
+    /// and stops after 200,000: of the batch in which it stops, four more requests read the state. The dead letters of all queues cost a request to list the queues, two for each, and one for each
     /// batch that they name.
     ///
     /// # Errors
@@ -213,16 +171,22 @@ impl Admin {
         };
         let overview = |batch: BatchRecord| {
             let dead = dead.get(&batch.id).filter(|_| !batch.finished);
-            let dead = dead.map_or(0, |dead| dead.difference(&batch.ended).count() as u64);
+            // Whether later ones have ended is not known.
+            let listed = ..=batch.listed_until.unwrap_or(u64::MAX);
+            let blocks = |child: &&u64| !batch.ended.contains(child);
+            let dead = dead.map_or(0, |dead| dead.range(listed).filter(blocks).count() as u64);
+            let (ended, failed) = (batch.ended.len() as u64, batch.failed.len() as u64);
+            let ended_is_exact = batch.listed_until.is_none();
             BatchOverview {
                 parent: batch.parent.map(|(batch, child)| ParentBatch { batch, child }),
                 children: batch.children,
-                done: batch.done,
-                failed: batch.failed,
+                done: ended - failed,
+                failed,
+                ended_is_exact,
                 dead,
-                dead_is_exact: looked_at_all
+                dead_is_exact: (looked_at_all && ended_is_exact)
                     || batch.finished
-                    || batch.children == Some(batch.done + batch.failed + dead),
+                    || batch.children == Some(ended + dead),
                 sealed: batch.sealed,
                 finished: batch.finished,
                 modified: batch.modified,

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jobqueue::__internals::{groups, position_names};
+use jobqueue::__internals::{EntryRecord, GroupRecord, group_of, groups, names_in_order, position_names};
 use jobqueue::storage::{MAX_MESSAGES, MessageState, PeekedMessage, StoreErrorKind};
 use jobqueue::{Error, QueueName};
-use jobqueue_message::envelope::{Parsed, parse};
+use jobqueue_message::envelope::{Identity, Parsed, parse};
 use serde::Serialize;
 
 use super::jobs::{PAGE, SEARCHED};
@@ -45,12 +45,15 @@ pub struct GroupEntry {
     pub cancelling: bool,
 }
 
+/// The hashes of a group and a job.
+type Position = (String, String);
 /// A key and an id.
 type Names = (Option<String>, String);
 
 impl Admin {
     /// Returns the FIFO groups of a queue that have jobs. The first job of each runs or is to run, and the others wait for it. Ids and
-    /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log; keys share 4,096 logs.
+    /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log and each 32 jobs of a key with more of them; keys
+    /// share 4,096 logs.
     ///
     /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the groups are those of the first
     /// 10,000 messages of each state, or of the first 32 where the storage does not [show all](Self::shows_all_jobs), and more may wait behind
@@ -64,32 +67,33 @@ impl Admin {
         if self.storage.queues().orders_groups(&name).await? {
             return self.groups_of_storage(&name).await;
         }
-        let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
-        let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        let seen: BTreeMap<_, _> = peeked.iter().filter_map(in_order).collect();
-        let groups = groups(&self.storage, name).await?;
-        let overview = groups.into_iter().map(|group| {
-            let id = |job: &str| seen.get(&(group.group.clone(), job.to_owned())).map(|(_, id)| id.clone());
-            let key = seen.iter().find(|((known, _), _)| *known == group.group);
-            GroupOverview {
-                key: key.and_then(|(_, (key, _))| key.clone()),
-                entries: group
-                    .entries
-                    .iter()
-                    .map(|entry| GroupEntry {
-                        id: id(&entry.job),
-                        job: entry.job.clone(),
-                        announced: entry.announced,
-                        skipped: entry.skipped,
-                        overdue: entry.overdue,
-                        cancelling: entry.cancelling,
-                    })
-                    .collect(),
-                is_first_known: true,
-                group: group.group.clone(),
+        let seen = self.seen_in_order(&name).await?;
+        Ok(overviews(groups(&self.storage, name).await?, &seen))
+    }
+
+    /// Returns the group of a job with a key, and the hash of the job in it.
+    pub(super) async fn group_of(
+        &self,
+        queue: &str,
+        key: &str,
+        job: &Identity,
+    ) -> Result<Option<(GroupOverview, String)>, Error> {
+        let (name, (group, hash)) = (QueueName::new(queue)?, names_in_order(key, job));
+        let groups = match self.storage.queues().orders_groups(&name).await? {
+            true => self.groups_of_storage(&name).await?,
+            false => {
+                let seen = self.seen_in_order(&name).await?;
+                overviews(group_of(&self.storage, name, key, job).await?, &seen)
             }
-        });
-        Ok(overview.collect())
+        };
+        Ok(groups.into_iter().find(|found| found.group == group).map(|found| (found, hash)))
+    }
+
+    /// Returns the jobs in order that a peek shows.
+    async fn seen_in_order(&self, queue: &QueueName) -> Result<BTreeMap<Position, Names>, Error> {
+        let peeked = self.storage.queues().peek(queue, MAX_MESSAGES).await;
+        let peeked = peeked.map_err(|error| not_found(error, queue))?;
+        Ok(peeked.iter().filter_map(in_order).collect())
     }
 
     /// Returns the groups of a storage that keeps the order itself. The first of a group may run, be delayed or wait for its next attempt;
@@ -133,8 +137,30 @@ impl Admin {
     }
 }
 
+/// Returns groups of logs, with the keys and ids that were seen.
+fn overviews(
+    groups: impl IntoIterator<Item = GroupRecord>,
+    seen: &BTreeMap<Position, Names>,
+) -> Vec<GroupOverview> {
+    let overview = |GroupRecord { group, entries }: GroupRecord| {
+        let key = seen.iter().find(|((known, _), _)| *known == group);
+        let key = key.and_then(|(_, (key, _))| key.clone());
+        let entry = |entry: EntryRecord| GroupEntry {
+            id: seen.get(&(group.clone(), entry.job.clone())).map(|(_, id)| id.clone()),
+            job: entry.job,
+            announced: entry.announced,
+            skipped: entry.skipped,
+            overdue: entry.overdue,
+            cancelling: entry.cancelling,
+        };
+        let entries = entries.into_iter().map(entry).collect();
+        GroupOverview { key, is_first_known: true, entries, group }
+    };
+    groups.into_iter().map(overview).collect()
+}
+
 /// Returns the position and the names of a job in order.
-fn in_order(message: &PeekedMessage) -> Option<((String, String), Names)> {
+fn in_order(message: &PeekedMessage) -> Option<(Position, Names)> {
     let Ok(Parsed::Event(event)) = parse(message.text.as_deref().ok()?) else { return None };
     let names = position_names(&event)?;
     Some((names, (event.key.clone(), event.id.to_string())))
@@ -142,7 +168,7 @@ fn in_order(message: &PeekedMessage) -> Option<((String, String), Names)> {
 
 /// Returns the groups of messages in order: each waits for those of its group before it.
 fn in_sequence(
-    messages: impl Iterator<Item = ((String, String), Names)>,
+    messages: impl Iterator<Item = (Position, Names)>,
     is_first_known: bool,
 ) -> Vec<GroupOverview> {
     let (mut groups, mut places) = (Vec::<GroupOverview>::new(), BTreeMap::new());

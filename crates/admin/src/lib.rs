@@ -35,6 +35,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod batch_text;
 mod batches;
 mod bulk;
 mod canary;

@@ -48,6 +48,8 @@ pub struct ScheduleOverview {
     /// The time of a trigger that its leader has not followed yet.
     #[serde(serialize_with = "rfc3339_option")]
     pub triggered: Option<SystemTime>,
+    /// The reason why its state cannot be read: nothing is sent, and the rest is not known.
+    pub problem: Option<String>,
 }
 
 /// The answer to a [trigger](Admin::trigger_schedule) of a schedule.
@@ -89,12 +91,13 @@ impl ScheduleOverview {
             done: record.done.map(SystemTime::from),
             paused: record.paused,
             triggered: record.triggered.map(SystemTime::from),
+            problem: record.problem,
         }
     }
 }
 
 impl Admin {
-    /// Returns all schedules, in order of name. Costs two requests to list, and one for each schedule.
+    /// Returns all schedules, in order of name, also those whose state is [damaged](ScheduleOverview::problem). Costs two requests to list, and one for each schedule.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the schedules or their leaderships cannot be read.
@@ -189,6 +192,7 @@ mod tests {
                 done: None,
                 paused: false,
                 triggered: None,
+                problem: None,
             };
             overview.interval()
         };

@@ -1,6 +1,7 @@
 //! The log of some FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
 
 mod cancellation;
+mod forget;
 mod overdue;
 mod pages;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, MAX
 use crate::clock::unix_millis;
 
 pub(super) use cancellation::{Abandoned, DeletionOutcome};
+pub(super) use forget::Former;
 pub(crate) use overdue::Patience;
 use pages::PageState;
 pub(super) use pages::Refused;

@@ -68,11 +68,12 @@
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
 //! | page written: sender dies before it is linked | its entries do not count, and no message names them; the next sender links it, or it stays unread |
 //! | page closed: process dies before the head has its entries | the next delivery, send or change that finds it closed takes it over |
-//! | page taken over: process dies before it is deleted | it stays, closed, until the queue is cleared |
+//! | page taken over: process dies before it is deleted | it stays, closed, and is not read |
 //! | job sent again while its entry is in a page | a second entry; they become one when the head has both, or the second is dropped if the job is done |
-//! | page missing (the queue was cleared in part) | taken over as an empty one; its messages join at the tail |
+//! | page missing (it was deleted by hand) | taken over as an empty one; its messages join at the tail |
+//! | queue cleared | the logs are read before its messages are deleted; then what was read is removed, and sends since then keep their entries. Those whose messages were deleted become overdue and are skipped |
 //! | queue cleared: process dies between messages and logs | entries without messages become overdue and are skipped; or clear the queue again |
-//! | queue deleted and created again | the creator empties the logs first; otherwise as above |
+//! | queue deleted and created again | the creator clears the logs first; otherwise as above |
 //!
 //! This module knows storages and events, but no queue and no worker. The worker's hook is in [`order`](crate::order). Messages without order cost nothing here.
 
@@ -85,6 +86,7 @@ mod overview;
 mod pages;
 mod send;
 mod store;
+mod stored;
 
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
@@ -93,6 +95,6 @@ pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{InOrder, forget_message, restamp, stamp_page};
-pub use overview::{groups, position_names};
+pub use overview::{EntryRecord, GroupRecord, group_of, groups, names_in_order, position_names};
 pub(crate) use send::{Confirmation, announce, confirm, retract};
 pub(crate) use store::{GroupLogs, Progress, superseded};

@@ -2,19 +2,22 @@
 
 use super::entry::{Entry, EntryRef, EntryState};
 use super::store::GroupLogs;
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Identity};
 use crate::storage::{QueueName, Storage, StoreError};
 
 /// A group: the jobs of one key that have not ended, first come first. Keys and jobs are known by hashes only.
 #[derive(Debug, Clone)]
 pub struct GroupRecord {
+    /// The hash of the key.
     pub group: String,
+    /// The jobs.
     pub entries: Vec<EntryRecord>,
 }
 
 /// The position of a job.
 #[derive(Debug, Clone)]
 pub struct EntryRecord {
+    /// The hash of the job.
     pub job: String,
     /// True if its sender has not confirmed yet that its message is stored.
     pub announced: bool,
@@ -43,14 +46,35 @@ pub fn position_names(event: &Envelope) -> Option<(String, String)> {
     if !super::is_in_order(event) {
         return None;
     }
-    let EntryRef { key, job, .. } = EntryRef::new(event.key.as_deref()?, &event.identity());
-    Some((format!("{key:?}"), format!("{job:?}")))
+    Some(names_in_order(event.key.as_deref()?, &event.identity()))
+}
+
+/// Returns the hashes by which the group of a key is known, and a job in it.
+pub fn names_in_order(key: &str, job: &Identity) -> (String, String) {
+    let EntryRef { key, job, .. } = EntryRef::new(key, job);
+    (format!("{key:?}"), format!("{job:?}"))
 }
 
 /// Returns the groups of a queue that have jobs. Costs a listing, and a request for each log and each page.
 pub async fn groups(storage: &Storage, queue: QueueName) -> Result<Vec<GroupRecord>, StoreError> {
-    let logs = GroupLogs::new(storage, queue).all().await?;
-    Ok(logs.iter().flat_map(|entries| groups_of(entries)).collect())
+    let mut groups = Vec::new();
+    for log in GroupLogs::new(storage, queue).stored().await? {
+        groups.extend(groups_of(&log.into_entries()?));
+    }
+    Ok(groups)
+}
+
+/// Returns the group of the key of a job; `None` if none of its jobs is left. Costs a request for its log and for each page of that.
+pub async fn group_of(
+    storage: &Storage,
+    queue: QueueName,
+    key: &str,
+    job: &Identity,
+) -> Result<Option<GroupRecord>, StoreError> {
+    let entry = EntryRef::new(key, job);
+    let log = GroupLogs::new(storage, queue).stored_log_of(&entry).await?;
+    let group = format!("{:?}", entry.key);
+    Ok(groups_of(&log.into_entries()?).into_iter().find(|found| found.group == group))
 }
 
 fn groups_of(entries: &[Entry]) -> Vec<GroupRecord> {

@@ -1,4 +1,4 @@
-//! The group logs of a queue in blobs: finds, lists and clears them.
+//! The group logs of a queue in blobs: finds them, and remembers those in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -6,27 +6,20 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::entry::{EndState, Entry, EntryRef, KeyHash, LOGS};
+use super::entry::{EndState, EntryRef, KeyHash};
 use super::log::{GroupLog, Millis};
 use super::log_blob::LogBlob;
 use super::message::InOrder;
 use crate::error::{Error, ErrorKind};
-use crate::json_blob::{Edit, JsonBlob, Known};
+use crate::json_blob::JsonBlob;
 use crate::runtime::Runtime;
 use crate::storage::{
     BlobName, BlobStore, ContainerName, NameError, QueueName, Storage, StoreError, StoreErrorKind as Kind,
-    delete_if_present, list_all,
+    delete_if_present,
 };
 use crate::sync::lock;
 
-/// The maximum number of attempts to delete all logs.
-const CLEAR_TRIES: u32 = 6;
-/// The pause after the first of them; it grows with each.
-const CLEAR_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause, whatever the storage asks for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-const CONTAINER: &str = "jobqueue-fifo";
+pub(super) const CONTAINER: &str = "jobqueue-fifo";
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 /// The number of cached logs above which unused ones are forgotten.
 const MANY: usize = 64;
@@ -65,19 +58,12 @@ pub(crate) struct Progress {
 /// The number of a log, and that of a page unless it is the head.
 type Document = (u16, Option<u64>);
 
-/// The blobs of all logs of a queue.
-#[derive(Default)]
-struct Stored {
-    heads: Vec<BlobName>,
-    pages: Vec<BlobName>,
-}
-
 #[derive(Debug)]
 pub(crate) struct GroupLogs {
-    blobs: Arc<dyn BlobStore>,
+    pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
     pub(super) queue: QueueName,
-    known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
+    pub(super) known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
     /// Apart from the logs, which are forgotten when they are many.
     firsts: Mutex<Firsts>,
 }
@@ -109,8 +95,8 @@ impl GroupLogs {
         if known.len() >= MANY {
             known.retain(|_, log| Arc::strong_count(log) > 1);
         }
-        let head = format!("{:04}", entry.log);
-        let name = self.name(&page.map_or_else(|| head.clone(), |page| format!("{head}/{page:x}")))?;
+        let head = self.head(entry.log)?;
+        let name = page.map_or(Ok(head.clone()), |page| page_of(&head, page))?;
         let log = Arc::new(LogBlob::new(self.document(name)));
         known.insert((entry.log, page), Arc::clone(&log));
         Ok(log)
@@ -179,114 +165,23 @@ impl GroupLogs {
         Ok(head.latest().is_done(&entry) || head.ask(move |log| log.is_done(&entry)).await?)
     }
 
-    fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
+    pub(super) fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
         JsonBlob::new(&self.blobs, &self.runtime, name, MAX_BYTES)
     }
 
-    fn name(&self, document: &str) -> Result<BlobName, NameError> {
-        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{document}", self.queue))
+    /// Returns the name of the head of a log.
+    pub(super) fn head(&self, log: u16) -> Result<BlobName, NameError> {
+        BlobName::new(ContainerName::new(CONTAINER)?, format!("{}/{log:04}", self.queue))
     }
 
-    /// Reads the entries of all stored logs, including ones unknown to this process. Each list has those of some groups in their order.
-    pub(super) async fn all(&self) -> Result<Vec<Vec<Entry>>, StoreError> {
-        let mut logs = Vec::new();
-        for name in self.stored().await?.heads {
-            let mut entries = Vec::new();
-            for entry in self.entries_of(name.clone()).await? {
-                let Some(pages) = entry.pages.clone() else {
-                    entries.push(entry);
-                    continue;
-                };
-                for page in pages {
-                    let page = BlobName::new(name.container().clone(), format!("{}/{page:x}", name.name()));
-                    entries.extend(self.entries_of(page.map_err(|e| self.invalid(e))?).await?);
-                }
-            }
-            logs.push(entries);
-        }
-        Ok(logs)
+    pub(super) fn invalid(&self, source: NameError) -> StoreError {
+        StoreError::new(Kind::InvalidInput, "read group logs", &self.queue).with_source(source)
     }
+}
 
-    async fn entries_of(&self, name: BlobName) -> Result<Vec<Entry>, StoreError> {
-        let version = self.document(name).read().await?;
-        Ok(version.map(|version| version.value.into_entries()).unwrap_or_default())
-    }
-
-    /// Deletes all logs. Call it after the messages are gone. Tries again for a while: a job that is left in a log without
-    /// its message holds up its key.
-    pub(crate) async fn clear(&self) -> Result<(), StoreError> {
-        let mut tries = 1;
-        while let Err(error) = self.clear_once().await {
-            if !error.is_retryable() || tries == CLEAR_TRIES {
-                return Err(error);
-            }
-            tokio::time::sleep(error.retry_after().unwrap_or(CLEAR_PAUSE * tries).min(LONGEST_PAUSE)).await;
-            tries += 1;
-        }
-        Ok(())
-    }
-
-    async fn clear_once(&self) -> Result<(), StoreError> {
-        let Stored { heads, pages } = self.stored().await?;
-        // Pages first: without its head, a page would still take the sends of a process that knows it.
-        for name in pages.iter().chain(&heads) {
-            delete_if_present(&*self.blobs, name).await?;
-        }
-        lock(&self.known).clear();
-        Ok(())
-    }
-
-    async fn stored(&self) -> Result<Stored, StoreError> {
-        let container = ContainerName::new(CONTAINER).map_err(|e| self.invalid(e))?;
-        let prefix = format!("{}/", self.queue);
-        let mut stored = Stored::default();
-        for (name, _) in list_all(&*self.blobs, &container, &prefix).await?.blobs {
-            let Some(document) = name.name().strip_prefix(&prefix) else { continue };
-            let (log, is_page) = document.split_once('/').map_or((document, false), |(log, _)| (log, true));
-            if log.parse::<u16>().is_ok_and(|log| log < LOGS) {
-                let documents = if is_page { &mut stored.pages } else { &mut stored.heads };
-                documents.push(name);
-            }
-        }
-        Ok(stored)
-    }
-
-    /// Empties the logs that are stored now, because the queue does not exist and so all their messages are gone.
-    /// Leaves out a log that changes in the meantime, and stops if `are_stale` returns false after the logs were
-    /// read.
-    pub(crate) async fn clear_stale<F>(&self, are_stale: impl Fn() -> F) -> Result<(), StoreError>
-    where
-        F: Future<Output = Result<bool, StoreError>>,
-    {
-        let Stored { heads, pages } = self.stored().await?;
-        for page in pages {
-            if !are_stale().await? {
-                return Ok(());
-            }
-            delete_if_present(&*self.blobs, &page).await?;
-        }
-        for name in heads {
-            let blob = self.document(name);
-            let Some(version) = blob.read().await? else { continue };
-            if version.value == GroupLog::default() {
-                continue;
-            }
-            if !are_stale().await? {
-                return Ok(());
-            }
-            let read = version.value.clone();
-            let empty = |found: Option<GroupLog>| match found {
-                Some(log) if log == read => Edit::Write(GroupLog::default(), ()),
-                _ => Edit::Keep(()),
-            };
-            blob.change(Known::Version(version), empty).await?;
-        }
-        Ok(())
-    }
-
-    fn invalid(&self, source: NameError) -> StoreError {
-        StoreError::new(Kind::InvalidInput, "clear group logs", &self.queue).with_source(source)
-    }
+/// Returns the name of a page of a log.
+pub(super) fn page_of(head: &BlobName, page: u64) -> Result<BlobName, NameError> {
+    BlobName::new(head.container().clone(), format!("{}/{page:x}", head.name()))
 }
 
 /// Returns the error of a delivery that a newer one has replaced.

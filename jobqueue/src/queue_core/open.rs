@@ -43,22 +43,28 @@ pub(crate) async fn ensure(
 }
 
 async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> Result<Metadata, StoreError> {
-    if let Some(logs) = logs {
-        let is_missing = || async {
-            match store.queue_metadata(name).await {
-                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
-                found => found.map(|_| false),
-            }
-        };
-        // The logs of a deleted queue of this name. Deliveries skip entries that cannot be removed.
-        if let Err(error) = logs.clear_stale(is_missing).await {
-            crate::log::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
-        }
+    // Deliveries skip entries that cannot be removed.
+    if let Some(logs) = logs
+        && let Err(error) = forget_former(store, name, logs).await
+    {
+        crate::log::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
     }
     match store.create_queue(name, &Metadata::new()).await {
         Ok(_) => Ok(Metadata::new()),
         // Another process was faster, or an operator has created it with other settings: those hold.
         Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
         Err(e) => Err(e),
+    }
+}
+
+/// Removes what the logs of a deleted queue of this name have, unless another process has created the queue since.
+async fn forget_former(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Result<(), StoreError> {
+    let stored = logs.stored().await?;
+    if stored.is_empty() {
+        return Ok(());
+    }
+    match store.queue_metadata(name).await {
+        Err(e) if e.kind() == StoreErrorKind::QueueNotFound => logs.forget(&stored).await,
+        found => found.map(drop),
     }
 }

@@ -11,8 +11,9 @@ use crate::storage::StoreErrorKind;
 impl<M: QueueMessage> Queue<M> {
     /// Deletes all messages, including those of running jobs, and ends the windows of
     /// [unique work](crate::queue::SendRequest::unique_for) that was sent before, also of jobs that are done. Stop the senders of unique work first: what is
-    /// sent while this runs may keep its window although its message is deleted, until the queue is cleared again. A sweep deletes the
-    /// payload blobs later.
+    /// sent while this runs may keep its window although its message is deleted, until the queue is cleared again. Jobs in order that are sent
+    /// while this runs keep their order; one whose message is deleted holds up its key for some eight minutes. A sweep deletes the payload
+    /// blobs later.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
@@ -31,9 +32,10 @@ fn clear(core: &QueueCore) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async {
         // Listed first, so that jobs sent during the deletion keep their records.
         let sent = SentRecords::of(core).await?;
+        let logs = core.groups.stored().await?;
         match core.store().clear(&core.name).await {
             Err(e) if e.kind() != StoreErrorKind::QueueNotFound => return Err(e.into()),
-            _ => core.groups.clear().await?,
+            _ => core.groups.forget(&logs).await?,
         }
         sent.free(core.runtime().now()).await
     })

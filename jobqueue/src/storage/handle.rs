@@ -145,13 +145,17 @@ impl Storage {
         &self.stores.blob_powers
     }
 
-    /// Returns whether the blobs of two storages are, by their names, not the same. Two names of one PostgreSQL server may be one storage.
+    /// Returns whether the blobs of two storages are, by their names, not the same. The names of PostgreSQL servers are not compared: a server
+    /// may have several.
     pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
         let [one, another] = [self, other].map(Self::blob_powers);
         !Arc::ptr_eq(self.blobs(), other.blobs())
             && match (&one.transaction_place, &another.transaction_place) {
                 (Some(TransactionPlace::File(one)), Some(TransactionPlace::File(other))) => one != other,
-                (Some(TransactionPlace::Schema { .. }), Some(TransactionPlace::Schema { .. })) => false,
+                (
+                    Some(TransactionPlace::Schema { name, storage, .. }),
+                    Some(TransactionPlace::Schema { name: other_name, storage: other, .. }),
+                ) => name != other_name || database(storage) != database(other),
                 (None, None) => one.address != another.address,
                 _ => true,
             }
@@ -250,6 +254,11 @@ jobqueue_storage::debug_fields! {
     Storage(stores.description)
 }
 
+/// Returns the database of a storage that is called `postgres:HOST:PORT/DATABASE/SCHEMA`.
+fn database(storage: &str) -> Option<&str> {
+    storage.rsplit('/').nth(1)
+}
+
 /// Returns the error of a storage that was not opened. Wrong options are an error of the configuration.
 fn not_opened(cause: StoreError) -> Error {
     if cause.kind() == StoreErrorKind::Configuration {
@@ -259,4 +268,25 @@ fn not_opened(cause: StoreError) -> Error {
     Error::new(ErrorKind::Storage, "the storage cannot be opened")
         .with_retryable(retryable)
         .with_source(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // audit 23, coordination C1
+    #[test]
+    fn another_database_or_schema_is_another_storage_and_another_server_may_be_the_same() {
+        let storage = |server: &str, database: &str, schema: &str| {
+            let mut storage = Storage::memory();
+            let place = TransactionPlace::schema(schema, format!("postgres:{server}/{database}/{schema}"));
+            Arc::make_mut(&mut storage.stores.blob_powers).transaction_place = Some(place);
+            storage
+        };
+        let own = storage("db:5432", "shop", "jobqueue");
+        assert!(own.has_other_blobs(&storage("db:5432", "shop", "other")));
+        assert!(own.has_other_blobs(&storage("db:5432", "billing", "jobqueue")));
+        assert!(!own.has_other_blobs(&storage("db:5432", "shop", "jobqueue")));
+        assert!(!own.has_other_blobs(&storage("10.0.0.7:5432", "shop", "jobqueue")));
+    }
 }

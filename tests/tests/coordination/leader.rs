@@ -300,3 +300,32 @@ async fn a_lease_that_cannot_be_had_is_told_and_never_waited_for() {
         assert!(!leader.has_control());
     }
 }
+
+/// The storage may still apply the release: the lease that it would end must not be taken for a new one.
+// audit 23, coordination C5
+#[tokio::test(start_paused = true)]
+async fn lease_whose_release_is_unanswered_is_left_to_expire() {
+    let (_, faulty, a, _) = pair();
+    a.lead().await.unwrap().release().await;
+    faulty.plan(Operation::BlobProperties, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
+    for nth in [1, 2] {
+        faulty.plan(Operation::ReleaseLease, nth, Fault::LoseRequest(StoreErrorKind::Timeout));
+    }
+    a.try_lead().await.unwrap_err();
+    assert!(a.try_lead().await.unwrap().is_none(), "leads under the released id");
+    sleep(LEASE).await;
+    assert!(a.try_lead().await.unwrap().is_some());
+}
+
+// audit 23, coordination C5
+#[tokio::test(start_paused = true)]
+async fn candidate_leads_at_once_by_a_lease_whose_acquisition_was_not_answered() {
+    let (_, faulty, a, _) = pair();
+    a.lead().await.unwrap().release().await;
+    for nth in 1..=5 {
+        faulty.plan(Operation::AcquireLease, nth, LOST);
+    }
+    let began = Instant::now();
+    let _leads = a.lead().await.unwrap();
+    assert!(began.elapsed() < LEASE / 2, "waited for the expiry of its own lease: {:?}", began.elapsed());
+}

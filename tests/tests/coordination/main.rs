@@ -14,5 +14,6 @@ mod leader;
 mod order;
 mod panics;
 mod schedule;
+mod schedule_stop;
 mod unique;
 mod unique_cancel;

@@ -7,6 +7,7 @@ mod senders;
 use std::slice;
 
 use jobqueue::{Error, ErrorKind};
+use jobqueue_message::envelope::Identity;
 
 use super::jobs::SEARCHED;
 use super::membership::Memberships;
@@ -22,8 +23,8 @@ pub use senders::IdentifiedJob;
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// fifteen requests, one for each worker, and for a job in order those of [`groups`](Self::groups). A job that seems to be in no queue
-    /// any more costs them twice.
+    /// fifteen requests, one for each worker, and for a job in order three more with one for each 32 jobs of its key, or, where the storage
+    /// keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
@@ -168,25 +169,25 @@ impl Admin {
 
     /// Returns the turn of a job as an obstacle, if it waits for another job of its key.
     async fn turn(&self, message: &RawJob) -> Result<Option<Obstacle>, Error> {
-        for group in self.groups(&message.queue).await? {
-            let waits: Vec<_> = group.entries.iter().filter(|entry| !entry.skipped).collect();
-            let Some(at) = waits.iter().position(|entry| entry.id.as_deref() == Some(&message.id)) else {
-                continue;
-            };
-            if at == 0 {
-                let text = "it may wait for another job of its key: there are more jobs than were looked at";
-                return Ok((!group.is_first_known).then(|| Obstacle::new("waits_for_turn", text)));
-            }
-            let first = waits[0].id.as_deref().unwrap_or("one that is not visible");
-            let overdue = if waits[0].overdue { ", whose message is overdue" } else { "" };
-            let text = format!(
-                "it is number {} of {} of its key, and waits for {}{overdue}",
-                at + 1,
-                waits.len(),
-                first.escape_debug()
-            );
-            return Ok(Some(Obstacle::new("waits_for_turn", text)));
+        let Some(key) = message.key.as_deref() else { return Ok(None) };
+        let identity = Identity::new(message.source.as_str(), message.id.as_str());
+        let Some((group, job)) = self.group_of(&message.queue, key, &identity).await? else {
+            return Ok(None);
+        };
+        let waits: Vec<_> = group.entries.iter().filter(|entry| !entry.skipped).collect();
+        let Some(at) = waits.iter().position(|entry| entry.job == job) else { return Ok(None) };
+        if at == 0 {
+            let text = "it may wait for another job of its key: there are more jobs than were looked at";
+            return Ok((!group.is_first_known).then(|| Obstacle::new("waits_for_turn", text)));
         }
-        Ok(None)
+        let first = waits[0].id.as_deref().unwrap_or("one that is not visible");
+        let overdue = if waits[0].overdue { ", whose message is overdue" } else { "" };
+        let text = format!(
+            "it is number {} of {} of its key, and waits for {}{overdue}",
+            at + 1,
+            waits.len(),
+            first.escape_debug()
+        );
+        Ok(Some(Obstacle::new("waits_for_turn", text)))
     }
 }

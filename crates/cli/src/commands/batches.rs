@@ -27,7 +27,7 @@ pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<
     let found = session.admin.batches().await?;
     global.output.page(&found, &found.batches, "batches", || overview(&found))?;
     if !found.complete {
-        say("there are more batches than one listing returns");
+        say("there are more batches than one listing returns: those with later ids are left out");
     }
     Ok(())
 }
@@ -39,8 +39,8 @@ fn overview(found: &BatchList) -> comfy_table::Table {
             branch + &cell(&batch.id),
             batch.parent.as_ref().map_or_else(|| "-".to_owned(), |parent| parent.child.to_string()),
             batch.children.map_or_else(|| "-".to_owned(), |children| children.to_string()),
-            batch.done.to_string(),
-            batch.failed.to_string(),
+            batch.done_text(),
+            batch.failed_text(),
             batch.dead_text(),
             batch.state().to_owned(),
             batch.modified.map_or_else(|| "-".to_owned(), time),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Global;
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::table;
+use crate::output::{say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional, time};
 
@@ -45,7 +45,13 @@ pub(crate) async fn run(
         SchedulesCommand::List => {
             let session = Session::open(global, Need::Read).await?;
             let schedules = session.admin.schedules().await?;
-            global.output.list(&schedules, "schedules", || overview(&schedules))
+            global.output.list(&schedules, "schedules", || overview(&schedules))?;
+            for schedule in &schedules {
+                if let Some(problem) = &schedule.problem {
+                    say(&format!("schedule {}: {}", clean(&schedule.name), clean(problem)));
+                }
+            }
+            Ok(())
         }
         SchedulesCommand::Pause { name } => {
             let change = format!("pause the schedule `{name}`");
@@ -87,6 +93,9 @@ fn overview(schedules: &[ScheduleOverview]) -> Table {
     for schedule in schedules {
         let at = |at: Option<&SystemTime>| at.map_or_else(|| "-".to_owned(), |at| time(*at));
         let mut state = if schedule.paused { "paused".to_owned() } else { String::new() };
+        if schedule.problem.is_some() {
+            state.push_str("unreadable");
+        }
         if schedule.triggered.is_some() {
             state.push_str(" triggered");
         }

@@ -129,8 +129,8 @@ impl Batch {
 }
 
 impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
-    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type. A child that an earlier start has
-    /// sent stays where it is.
+    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type: one of another storage is refused, as far
+    /// as names show it (those of PostgreSQL servers are not compared). A child that an earlier start has sent stays where it is.
     pub fn to(self, queue: &Queue<M>) -> Self {
         let core = Arc::clone(queue.core());
         self.map_target(|child| Child { queue: Some(core), ..child })
@@ -184,7 +184,8 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
 
 impl<M: QueueMessage, I> SendRequest<Children<'_, M, I>> {
     /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for instance to that of
-    /// one tenant. Children that an earlier start has sent stay where they are.
+    /// one tenant. One of another storage is refused, as far as names show it (those of PostgreSQL servers are not compared). Children that
+    /// an earlier start has sent stay where they are.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -108,9 +108,9 @@ impl Batch {
                 kind.check(core, &draft)?;
                 let index = self.next;
                 let (announced_now, end) = self.announce(&[record]).await?;
-                if index >= self.sent_before && self.ledger().is_done(index).await? {
-                    // The earlier start may have failed between the marker and the groups above it.
-                    self.ledger().complete_ancestors(index).await?;
+                if index >= self.sent_before && self.ledger().is_over(index).await? {
+                    // What follows from that may be missing.
+                    self.ledger().end_elsewhere(index).await?;
                 } else if index >= self.sent_before {
                     let child = format!("{}/{index}", self.secret().await?);
                     let draft = if index < announced_now { draft.into_copy() } else { draft };

@@ -93,15 +93,29 @@ impl Ledger<'_> {
         if !plan.is_some_and(|plan| plan.ends_child(&self.id, index, &secret)) {
             crate::log::warn!(batch = %last, "the job has not sealed the batch, and has ended without it");
             chain.pop();
-            // A handler of the chain that returns later reads the whole record.
-            self.create(&self.returned(index, chain.len())?, &true).await?;
+            if !chain.is_empty() {
+                // A handler of the chain that returns later reads the whole record.
+                self.create(&self.returned(index, chain.len())?, &true).await?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns whether the job of a child is over, so that no message of it runs: it has ended with success, or has handed its end over and
+    /// returned.
+    pub(super) async fn is_over(&self, index: u64) -> Result<bool, Error> {
+        let is_done = matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_)));
+        Ok(is_done || self.read::<bool>(&self.returned(index, 0)?).await?.is_some())
     }
 
     /// Notes that a handler has returned which handed the end of child `index` over to batch number `to` of `chain`.
     pub(super) async fn has_returned(&self, index: u64, to: usize, chain: &[String]) -> Result<(), Error> {
         self.create(&self.returned(index, to)?, &true).await?;
+        self.end_if_all_returned(index, chain).await
+    }
+
+    /// Ends child `index` if the last continuation of `chain` has returned before one of the handlers, and those have returned since.
+    async fn end_if_all_returned(&self, index: u64, chain: &[String]) -> Result<(), Error> {
         match self.read::<Marker>(&self.continued(index)?).await? {
             Some(marker) if self.have_all_returned(index, chain).await? => {
                 self.end_child(index, &marker).await
@@ -122,13 +136,17 @@ impl Ledger<'_> {
         self.end_child(index, marker).await
     }
 
-    /// Ends child `index`, whose own message does not run: another job does its work, or has done it. A child that has handed over to a
+    /// Ends child `index`, whose own message does not run: another job does its work, or its job is over. A child that has handed over to a
     /// batch ends with that.
     pub(super) async fn end_elsewhere(&self, index: u64) -> Result<(), Error> {
         let ended = self.read::<Marker>(&self.id.marker(0, index)?).await?;
-        let is_done = matches!(ended, Some(Marker::Done(_)));
-        if !is_done && self.handovers(index).await?.is_empty() {
-            return self.end_child(index, &Marker::Done(None)).await;
+        if !matches!(ended, Some(Marker::Done(_))) {
+            let chain = self.handovers(index).await?;
+            if chain.is_empty() {
+                return self.end_child(index, &Marker::Done(None)).await;
+            }
+            // The process may have died between the two steps of `has_returned`.
+            self.end_if_all_returned(index, &chain).await?;
         }
         match ended {
             Some(_) => self.complete_ancestors(index).await,
@@ -193,9 +211,12 @@ mod tests {
         let mut chain = outer.handovers(0).await.unwrap();
         outer.leave_out_unsealed(0, &mut chain).await.unwrap();
         outer.end_with(0, &chain, &Marker::Done(None)).await.unwrap();
-        assert!(!outer.is_done(0).await.unwrap());
-        outer.has_returned(0, 0, &outer.handovers(0).await.unwrap()).await.unwrap();
-        assert!(outer.is_done(0).await.unwrap());
+        assert!(!outer.is_over(0).await.unwrap());
+        // The process dies between the two steps of `has_returned`, and the message is delivered again.
+        outer.create(&outer.returned(0, 0).unwrap(), &true).await.unwrap();
+        assert!(outer.is_over(0).await.unwrap());
+        outer.end_elsewhere(0).await.unwrap();
+        assert!(outer.read::<Marker>(&outer.id.marker(0, 0).unwrap()).await.unwrap().is_some());
     }
 
     /// The process died between the record and the look at the plan, and the next attempt of its job does not send the batch.
@@ -211,5 +232,6 @@ mod tests {
         assert_eq!(chain, ["inner"]);
         outer.leave_out_unsealed(0, &mut chain).await.unwrap();
         assert!(chain.is_empty());
+        assert!(!outer.is_over(0).await.unwrap(), "the job has no end yet");
     }
 }

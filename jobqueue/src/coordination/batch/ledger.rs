@@ -182,11 +182,6 @@ impl<'a> Ledger<'a> {
         Ok(secret.as_deref().map(source))
     }
 
-    /// Returns whether a child has ended with success.
-    pub(super) async fn is_done(&self, index: u64) -> Result<bool, Error> {
-        Ok(matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_))))
-    }
-
     /// Marks the groups above the marker of a child as far as they are complete. Sends the continuation if all are.
     pub(super) async fn complete_ancestors(&self, index: u64) -> Result<(), Error> {
         let complete = |sealed| self.mark_complete_groups(index, sealed);

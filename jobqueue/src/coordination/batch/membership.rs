@@ -116,7 +116,7 @@ impl Hook for Membership {
         let is_first = hook_context.leased_job.fence() == 1 && hook_context.job.attempt == 1;
         if is_first && is_copy == Some(false) {
             // A delivery that the storage has not counted may have ended the child.
-            if !hook_context.leased_job.is_certainly_first() && ledger.is_done(index).await? {
+            if !hook_context.leased_job.is_certainly_first() && ledger.is_over(index).await? {
                 return Ok(Some(Disposition::Discard));
             }
             ledger.keep_turn(&claim(index), hook_context, false)?;
@@ -126,8 +126,8 @@ impl Hook for Membership {
         if turn == Turn::First && is_copy.is_none() {
             return Ok(None);
         }
-        // Either a copy of a child that is done, or a child that has ended without completing the groups above.
-        if ledger.is_done(index).await? {
+        // Either a copy of a child whose job is over, or a job that has ended without what follows from that.
+        if ledger.is_over(index).await? {
             return Ok(Some(Disposition::Discard));
         }
         Ok(match turn {
@@ -187,7 +187,7 @@ impl Hook for Membership {
             return ledger.has_continued().await;
         }
         match self.child(hook_context).await? {
-            Some(Child { ledger, index, .. }) => ledger.is_done(index).await,
+            Some(Child { ledger, index, .. }) => ledger.is_over(index).await,
             None => Ok(false),
         }
     }

@@ -10,10 +10,10 @@
 //! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
 //!   begins there.
 //! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The record that the
-//!   child is done ends both. The one that runs renews its claim; if it cannot for a minute, the other takes over. The first
-//!   message runs for 15 seconds without a claim.
-//! - **Once.** The end of a child is recorded before its message is deleted. If the process crashes in between, the
-//!   next delivery does not run the handler again, but continues from the marker. The continuation may be put twice:
+//!   child is done, or has handed over to a batch of its own, ends both. The one that runs renews its claim; if it cannot
+//!   for a minute, the other takes over. The first message runs for 15 seconds without a claim.
+//! - **Once.** The end of a child, or that it has handed over, is recorded before its message is deleted. If the process
+//!   crashes in between, the next delivery does not run the handler again, but continues from the record. The continuation may be put twice:
 //!   by two children that end together, or by a crash between the put and its record. Its copies take turns like
 //!   those of a child.
 //! - As everywhere, a message is delivered *at least* once.

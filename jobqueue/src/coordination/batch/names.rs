@@ -11,7 +11,7 @@
 //! | a child has ended | `0/<leaf>/<place>`: its result, or its failure (with metadata that says so) | its message is delivered again, does not run, and marks the groups above |
 //! | a leaf of 100 children is done | `1/<group>/<place>`; `2/…` for a hundred leaves, and so on up to one | the message of the child that has ended last goes on from there |
 //! | continuation certainly sent | `sent` | before this blob, the same message puts another copy, which waits for its turn |
-//! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again |
+//! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again, does not run, and ends the child if it was the last to return |
 //! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
 //! | the continuation has run | `done` | its message is delivered again and discarded |
 //! | swept | `swept`, for a year: the job that has sent the batch, and the number of children; then all others are removed, `plan`, `token` and `done` last | the next sweep removes the rest |

@@ -8,7 +8,7 @@ use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, SWEPT, batch_of, chil
 use super::{BatchProgress, progress};
 use crate::envelope::{Parsed, parse};
 use crate::error::Error;
-use crate::storage::Storage;
+use crate::storage::{BlobProperties, Storage};
 
 /// The data of a batch that a listing contains.
 #[derive(Debug, Clone, Default)]
@@ -19,12 +19,12 @@ pub struct BatchRecord {
     pub parent: Option<(String, u64)>,
     /// The number of children, once the batch is sealed.
     pub children: Option<u64>,
-    /// The number of children that are done.
-    pub done: u64,
-    /// The number of children that were dead-lettered and count as ended.
-    pub failed: u64,
-    /// The numbers of the children that have ended.
+    /// The numbers of the children that have ended: of a sealed batch, those of its plan.
     pub ended: BTreeSet<u64>,
+    /// The numbers of those that were dead-lettered and count as ended.
+    pub failed: BTreeSet<u64>,
+    /// The last child whose end was listed, if the listing ended there: later ones may have ended as well.
+    pub listed_until: Option<u64>,
     /// True if no more children are sent.
     pub sealed: bool,
     /// True if the continuation has run.
@@ -33,49 +33,80 @@ pub struct BatchRecord {
     pub modified: Option<SystemTime>,
 }
 
-/// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all.
+/// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all. The state of the batch in which the last page ends
+/// is read apart: its blobs come behind one for each child that has ended.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let (mut found, mut next) = (BTreeMap::<String, BatchRecord>::new(), None::<String>);
-    let (mut parents, mut done) = (Vec::new(), None);
+    let (mut found, mut next) = (Found::default(), None::<String>);
     for _ in 0..pages {
         let page = page(storage, "", next.as_deref()).await?;
-        for (name, properties) in page.blobs {
-            let Some((id, rest)) = batch_of(&name).filter(|(_, rest)| *rest != SWEPT) else { continue };
-            let batch = found.entry(id.to_owned()).or_default();
-            id.clone_into(&mut batch.id);
-            batch.modified = batch.modified.max(Some(properties.modified));
-            if let Some(index) = rest.strip_prefix("handover/").and_then(|index| index.parse().ok()) {
-                let inner = properties.metadata.get(INNER).map(ToString::to_string);
-                parents.extend(inner.map(|inner| (inner, (id.to_owned(), index))));
-            }
-            match rest {
-                "plan" => {
-                    batch.sealed = true;
-                    batch.children =
-                        properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
-                }
-                "done" => (batch.finished, done) = (true, Some(properties.modified)),
-                // The mark is that of a former batch of this id.
-                "token" if done < Some(properties.modified) => batch.finished = false,
-                marker if marker.starts_with("0/") => {
-                    let is_failed = properties.metadata.get(FAILED).is_some();
-                    *(if is_failed { &mut batch.failed } else { &mut batch.done }) += 1;
-                    batch.ended.extend(child_of(marker));
-                }
-                _ => {}
-            }
-        }
+        page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         next = page.next;
         if next.is_none() {
-            break;
+            return Ok((found.batches(), true));
         }
     }
-    for (inner, parent) in parents {
-        if let Some(batch) = found.get_mut(&inner) {
-            batch.parent = Some(parent);
+    if let Some((id, listed_until)) = found.last.take() {
+        for rest in ["done", "handover/", "plan", "token"] {
+            let page = page(storage, &format!("{id}/{rest}"), None).await?;
+            page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         }
+        found.records.entry(id).or_default().listed_until = listed_until;
     }
-    Ok((found.into_values().collect(), next.is_none()))
+    Ok((found.batches(), false))
+}
+
+/// The batches that a listing shows.
+#[derive(Default)]
+struct Found {
+    records: BTreeMap<String, BatchRecord>,
+    /// Each batch that a child has begun, with the batch and the number of that child.
+    parents: Vec<(String, (String, u64))>,
+    /// The time of the last mark that a continuation has run.
+    done: Option<SystemTime>,
+    /// The batch of the last blob, and the child if it is the marker of one.
+    last: Option<(String, Option<u64>)>,
+}
+
+impl Found {
+    /// Adds a blob. Those of a batch come in order of name.
+    fn add(&mut self, name: &str, properties: &BlobProperties) {
+        let Some((id, rest)) = batch_of(name).filter(|(_, rest)| *rest != SWEPT) else { return };
+        let batch = self.records.entry(id.to_owned()).or_default();
+        id.clone_into(&mut batch.id);
+        batch.modified = batch.modified.max(Some(properties.modified));
+        let child = rest.strip_prefix("0/").and_then(|_| child_of(rest));
+        match rest {
+            "plan" => {
+                batch.sealed = true;
+                batch.children = properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
+            }
+            "done" => (batch.finished, self.done) = (true, Some(properties.modified)),
+            // The mark is that of a former batch of this id.
+            "token" if self.done < Some(properties.modified) => batch.finished = false,
+            _ => {
+                batch.ended.extend(child);
+                batch.failed.extend(child.filter(|_| properties.metadata.get(FAILED).is_some()));
+                let handed_over = rest.strip_prefix("handover/").and_then(|index| index.parse().ok());
+                let inner = handed_over.zip(properties.metadata.get(INNER));
+                self.parents.extend(inner.map(|(index, inner)| (inner.to_string(), (id.to_owned(), index))));
+            }
+        }
+        self.last = Some((id.to_owned(), child));
+    }
+
+    fn batches(mut self) -> Vec<BatchRecord> {
+        for (inner, parent) in self.parents {
+            if let Some(batch) = self.records.get_mut(&inner) {
+                batch.parent = Some(parent);
+            }
+        }
+        for batch in self.records.values_mut() {
+            // A start that ran beside the one that sealed the batch may have sent more.
+            let children = batch.children.unwrap_or(u64::MAX);
+            drop((batch.ended.split_off(&children), batch.failed.split_off(&children)));
+        }
+        self.records.into_values().collect()
+    }
 }
 
 /// A batch, and which of its children have ended.
@@ -120,8 +151,53 @@ fn parent(continuation: &str) -> Option<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::coordination::batch::ledger::Plan;
     use crate::envelope::to_wire;
-    use crate::settings::MessageEncoding;
+    use crate::settings::{MessageEncoding, Metadata};
+    use crate::storage::{PutBlob, put_creating};
+
+    /// Puts a batch that has continued, of whose children the first ones have ended, and number 0 has failed and begun a batch.
+    async fn put(storage: &Storage, id: &str, ended: u64, children: u64) {
+        let ledger = Ledger::new(storage, BatchId::new(id).unwrap());
+        for index in 0..ended {
+            let marker = ledger.id.marker(0, index).unwrap();
+            let metadata = if index == 0 { Metadata::new().with(FAILED, "true") } else { Metadata::new() };
+            let options = PutBlob::if_absent().with_metadata(metadata);
+            put_creating(&**storage.blobs(), &marker, "1".into(), options).await.unwrap();
+        }
+        ledger.hand_over(0, &BatchId::new(&format!("{id}-inner")).unwrap(), None).await.unwrap();
+        let plan = Plan { children, queue: "joins".to_owned(), text: String::new(), job: None };
+        ledger.seal(&plan).await.unwrap();
+        ledger.make_secret().await.unwrap();
+        ledger.note_continued().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn batch_in_which_a_listing_ends_keeps_its_state() {
+        let storage = Storage::memory();
+        put(&storage, "b", 5_001, 5_001).await;
+        put(&storage, "b-inner", 0, 0).await;
+        put(&storage, "c", 0, 0).await;
+        let (listed, complete) = batches(&storage, 1).await.unwrap();
+        let [batch, inner] = &listed[..] else { panic!("{listed:?}") };
+        assert!(!complete);
+        assert_eq!(inner.parent, Some(("b".to_owned(), 0)));
+        assert!(batch.sealed && batch.finished, "{batch:?}");
+        assert_eq!(batch.children, Some(5_001));
+        let ended = batch.ended.len() as u64;
+        assert!(ended < 5_001 && batch.listed_until == Some(ended - 1), "{batch:?}");
+        let (listed, complete) = batches(&storage, 2).await.unwrap();
+        assert!(complete && listed.iter().all(|batch| batch.listed_until.is_none()));
+        assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (5_001, 1));
+    }
+
+    #[tokio::test]
+    async fn children_beyond_the_plan_are_not_counted() {
+        let storage = Storage::memory();
+        put(&storage, "b", 3, 2).await;
+        let (listed, _) = batches(&storage, 1).await.unwrap();
+        assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (2, 1));
+    }
 
     #[test]
     fn parent_is_found_in_either_encoding() {

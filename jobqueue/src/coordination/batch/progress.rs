@@ -16,8 +16,8 @@ pub struct BatchProgress {
     /// The number of children that are done.
     pub done: u64,
     /// The number of children that were dead-lettered and count as ended
-    /// ([`OnDeadLetters::Continue`](crate::batch::OnDeadLetters::Continue)). A child that is redriven later stays in this
-    /// count. With [`OnDeadLetters::Wait`](crate::batch::OnDeadLetters::Wait), a dead-lettered child has not ended.
+    /// ([`OnDeadLetters::Continue`](crate::batch::OnDeadLetters::Continue)). A child that is redriven stays in this count until it
+    /// is done, which replaces its failure. With [`OnDeadLetters::Wait`](crate::batch::OnDeadLetters::Wait), a dead-lettered child has not ended.
     pub failed: u64,
     /// True if the continuation has run.
     pub finished: bool,

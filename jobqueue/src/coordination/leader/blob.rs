@@ -59,10 +59,12 @@ impl LeaderBlob {
         }
     }
 
-    /// Acquires the lease under the id `proposed` and raises the term.
+    /// Acquires the lease under the id `proposed` and raises the term. If that fails, releases the lease: the next attempt proposes `next`,
+    /// because a release without an answer may still be on its way, and would end the lease of a later acquisition under the same id.
     pub(super) async fn acquire(
         &self,
-        proposed: LeaseId,
+        proposed: &mut LeaseId,
+        next: LeaseId,
         seen: u64,
         now: SystemTime,
     ) -> Result<Attempt, Error> {
@@ -70,12 +72,13 @@ impl LeaderBlob {
         // Up to five attempts: a missing container, a missing blob, a lost answer, and one of them again.
         for _ in 0..5 {
             let requested = Instant::now();
-            let call = self.leases.acquire_lease(&self.name, self.lease, &proposed);
+            let call = self.leases.acquire_lease(&self.name, self.lease, proposed);
             match self.in_time("acquire lease", call).await {
-                Ok(id) if id == proposed => match self.raise_term(proposed, seen, now).await {
+                Ok(id) if id == *proposed => match self.raise_term(id, seen, now).await {
                     Ok(term) => return Ok(Attempt::Acquired { requested, term }),
                     Err(error) => {
-                        self.release(proposed).await;
+                        *proposed = next;
+                        self.release(id).await;
                         return Err(unavailable(error));
                     }
                 },

@@ -77,7 +77,7 @@ pub struct Leader {
 
 #[derive(Debug)]
 struct Candidacy {
-    /// The proposed lease id, kept until an acquisition is answered, so that repeating it is safe.
+    /// The proposed lease id, kept until an acquisition is answered, so that repeating it is safe. None is proposed again after its release.
     proposed: LeaseId,
     not_before: Option<Instant>,
 }
@@ -156,7 +156,7 @@ impl Leader {
     fn attempt(&self, looks: bool) -> BoxFuture<'_, Result<Option<Leadership>, Error>> {
         Box::pin(async move {
             check_lease(self.lease)?;
-            let candidacy = Arc::clone(&self.candidacy).lock_owned().await;
+            let mut candidacy = Arc::clone(&self.candidacy).lock_owned().await;
             if self.held().is_some_and(|hold| !hold.is_closed()) {
                 return Ok(None);
             }
@@ -166,6 +166,7 @@ impl Leader {
             let blob = LeaderBlob::new(&self.storage, blob::name(&self.name)?, self.lease)?;
             let runtime = self.storage.runtime();
             let (seen, now, standing) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
+            let next = LeaseId::random(runtime);
             // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
             // of it can delay it.
             let attempt = LeaseRenewer::spawn_apart(runtime, async move {
@@ -173,7 +174,7 @@ impl Leader {
                     if looks && standing.is_held().await? {
                         return Ok(Attempt::Taken);
                     }
-                    standing.acquire(candidacy.proposed, seen, now).await
+                    standing.acquire(&mut candidacy.proposed, next, seen, now).await
                 };
                 (attempt.await, candidacy)
             });
@@ -210,14 +211,14 @@ impl Leader {
         loop {
             match self.attempt(looks).await {
                 Ok(Some(leadership)) => return Ok(leadership),
-                Ok(None) => pause = poll,
+                Ok(None) => (looks, pause) = (!is_database, poll),
                 Err(error) if error.is_retryable() => {
                     crate::log::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
-                    pause = (pause * 2).min(self.lease.max(poll));
+                    // A lease that a look shows may be this candidate's own, by a request without an answer.
+                    (looks, pause) = (false, (pause * 2).min(self.lease.max(poll)));
                 }
                 Err(error) => return Err(error),
             }
-            looks = !is_database;
             tokio::time::sleep(self.storage.runtime().jitter(pause, 0.8..=1.2)).await;
         }
     }
@@ -242,30 +243,30 @@ impl Leader {
         mut work: impl FnMut(Leadership) -> F,
     ) -> Result<T, Error> {
         loop {
-            if let Ok(output) = self.run_one_term(&mut work).await? {
+            if let Ok(output) = self.run_term(self.lead().await?, &mut work).await {
                 return Ok(output);
             }
         }
     }
 
-    /// Waits for leadership and runs `work` in one term. Returns the reason why leadership was lost if that happened first; `None` if
+    /// Runs `work` in one term, and releases the lease. Returns the reason why leadership was lost if that happened first; `None` if
     /// it is not known.
-    pub(super) async fn run_one_term<T, F: Future<Output = T>>(
+    pub(super) async fn run_term<T, F: Future<Output = T>>(
         &self,
+        leadership: Leadership,
         work: impl FnOnce(Leadership) -> F,
-    ) -> Result<Result<T, Option<End>>, Error> {
-        let leadership = self.lead().await?;
+    ) -> Result<T, Option<End>> {
         let done = while_leading(&leadership, work(leadership.share())).await;
         let end = leadership.end();
         leadership.release().await;
         if let Some(output) = done {
-            return Ok(Ok(output));
+            return Ok(output);
         }
         crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
         if end == Some(End::Broken) {
             self.stand_back().await;
         }
-        Ok(Err(end))
+        Err(end)
     }
 
     /// Lets another candidate lead, if there is one: the lease was broken on purpose.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use scopeguard::guard;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::coordination::leader::{DEFAULT_LEASE, Leader};
 use crate::error::Error;
@@ -49,18 +49,29 @@ impl Candidacy {
         lock(&self.schedules).values().min().copied().unwrap_or(DEFAULT_LEASE)
     }
 
-    /// Runs `lead` while the worker leads its set of schedules, and again when it leads them again.
-    pub(super) async fn whenever_leading<F: Future<Output = ()>>(&self, lead: impl Fn() -> F) {
+    /// Runs `lead`, which ends when the worker stops, while the worker leads its set of schedules, and again when it leads them again.
+    pub(super) async fn whenever_leading<F: Future<Output = ()>>(
+        &self,
+        stop: &CancellationToken,
+        lead: impl Fn() -> F,
+    ) {
         if !self.is_set() {
             return lead().await;
         }
         let mut leads = self.leads.subscribe();
         // The sender is in `self`.
-        while leads.wait_for(|leads| *leads).await.is_ok() {
+        while unless_stopped(stop, leads.wait_for(|leads| *leads)).await.is_some_and(|leads| leads.is_ok()) {
             let mut lost = leads.clone();
+            let lost = async {
+                drop(lost.wait_for(|leads| !*leads).await);
+                // The set is given up because the worker stops, and `lead` ends what is under way.
+                if stop.is_cancelled() {
+                    std::future::pending::<()>().await;
+                }
+            };
             tokio::select! {
                 biased;
-                _ = lost.wait_for(|leads| !*leads) => {}
+                () = lost => {}
                 () = lead() => {}
             }
         }
@@ -73,42 +84,52 @@ impl Candidacy {
 
     /// Is a candidate for the set until the worker stops.
     pub(super) async fn run(self: Arc<Self>, context: BackgroundContext) {
-        or_stopped(&context, async {
-            loop {
-                if let Err(error) = self.lead(context.storage()).await {
-                    crate::log::error!(error = %chain(&error), "leading the schedules failed; trying again");
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        })
-        .await;
+        while let Err(error) = self.lead(context.storage(), &context.stop).await {
+            crate::log::error!(error = %chain(&error), "leading the schedules failed; trying again");
+            unless_stopped(&context.stop, tokio::time::sleep(RETRY)).await;
+        }
     }
 
-    async fn lead(&self, storage: &Storage) -> Result<(), Error> {
+    /// Is a candidate, and leads the set, until the worker stops.
+    async fn lead(&self, storage: &Storage, stop: &CancellationToken) -> Result<(), Error> {
         let names = lock(&self.schedules).keys().map(|name| format!("{name}\n")).collect::<String>();
         let digest = to_hex(&Sha256::digest(names)[..12]);
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
-        loop {
-            let term = leader.run_one_term(async |_| {
-                self.leads.send_replace(true);
-                let _leading = guard(&self.leads, |leads| {
-                    leads.send_replace(false);
-                });
-                self.broken.notified().await;
+        while let Some(leadership) = unless_stopped(stop, leader.lead()).await {
+            let term = leader.run_term(leadership?, async |_| {
+                let _leading = Leading::begin(&self.leads);
+                unless_stopped(stop, self.broken.notified()).await
             });
-            if term.await?.is_ok() {
+            if let Ok(Some(())) = term.await {
                 leader.stand_back().await;
             }
         }
+        Ok(())
     }
 }
 
-/// Runs `work` until the worker stops.
-pub(super) async fn or_stopped(context: &BackgroundContext, work: impl Future<Output = ()>) {
+/// Says that the worker leads its set of schedules, until it is dropped.
+struct Leading<'a>(&'a watch::Sender<bool>);
+
+impl<'a> Leading<'a> {
+    fn begin(leads: &'a watch::Sender<bool>) -> Self {
+        leads.send_replace(true);
+        Self(leads)
+    }
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
+    }
+}
+
+/// Waits until the worker stops, at most. Returns `None` then.
+pub(super) async fn unless_stopped<T>(stop: &CancellationToken, wait: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
-        () = context.stop.cancelled() => {}
-        () = work => {}
+        () = stop.cancelled() => None,
+        done = wait => Some(done),
     }
 }
 

@@ -184,8 +184,8 @@ impl WorkerBuilder {
     /// that use the storage. See [`Schedule`] for names, summer time and clocks.
     ///
     /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; there may be two messages with the same id if the process that leads
-    /// crashes, or loses the leadership to another one, before the storage has recorded that the slot was sent, or if the answer to a send
-    /// was lost: it is sent again after 5 seconds unless a peek shows it among the first 32 messages. A worker needs no handler for the
+    /// crashes, loses the leadership to another one, or stops and the storage takes longer than 3 seconds, before it is recorded that the slot
+    /// was sent, or if the answer to a send was lost: it is sent again after 5 seconds unless a peek shows it among the first 32 messages. A worker needs no handler for the
     /// message, nor any handler at all.
     ///
     /// If `make` or the message panics, or the message breaks the rules of its type, the worker logs that and tries the

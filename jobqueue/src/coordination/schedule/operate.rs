@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use super::CONTAINER;
 pub use super::record::Wish;
 use super::record::{About, Stored};
-use super::state::{document, name, unreadable};
+use super::state::{document, is_damaged, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
+use crate::job::outcome::chain;
 use crate::json_blob::Known;
-use crate::storage::{BlobName, ContainerName, Storage, StoreErrorKind as Kind};
+use crate::storage::{BlobName, ContainerName, Storage};
 
 /// A schedule, as its state in the storage shows it.
 #[derive(Debug, Clone)]
@@ -30,6 +31,8 @@ pub struct ScheduleRecord {
     pub triggered: Option<Timestamp>,
     /// The next slots.
     pub next: Vec<Timestamp>,
+    /// The reason why the state cannot be read: its leader sends nothing, and the rest is not known.
+    pub problem: Option<String>,
 }
 
 /// Returns all schedules with their next `count` slots after `now`. Costs a listing, and a request for each.
@@ -44,8 +47,7 @@ pub async fn schedules(
         match document(storage, &blob).read().await {
             Ok(Some(version)) => all.push(record(&blob, version.value, now, count)),
             Ok(None) => {}
-            // Another program may have written it.
-            Err(e) if e.kind() == Kind::Corrupt => {}
+            Err(e) if is_damaged(&e) => all.push(unread(&blob, chain(&unreadable(e)))),
             Err(e) => return Err(e.into()),
         }
     }
@@ -65,6 +67,19 @@ fn record(blob: &BlobName, stored: Stored, now: Timestamp, count: usize) -> Sche
         paused: stored.paused,
         triggered: stored.triggered.and_then(moment),
         next: slots,
+        problem: None,
+    }
+}
+
+fn unread(blob: &BlobName, problem: String) -> ScheduleRecord {
+    ScheduleRecord {
+        name: blob.name().to_owned(),
+        about: None,
+        done: None,
+        paused: false,
+        triggered: None,
+        next: Vec::new(),
+        problem: Some(problem),
     }
 }
 
@@ -81,4 +96,33 @@ pub async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool,
     granted
         .result
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no schedule `{schedule}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::{PutBlob, put_creating};
+
+    // audit 23, coordination C4
+    #[tokio::test]
+    async fn schedule_whose_state_is_damaged_is_in_the_list_beside_the_others() {
+        let storage = Storage::memory();
+        let states = [
+            ("a", "{".to_owned()),
+            ("b", "x".repeat(5_000)),
+            ("c", r#"{"done":0,"pending":null}"#.to_owned()),
+        ];
+        for (schedule, state) in states {
+            let blob = name(schedule).unwrap();
+            put_creating(&**storage.blobs(), &blob, state.into(), PutBlob::new()).await.unwrap();
+        }
+        let listed = schedules(&storage, Timestamp::UNIX_EPOCH, 5).await.unwrap();
+        assert_eq!(listed.iter().map(|schedule| schedule.name.as_str()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        let problems: Vec<_> = listed.iter().map(|schedule| schedule.problem.as_deref()).collect();
+        assert!(
+            problems[..2].iter().all(|problem| problem.unwrap().contains("damaged; delete it")),
+            "{problems:?}"
+        );
+        assert_eq!(problems[2], None);
+    }
 }

@@ -1,6 +1,5 @@
 //! Runs a schedule on its leader.
 
-use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::CatchUp;
-use super::candidacy::{Candidacy, RETRY, or_stopped};
+use super::candidacy::{Candidacy, RETRY, unless_stopped};
 use super::record::About;
 use super::state::ScheduleState;
 use super::timetable::Timetable;
@@ -35,6 +34,8 @@ const LOOK: Duration = Duration::from_secs(30);
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// The difference between the clocks of workers that is not logged.
 const AHEAD: SignedDuration = SignedDuration::from_secs(300);
+/// The time that a step which is under way has when the worker stops. The worker waits for two seconds more, in which the lease is released.
+const LAST_STEP: Duration = Duration::from_secs(3);
 /// The maximum number of attempts to make the message of a slot before the slot is skipped. It takes half a minute,
 /// so that the slots behind it are still on time.
 const TRIES: u32 = 6;
@@ -55,37 +56,52 @@ pub(super) struct Runner<M> {
 
 impl<M: QueueMessage> Runner<M> {
     pub(super) async fn run(self, candidacy: Arc<Candidacy>, context: BackgroundContext) {
-        or_stopped(&context, candidacy.whenever_leading(|| self.stand(&candidacy, &context))).await;
+        candidacy.whenever_leading(&context.stop, || self.stand(&candidacy, &context)).await;
     }
 
+    /// Is a candidate, and leads, until the worker stops.
     async fn stand(&self, candidacy: &Candidacy, context: &BackgroundContext) {
-        loop {
-            let term = async {
-                let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
-                let leader = match self.lease {
-                    Some(lease) => leader.lease(lease),
-                    None => leader,
-                };
-                loop {
-                    let led = leader.run_one_term(|leadership| self.lead(context, leadership)).await?;
-                    if led == Err(Some(End::Broken)) {
-                        candidacy.step_down();
-                    }
-                }
-            };
-            let Err::<Infallible, Error>(error) = term.await;
+        while let Err(error) = self.stand_once(candidacy, context).await {
             crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
-            tokio::time::sleep(RETRY).await;
+            unless_stopped(&context.stop, tokio::time::sleep(RETRY)).await;
         }
     }
 
-    /// Sends slots while leadership lasts.
+    async fn stand_once(&self, candidacy: &Candidacy, context: &BackgroundContext) -> Result<(), Error> {
+        let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
+        let leader = match self.lease {
+            Some(lease) => leader.lease(lease),
+            None => leader,
+        };
+        while let Some(leadership) = unless_stopped(&context.stop, leader.lead()).await {
+            let led = leader.run_term(leadership?, |leadership| self.lead_until_stopped(context, leadership));
+            if led.await == Err(Some(End::Broken)) {
+                candidacy.step_down();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends slots while leadership lasts. A slot that is being sent when the worker stops has a while to be noted as done: the next leader
+    /// would send it again.
+    async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: Leadership) {
+        let given_up = async {
+            context.stop.cancelled().await;
+            tokio::time::sleep(LAST_STEP).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.lead(context, leadership) => {}
+            () = given_up => {}
+        }
+    }
+
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
         if let Err(error) = self.warn_of_the_future(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut sent = self.sent.lock().await;
-        while !leadership.token().is_cancelled() {
+        while !leadership.token().is_cancelled() && !context.stop.is_cancelled() {
             let pause = match self.step(context, &leadership, &mut sent).await {
                 Ok(pause) => pause,
                 Err(error) => {
@@ -93,7 +109,7 @@ impl<M: QueueMessage> Runner<M> {
                     RETRY
                 }
             };
-            tokio::time::sleep(pause).await;
+            unless_stopped(&context.stop, tokio::time::sleep(pause)).await;
         }
     }
 
@@ -146,7 +162,7 @@ impl<M: QueueMessage> Runner<M> {
             if state.paused {
                 break;
             }
-            if !leadership.has_control() {
+            if !leadership.has_control() || context.stop.is_cancelled() {
                 return Ok(Duration::ZERO);
             }
             state = state.begin(slot).await?;

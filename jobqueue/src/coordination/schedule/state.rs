@@ -88,10 +88,15 @@ impl ScheduleState {
 
 /// Returns the error of a state that cannot be read or written.
 pub(super) fn unreadable(error: StoreError) -> Error {
-    if error.kind() != StoreErrorKind::Corrupt {
+    if !is_damaged(&error) {
         return error.into();
     }
     Error::new(ErrorKind::Undecodable, "the state of a schedule is damaged; delete it").with_source(error)
+}
+
+/// Returns whether a blob is no state of a schedule.
+pub(super) fn is_damaged(error: &StoreError) -> bool {
+    matches!(error.kind(), StoreErrorKind::Corrupt | StoreErrorKind::TooLarge)
 }
 
 fn damaged(name: &BlobName) -> Error {

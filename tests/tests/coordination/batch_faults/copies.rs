@@ -12,7 +12,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use tokio::time::{Instant, sleep};
 
-use super::{Join, Log, Sheet, Slice, blob, fan_out, join, slice};
+use super::{Join, Log, Page, Sheet, Slice, blob, fan_out, join, page, page_join, slice};
 
 /// A message that is put, received and deleted, its marker, and a share of the listings of its group. The results are not read.
 #[tokio::test(start_paused = true)]
@@ -116,6 +116,46 @@ async fn storage_that_panics_once_ends_no_signs_of_life() {
 async fn copy_of_a_lost_request_runs_after_a_minute() {
     let (runs, joins) = runs_of_one_child(Fault::LoseRequest(StoreErrorKind::Timeout), 1).await;
     assert_eq!((runs, joins), (BTreeMap::from([(0, 1)]), 1));
+}
+
+/// The inner batch takes an hour. A second run of the child would find that its work has begun, and fail for good.
+// audit 23, coordination B1
+#[tokio::test(start_paused = true)]
+async fn child_that_has_handed_over_runs_once() {
+    for is_stored_twice in [true, false] {
+        let (storage, log) = (in_memory(), Log::default());
+        for _ in 0..=u32::from(is_stored_twice) {
+            drop(storage.blobs().delete_blob(&blob("b/cursor"), None).await);
+            let mut batch = storage.batch("b").await.unwrap();
+            batch.on_dead_letters(OnDeadLetters::Continue);
+            batch.send_all([Page { n: 1, waits: true }]).await.unwrap();
+        }
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all([Page { n: 1, waits: true }]).await.unwrap();
+        batch.then(&Join {}).await.unwrap();
+        let pages = Arc::new(Mutex::new(0));
+        let runs = Arc::clone(&pages);
+        let once = move |child: Page, ctx: Context| {
+            *runs.lock().unwrap() += 1;
+            let is_first = *runs.lock().unwrap() == 1;
+            async move { if is_first { page(child, ctx).await } else { Err(JobError::dead_letter("begun")) } }
+        };
+        let long = |child: Slice, ctx: Context, log: State<Log>| async move {
+            after(3_600).await;
+            slice(child, ctx, log).await
+        };
+        let faulty = Faulty::deleting_one_by_one(&storage);
+        if !is_stored_twice {
+            faulty.on(Operation::Delete, |_| Some(Fault::LoseRequest(StoreErrorKind::Timeout)));
+            let first = worker(&faulty.storage()).handle(once.clone()).build().unwrap();
+            let _ = first.run_until(after(30)).await.unwrap();
+        }
+        let all =
+            worker(&storage).state(log.clone()).handle(once).handle(long).handle(join).handle(page_join);
+        let report = all.build().unwrap().run_until(after(9_000)).await.unwrap();
+        assert_eq!((*pages.lock().unwrap(), report.duplicates), (1, 1), "{report:?}");
+        assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(33))]]);
+    }
 }
 
 /// A log keeps the order of a key. The copy has run, and comes back in two minutes; the first message, which was held back until then, may

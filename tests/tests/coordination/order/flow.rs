@@ -56,6 +56,31 @@ async fn a_queue_that_was_deleted_and_created_again_waits_for_nothing() {
     assert_eq!(watch.begun("a"), [3]);
 }
 
+/// A hundred jobs of the key are in pages of its log. Two are sent while the messages are deleted.
+// audit 23, coordination B2
+#[tokio::test(start_paused = true)]
+async fn jobs_that_are_sent_while_their_queue_is_cleared_keep_their_order() {
+    let storage = logged();
+    let queue = steps(&storage).await;
+    let later = SendOptions::new().in_order().delay(MINUTE);
+    let former: Vec<Step> = (0..100).map(|number| step("a", number)).collect();
+    let sent = queue.send_all(former.iter().map(|step| (step, later.clone()))).await.unwrap();
+    assert!(sent.iter().all(Result::is_ok));
+    let slow = Faulty::new(&storage);
+    slow.plan(Operation::Clear, 1, Fault::DelayAfter(Duration::from_secs(20)));
+    let cleared = steps(&slow.storage()).await;
+    let sending = async {
+        sleep(Duration::from_secs(10)).await;
+        queue.send(&step("a", 100)).with(later).await.unwrap();
+        send(&queue, &step("a", 101)).await;
+    };
+    let (cleared, ()) = tokio::join!(cleared.clear(), sending);
+    cleared.unwrap();
+    let watch = Watch::default();
+    assert!(run(&storage, &watch, 2).await < 2 * MINUTE, "positions of deleted messages are left");
+    assert_eq!(watch.begun("a"), [100, 101]);
+}
+
 // B4
 #[tokio::test(start_paused = true)]
 async fn messages_that_were_deleted_by_others_are_waited_for_some_minutes_only() {

@@ -7,6 +7,7 @@ use jobqueue::storage::{Interceptor, QueuePowers};
 use jobqueue::worker::HandlerLimits;
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage, WorkerBuilder};
 use jobqueue_admin::{JobPlace, JobReference, RawSend};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -115,6 +116,27 @@ async fn job_in_order_waits_for_one_that_runs() {
         assert!(group.is_first_known);
     })
     .await;
+}
+
+/// Job `1` of one key is the first, that of another key waits. Where a log keeps the order, and where the storage does.
+// audit 23, coordination C3
+#[tokio::test(start_paused = true)]
+async fn turn_is_that_of_the_key_and_sender_of_the_job() {
+    for storage in [in_memory(), Faulty::quiet(&in_memory()).storage()] {
+        let of = |key: &str, source: &str| SendOptions::new().in_order().key(key).source(source);
+        for (key, source) in [("a", "/ada"), ("k", "/bob"), ("k", "/zoe")] {
+            send(&storage, "1", of(key, source)).await;
+        }
+        let turn = async |source: &str| {
+            let job = JobReference::new("tasks", "1").with_source(source);
+            let found = operator(&storage).explain(&job).await.unwrap();
+            found.reasons.into_iter().find(|reason| reason.code == "waits_for_turn")
+        };
+        assert_eq!(turn("/ada").await, None);
+        assert_eq!(turn("/bob").await, None);
+        let turn = turn("/zoe").await.unwrap().text;
+        assert_eq!(turn, "it is number 2 of 2 of its key, and waits for 1");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,58 @@
+//! The words and numbers in which people read batches.
+
+use super::{BatchDetail, BatchOverview};
+
+impl BatchOverview {
+    /// Returns the number of children that are done as people read it: `3+` if there may be more.
+    pub fn done_text(&self) -> String {
+        at_least(self.done, self.ended_is_exact)
+    }
+
+    /// Returns the number of children that have failed as people read it: `3+` if there may be more, `?` if none is known.
+    pub fn failed_text(&self) -> String {
+        at_least(self.failed, self.ended_is_exact)
+    }
+
+    /// Returns the state in words.
+    pub fn state(&self) -> &'static str {
+        state(self.finished, self.sealed)
+    }
+
+    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
+    pub fn dead_text(&self) -> String {
+        at_least(self.dead, self.dead_is_exact)
+    }
+}
+
+impl BatchDetail {
+    /// Returns the number of children that have not ended and are not among those in [`open`](Self::open).
+    pub fn more_open(&self) -> u64 {
+        self.children.saturating_sub(self.done + self.failed).saturating_sub(self.open.len() as u64)
+    }
+
+    /// Returns the state in words.
+    pub fn state(&self) -> &'static str {
+        state(self.finished, self.sealed)
+    }
+
+    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
+    pub fn dead_text(&self) -> String {
+        at_least(self.dead, self.dead_is_exact)
+    }
+}
+
+fn at_least(number: u64, is_exact: bool) -> String {
+    match (number, is_exact) {
+        (0, false) => "?".to_owned(),
+        (number, true) => number.to_string(),
+        (number, false) => format!("{number}+"),
+    }
+}
+
+fn state(finished: bool, sealed: bool) -> &'static str {
+    match (finished, sealed) {
+        (true, _) => "finished",
+        (false, true) => "waits for its children",
+        (false, false) => "waits for its sender",
+    }
+}
