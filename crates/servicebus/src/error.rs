@@ -19,6 +19,9 @@ pub(super) enum Fault {
     Late,
     #[error("unexpected answer: {0}")]
     Unreadable(String),
+    /// The answer may be that of a gateway on the way: it has not the service's form, or another answer contradicts it.
+    #[error("an answer that need not be the service's: {0}")]
+    Doubtful(String),
 }
 
 const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
@@ -167,7 +170,7 @@ impl Fault {
     fn kind(&self) -> Kind {
         match self {
             Self::Refused { condition, .. } => kind_of(condition),
-            Self::NotSent(_) | Self::Lost(_) => Kind::Unavailable,
+            Self::NotSent(_) | Self::Lost(_) | Self::Doubtful(_) => Kind::Unavailable,
             Self::Late => Kind::Timeout,
             Self::Unreadable(_) => Kind::Protocol,
         }
@@ -178,7 +181,7 @@ impl Fault {
         match self {
             Self::Refused { .. } => matches!(self.kind(), Kind::Timeout | Kind::Unavailable),
             Self::NotSent(_) => false,
-            Self::Lost(_) | Self::Late | Self::Unreadable(_) => true,
+            Self::Lost(_) | Self::Late | Self::Unreadable(_) | Self::Doubtful(_) => true,
         }
     }
 

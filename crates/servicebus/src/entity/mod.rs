@@ -71,26 +71,27 @@ impl Entities {
         if is_conflict && self.describe(queue).await?.is_some() {
             return Ok(false);
         }
-        if status.is_success() { Ok(true) } else { Err(refused(status, &body)) }
+        let is_created = status.is_success() && !read(&body)?.is_empty();
+        if is_created { Ok(true) } else { Err(refused(status, &body)) }
     }
 
-    /// Deletes a queue; false if there is none.
+    /// Deletes a queue; false if the management API says that there is none.
     pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
         match self.send(Method::DELETE, queue, &[], None).await? {
-            (status, ..) if status.is_success() => Ok(true),
-            (StatusCode::NOT_FOUND, ..) => Ok(false),
+            (status, body, _) if status.is_success() && body.is_empty() => Ok(true),
+            (StatusCode::NOT_FOUND, body, _) if is_refusal(&body) => Ok(false),
             (status, body, _) => Err(refused(status, &body)),
         }
     }
 
-    /// Describes a queue; `None` if there is none.
+    /// Describes a queue; `None` if the management API says that there is none.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
             (status, body, now) if status.is_success() => {
                 let description = read(&body)?.into_iter().next();
                 Ok(description.map(|description| Description { now, ..description }))
             }
-            (StatusCode::NOT_FOUND, ..) => Ok(None),
+            (StatusCode::NOT_FOUND, body, _) if is_refusal(&body) => Ok(None),
             (status, body, _) => Err(refused(status, &body)),
         }
     }
@@ -181,7 +182,15 @@ fn http_date(text: &str) -> Option<SystemTime> {
     rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok().map(Into::into)
 }
 
+/// Returns whether an answer is a refusal of the service. A gateway on the way, such as a load balancer or a proxy, answers with a page of its own.
+fn is_refusal(body: &[u8]) -> bool {
+    !detail(body).is_empty()
+}
+
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
+    if status.is_success() || status == StatusCode::NOT_FOUND && !is_refusal(body) {
+        return Fault::Doubtful(format!("the status {status} with another body"));
+    }
     // A missing queue is answered otherwise.
     Fault::of_answer(i32::from(status.as_u16()), None, detail(body))
 }

@@ -2,6 +2,7 @@
 
 mod advice;
 mod dead_letter;
+mod described;
 mod get;
 mod in_session;
 mod lost_locks;

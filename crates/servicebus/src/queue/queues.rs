@@ -71,13 +71,9 @@ pub(super) async fn create(
     }
 }
 
-/// Returns whether the queue exists: by its management node, which needs no claim Manage.
 async fn exists(queues: &ServiceBusQueues, queue: &QueueName) -> Result<bool, StoreError> {
-    match queues.node(queue).await {
-        Ok(_) => Ok(true),
-        Err(fault) if fault.is_missing_entity() => Ok(false),
-        Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
-    }
+    let exists = queues.exists(queue).await;
+    exists.map_err(|fault| fault.of_read(Operation::QueueProperties.as_str(), queue))
 }
 
 pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
@@ -89,8 +85,9 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         ));
     }
     let written = queues.beside.metadata_tag(queue).await?;
-    let deleted = queues.entities.delete(queue.as_str()).await;
-    if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
+    let failed = |fault: Fault| fault.of_change(operation, queue);
+    if !queues.entities.delete(queue.as_str()).await.map_err(failed)? {
+        queues.check_missing(queue).await.map_err(failed)?;
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
     lock(&queues.facts).remove(queue.as_str());
@@ -123,12 +120,15 @@ pub(super) async fn properties(
     queue: &QueueName,
 ) -> Result<QueueProperties, StoreError> {
     let operation = Operation::QueueProperties.as_str();
-    let Place { queue: name, is_dead_letters } = Place::of(queue);
     let mut now = None;
-    let count = match queues.entities.describe(name).await {
+    let count = match queues.describe(queue).await {
         Ok(Some(description)) => {
             now = description.now;
-            let count = if is_dead_letters { description.dead_letters } else { description.messages };
+            let count = if Place::of(queue).is_dead_letters {
+                description.dead_letters
+            } else {
+                description.messages
+            };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
             let count = count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?;
             // The service's counts may be wrong for long, and an empty queue may be deleted, and its payloads.

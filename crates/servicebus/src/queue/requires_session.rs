@@ -25,7 +25,7 @@ impl ServiceBusQueues {
         if let Some(known) = self.facts(queue, |facts| facts.requires_session) {
             return Ok(known);
         }
-        let found = match self.entities.describe(queue.as_str()).await {
+        let found = match self.describe(queue).await {
             Ok(Some(Description { lock_duration, requires_session, .. })) => {
                 self.facts(queue, |facts| facts.lock_length = lock_duration);
                 Ok(Some(requires_session))

@@ -84,14 +84,15 @@ fn old_by_queue(
 /// there from the queue, and never back. `None` if the queue has, or may have, partitions: a peek returns the messages of any one of
 /// them and counts within it, so that no walk through such a queue is known to meet all messages.
 async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<HashSet<String>>, StoreError> {
-    let is_there = match queues.entities.describe(queue.as_str()).await {
+    match queues.describe(queue).await {
+        Ok(None) => return Ok(Some(HashSet::new())),
         Ok(Some(description)) if description.is_partitioned => return Ok(None),
-        Ok(description) => description.is_some(),
+        Ok(Some(_)) => {}
         Err(error) => {
             log::warn!(%queue, %error, "the texts of a queue are not swept, because its settings cannot be read");
             return Ok(None);
         }
-    };
+    }
     let mut used = HashSet::new();
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
         let mut tries = TRIES;
@@ -99,7 +100,6 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
             tries -= 1;
             let read = match queues.node(&queue).await {
                 Ok(node) => read_in_use(&queues.beside, Pages::of(node), &queue, &mut used).await,
-                Err(fault) if fault.is_missing_entity() && !is_there => break,
                 Err(fault) => Err(fault),
             };
             match read {
