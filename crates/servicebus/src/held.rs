@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use fe2o3_amqp::types::messaging::{ApplicationProperties, Properties};
+use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Properties};
+use fe2o3_amqp::types::primitives::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -35,6 +36,8 @@ pub(super) struct Held {
     pub(super) text: Arc<Result<String, String>>,
     /// The text that the message itself has, whatever was saved for it.
     pub(super) body: Arc<Result<String, String>>,
+    /// That body, if it is no text.
+    pub(super) other: Option<Arc<Body<Value>>>,
     pub(super) dequeue_count: u32,
     /// The number of the delivery among those that write the text of the message: a later one is greater.
     pub(super) fence: u32,

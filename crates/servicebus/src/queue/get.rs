@@ -317,6 +317,7 @@ impl Held {
             letter_sequence: is_dead.then_some(content.sequence),
             letter: content.letter.filter(|_| is_dead),
             body: Arc::clone(&text),
+            other: content.other.clone(),
             text,
             dequeue_count: content.delivered.saturating_add(1),
             fence: content.delivered.saturating_add(1),

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use fe2o3_amqp::types::messaging::message::DecodeIntoMessage as _;
-use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Data, Message, MessageAnnotations};
+use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Message, MessageAnnotations};
 use fe2o3_amqp::types::primitives::{Array, Binary, Timestamp, Uuid as AmqpUuid, Value};
 use serde_amqp::de::Deserializer;
 use serde_amqp::descriptor::Descriptor;
@@ -15,7 +15,7 @@ use super::super::amqp::nesting::{Nesting, TOO_DEEP};
 use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{encode, field, instant, map, millis};
+use super::super::amqp::{Outbound, encode, field, instant, map, millis};
 use super::super::error::Fault;
 use super::message::Content;
 
@@ -84,7 +84,7 @@ fn disposition(token: Uuid, how: &Settlement) -> Vec<(&'static str, Value)> {
     }
 }
 
-pub(super) async fn schedule(node: &Node, id: &str, message: &Message<Data>) -> Result<i64, Fault> {
+pub(super) async fn schedule(node: &Node, id: &str, message: &Outbound) -> Result<i64, Fault> {
     let mut entry = vec![
         ("message-id", Value::String(id.to_owned())),
         ("message", Value::Binary(Binary::from(encode(message)?))),
