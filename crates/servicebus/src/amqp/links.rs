@@ -202,6 +202,12 @@ impl Links {
         attach(self.live(queue).await?).await
     }
 
+    /// Returns the link by which messages come from a queue, if it is up.
+    pub(crate) fn present_receiver(&self, queue: &str) -> Option<OpenLink> {
+        let live = self.live.present(CONNECTION)?;
+        Some(OpenLink { link: live.receivers.present(queue)?, live })
+    }
+
     pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }

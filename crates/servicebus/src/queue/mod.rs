@@ -39,7 +39,7 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
-    QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
+    QueuePowers, QueueProperties, QueueStore, Received, Rest, StoreError, Subscription, SweepLeftovers,
     SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
@@ -238,6 +238,16 @@ impl Arrivals for ServiceBusQueues {
     /// Also wakes when this process has put or released a message.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.links.arrivals(&Place::of(queue).address()).subscribe()
+    }
+
+    fn rest(&self, queue: &QueueName) -> Option<Rest> {
+        let address = Place::of(queue).address();
+        let (link, arrivals) = (self.links.present_receiver(&address)?, self.links.arrivals(&address));
+        Some(Box::pin(async move {
+            if !arrivals.has_subscribers() {
+                link.rest().await;
+            }
+        }))
     }
 }
 
