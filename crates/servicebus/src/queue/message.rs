@@ -194,10 +194,7 @@ impl Content {
     }
 
     pub(super) fn read(mut message: Incoming) -> Self {
-        let (body, other) = match text_of(std::mem::replace(&mut message.body, Body::Empty)) {
-            Ok(text) => (Ok(text), None),
-            Err((reason, body)) => (Err(reason.to_owned()), Some(Arc::new(body))),
-        };
+        let (body, other) = text_of(std::mem::replace(&mut message.body, Body::Empty));
         let annotation = |name: &str| {
             let annotations = message.message_annotations.as_ref()?;
             annotations.get(&name as &dyn AnnotationKey).and_then(number)
@@ -288,19 +285,22 @@ fn is_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns the text of a body, or the reason why there is none, and the body.
-fn text_of(body: Body<Value>) -> Result<String, (&'static str, Body<Value>)> {
-    const NOT_UTF8: &str = "the body is not UTF-8";
-    match body {
+/// Returns the text of a body; if it has none, the reason, and the body.
+fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>>>) {
+    let text = match body {
         Body::Data(parts) => {
             let bytes = parts.into_iter().flat_map(|part| part.0.into_vec()).collect();
-            String::from_utf8(bytes).map_err(|error| (NOT_UTF8, Data::from(error.into_bytes()).into()))
+            String::from_utf8(bytes).map_err(|error| Data::from(error.into_bytes()).into())
         }
         Body::Value(AmqpValue(Value::String(text))) => Ok(text),
         Body::Value(AmqpValue(Value::Binary(bytes))) => String::from_utf8(bytes.into_vec())
-            .map_err(|error| (NOT_UTF8, Body::Value(AmqpValue(Value::Binary(error.into_bytes().into()))))),
+            .map_err(|error| Body::Value(AmqpValue(Value::Binary(error.into_bytes().into())))),
         Body::Empty => Ok(String::new()),
-        other => Err(("the body is neither data nor a text", other)),
+        other => Err(other),
+    };
+    match text {
+        Ok(text) => (Ok(text), None),
+        Err(body) => (Err("the body is neither UTF-8 nor a text".to_owned()), Some(Arc::new(body))),
     }
 }
 
