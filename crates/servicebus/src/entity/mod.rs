@@ -2,8 +2,10 @@
 
 mod atom;
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use jiff::fmt::rfc2822;
@@ -12,10 +14,11 @@ use reqwest::{Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
-use super::error::Fault;
+use super::error::{Fault, MANAGEMENT_BUSY};
 use super::network::{Answer, Request};
 use super::tls::Trust;
 use super::token::Credential;
+use jobqueue_storage::sync::lock;
 
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,6 +43,22 @@ pub(crate) struct Entities {
     trust: Trust,
     new: NewQueues,
     client: OnceLock<Client>,
+    described: Mutex<HashMap<String, Arc<LastDescription>>>,
+}
+
+/// The last answer to the question for a queue.
+#[derive(Default)]
+struct LastDescription {
+    /// The number of requests that were begun.
+    begun: AtomicU64,
+    /// Held by a request under way.
+    last: tokio::sync::Mutex<Option<Described>>,
+}
+
+struct Described {
+    /// The number of the request.
+    number: u64,
+    answer: Result<Option<Description>, Fault>,
 }
 
 impl fmt::Debug for Entities {
@@ -55,7 +74,8 @@ impl Entities {
         trust: Trust,
         new: NewQueues,
     ) -> Self {
-        Self { namespace, credential, trust, new, client: OnceLock::new() }
+        let (client, described) = Default::default();
+        Self { namespace, credential, trust, new, client, described }
     }
 
     pub(crate) fn creates_sessions(&self) -> bool {
@@ -84,8 +104,24 @@ impl Entities {
         }
     }
 
-    /// Describes a queue; `None` if the management API says that there is none.
+    /// Describes a queue; `None` if the management API says that there is none. Callers that ask before a request is sent share its answer: a view
+    /// asks for a queue and for its dead letters at once.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
+        let entry = Arc::clone(lock(&self.described).entry(queue.to_owned()).or_default());
+        let asked = entry.begun.load(Ordering::Relaxed);
+        // Others that ask at the same time do so before the request.
+        tokio::task::yield_now().await;
+        let mut last = entry.last.lock().await;
+        if let Some(described) = last.as_ref().filter(|described| described.number > asked) {
+            return described.answer.clone();
+        }
+        let number = entry.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let answer = self.ask(queue).await;
+        *last = Some(Described { number, answer: answer.clone() });
+        answer
+    }
+
+    async fn ask(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
             (status, body, now) if status.is_success() => {
                 let description = read(&body)?.into_iter().next();
@@ -191,8 +227,10 @@ fn refused(status: StatusCode, body: &[u8]) -> Fault {
     if status.is_success() || status == StatusCode::NOT_FOUND && !is_refusal(body) {
         return Fault::Doubtful(format!("the status {status} with another body"));
     }
+    let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let condition = is_busy.then(|| MANAGEMENT_BUSY.to_owned());
     // A missing queue is answered otherwise.
-    Fault::of_answer(i32::from(status.as_u16()), None, detail(body))
+    Fault::of_answer(i32::from(status.as_u16()), condition, detail(body))
 }
 
 fn detail(body: &[u8]) -> String {

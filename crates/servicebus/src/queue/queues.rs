@@ -9,7 +9,7 @@ use super::super::amqp::requests::Node;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::manage::Pages;
+use super::manage::{Pages, patiently};
 use super::put::before;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::QueueName;
@@ -227,12 +227,12 @@ async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
     // No more than there are numbers: others may come all the time, and the first of them stays if it is locked.
     let mut most = i64::MAX;
     loop {
-        let Some(first) = manage::peek(node, 0, 1).await?.pop() else { return Ok(()) };
+        let Some(first) = patiently(|| manage::peek(node, 0, 1)).await?.pop() else { return Ok(()) };
         most = most.min(last.sequence.saturating_sub(first.sequence).saturating_add(1));
         if most <= 0 {
             return Ok(());
         }
-        match manage::delete_batch(node, BATCH, end).await? {
+        match patiently(|| manage::delete_batch(node, BATCH, end)).await? {
             0 => return Ok(()),
             deleted => most -= deleted,
         }
@@ -267,7 +267,9 @@ async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
         }
         let delayed = page.iter().filter(|content| !content.is_active);
         // Each by a request of its own: a delay that has ended meanwhile must not keep the others.
-        for cancelled in join_all(delayed.map(|content| manage::cancel(node, content.sequence))).await {
+        let delayed = delayed.map(|content| content.sequence);
+        for cancelled in join_all(delayed.map(|number| patiently(move || manage::cancel(node, number)))).await
+        {
             match cancelled {
                 Ok(()) => has_cancelled = true,
                 Err(fault) if fault.is_missing_message() => {}
