@@ -63,6 +63,13 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Forgets the content of a message that is not copied any more: it was given back, or is a dead letter.
+    pub(super) fn shed_content(&mut self) {
+        let none = Arc::new(Ok(String::new()));
+        (self.text, self.body) = (Arc::clone(&none), none);
+        (self.other, self.properties, self.application_properties) = (None, None, None);
+    }
+
     /// Returns a dead letter by the other one of the two numbers that its message may have had; `None` if there is no other one, or if it
     /// names its blob.
     pub(super) fn other_number(&self) -> Option<Self> {

@@ -124,7 +124,10 @@ impl Lock<'_> {
             self.queues.beside.save_given_back(&self.held, text, visible).await?;
         }
         session.give_back(visible).map_err(failed)?;
-        self.queues.held.change(self.token, |held| held.is_given_back = true);
+        self.queues.held.change(self.token, |held| {
+            held.is_given_back = true;
+            held.shed_content();
+        });
         Ok(())
     }
 }
