@@ -19,6 +19,8 @@ impl ServiceBusQueues {
         Ok(described)
     }
 
+    /// Fails unless AMQP says that a queue is missing.
+    ///
     /// # Errors
     /// [`Fault::Doubtful`], if the queue exists; those of AMQP.
     pub(super) async fn check_missing(&self, queue: &QueueName) -> Result<(), Fault> {

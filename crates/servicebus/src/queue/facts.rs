@@ -1,4 +1,4 @@
-//! What a process knows of its queues.
+//! The facts about queues that a process has found out.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -46,7 +46,7 @@ use jobqueue_storage::{
 /// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
 const PARALLEL: usize = 64;
 
-/// Clones share everything.
+/// The queues of a namespace. Clones share everything.
 #[derive(Debug, Clone)]
 pub(super) struct ServiceBusQueues {
     links: Arc<Links>,
