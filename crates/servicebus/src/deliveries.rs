@@ -77,14 +77,21 @@ impl Beside {
             .with_detail("gave up after repeated conflicts: other processes keep updating this message"))
     }
 
-    /// Saves the text of a message that is given back, and the time before which it must not be delivered.
+    /// Saves the time before which a message that is given back must not be delivered, and its text where that is not what the message has: the
+    /// text of another program may be longer than a blob here. A saved text that cannot be read stays as it is, for whoever can read it.
     pub(super) async fn save_given_back(
         &self,
         held: &Held,
-        text: &str,
+        text: Option<&str>,
         not_before: Option<SystemTime>,
     ) -> Result<(), StoreError> {
+        let (present, body) = (&*held.text, &*held.body);
+        if text.is_none() && present.is_err() && present != body {
+            return Ok(());
+        }
+        let text = text.or(present.as_deref().ok()).filter(|text| body.as_deref() != Ok(text));
+        let text = text.map_or_else(String::new, |text| format!("\n{text}"));
         let time = not_before.map_or_else(String::new, |at| format!(" {}", millis(at)));
-        self.write(held, &format!("{}{time}\n{text}", held.fence)).await.map(drop)
+        self.write(held, &format!("{}{time}{text}", held.fence)).await.map(drop)
     }
 }

@@ -1,6 +1,7 @@
 //! Maps failures of the service and of connections to errors of the port.
 
 use std::fmt;
+use std::time::Duration;
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
@@ -19,11 +20,18 @@ pub(super) enum Fault {
     Late,
     #[error("unexpected answer: {0}")]
     Unreadable(String),
+    /// The answer may be that of a gateway on the way: it has not the service's form, or another answer contradicts it.
+    #[error("an answer that need not be the service's: {0}")]
+    Doubtful(String),
 }
 
 const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
 /// The name here of the status 409: another operation on the queue is under way, its creation or deletion.
 const CONFLICT: &str = "com.microsoft:conflict";
+/// The name here of the answer that the management API is too busy. It has limits of its own.
+pub(super) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
+/// The time after which a busy service is asked again, as it says in the text of its answer.
+pub(super) const BUSY: Duration = Duration::from_secs(2);
 /// The name here of the answer that the tier, or this queue, has no transactions.
 const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
 /// The beginning of the conditions of a transaction that was rolled back.
@@ -167,7 +175,7 @@ impl Fault {
     fn kind(&self) -> Kind {
         match self {
             Self::Refused { condition, .. } => kind_of(condition),
-            Self::NotSent(_) | Self::Lost(_) => Kind::Unavailable,
+            Self::NotSent(_) | Self::Lost(_) | Self::Doubtful(_) => Kind::Unavailable,
             Self::Late => Kind::Timeout,
             Self::Unreadable(_) => Kind::Protocol,
         }
@@ -178,13 +186,17 @@ impl Fault {
         match self {
             Self::Refused { .. } => matches!(self.kind(), Kind::Timeout | Kind::Unavailable),
             Self::NotSent(_) => false,
-            Self::Lost(_) | Self::Late | Self::Unreadable(_) => true,
+            Self::Lost(_) | Self::Late | Self::Unreadable(_) | Self::Doubtful(_) => true,
         }
     }
 
     /// Returns the error of a read: never ambiguous.
     pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
-        StoreError::new(self.kind(), operation, subject).with_source(self)
+        let kind = self.kind();
+        // A busy management API says nothing of messages.
+        let is_of_part = matches!(&self, Self::Refused { condition, .. } if condition == MANAGEMENT_BUSY);
+        let error = StoreError::new(kind, operation, subject).with_of_part(is_of_part);
+        error.with_retry_after((kind == Kind::Throttled).then_some(BUSY)).with_source(self)
     }
 
     /// Returns the error of a change: ambiguous unless the service refused it or it was not sent.
@@ -201,7 +213,7 @@ fn kind_of(condition: &str) -> Kind {
         NO_MESSAGE => Kind::MessageNotFound,
         CONFLICT => Kind::QueueBeingDeleted,
         "com.microsoft:entity-disabled" => Kind::QueueDisabled,
-        "com.microsoft:server-busy" => Kind::Throttled,
+        "com.microsoft:server-busy" | MANAGEMENT_BUSY => Kind::Throttled,
         "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => Kind::Timeout,
         "amqp:unauthorized-access" | "com.microsoft:auth-failed" => Kind::Unauthorized,
         "amqp:link:message-size-exceeded" => Kind::TooLarge,
@@ -248,6 +260,9 @@ mod tests {
     fn refusals_are_certain_and_lost_answers_are_not() {
         assert_eq!(refused("com.microsoft:server-busy").kind(), Kind::Throttled);
         assert!(!refused("com.microsoft:server-busy").is_ambiguous());
+        for busy in ["com.microsoft:server-busy", MANAGEMENT_BUSY] {
+            assert_eq!(refused(busy).retry_after(), Some(BUSY), "{busy}");
+        }
         assert!(!refused("com.microsoft:argument-out-of-range").is_ambiguous());
         assert!(refused("com.microsoft:message-lock-lost").is_lease_lost());
         assert!(refused("com.microsoft:timeout").is_ambiguous());

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use fe2o3_amqp::types::messaging::{ApplicationProperties, Properties};
+use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Properties};
+use fe2o3_amqp::types::primitives::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -34,6 +35,8 @@ pub(super) struct Held {
     pub(super) text: Arc<Result<String, String>>,
     /// The text that the message itself has, whatever was saved for it.
     pub(super) body: Arc<Result<String, String>>,
+    /// That body, if it is no text.
+    pub(super) other: Option<Arc<Body<Value>>>,
     pub(super) dequeue_count: u32,
     /// The number of the delivery among those that write the text of the message: a later one is greater.
     pub(super) fence: u32,
@@ -59,6 +62,13 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Forgets the content of a message that is not copied any more: it was given back, or is a dead letter.
+    pub(super) fn shed_content(&mut self) {
+        let none = Arc::new(Ok(String::new()));
+        (self.text, self.body) = (Arc::clone(&none), none);
+        (self.other, self.properties, self.application_properties) = (None, None, None);
+    }
+
     /// Returns a dead letter by the other one of the two numbers that its message may have had; `None` if there is no other one, or if it
     /// names its blob.
     pub(super) fn other_number(&self) -> Option<Self> {

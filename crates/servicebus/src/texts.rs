@@ -186,9 +186,19 @@ impl Beside {
 
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         let name = self.name_of(held)?;
-        let Some(blob) = get_if_present(&*self.blobs, &name, MAX_BLOB).await? else { return Ok(None) };
-        let tag = blob.properties.etag;
-        Ok(Some(SavedText::parse(&blob.data, tag.clone()).unwrap_or_else(|| {
+        let (tag, saved) = match get_if_present(&*self.blobs, &name, MAX_BLOB).await {
+            Ok(Some(blob)) => {
+                let tag = blob.properties.etag;
+                (tag.clone(), SavedText::parse(&blob.data, tag))
+            }
+            Ok(None) => return Ok(None),
+            // Not written by this version: no outage, which would be over some time.
+            Err(error) if error.kind() == Kind::TooLarge => {
+                (self.blobs.blob_properties(&name).await?.etag, None)
+            }
+            Err(error) => return Err(error),
+        };
+        Ok(Some(saved.unwrap_or_else(|| {
             let unreadable = format!("the text in the blob {name} is not of this framework's form");
             SavedText { text: Some(Err(unreadable)), delivery: 0, not_before: None, sequence: None, tag }
         })))

@@ -170,7 +170,7 @@ impl StoreError {
 
     /// Sets whether only a part of the storage answered, so that the error says nothing about the load of the others.
     #[must_use]
-    pub(crate) fn with_of_part(mut self, of_part: bool) -> Self {
+    pub fn with_of_part(mut self, of_part: bool) -> Self {
         self.0.of_part = of_part;
         self
     }

@@ -78,8 +78,8 @@ pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{
     Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked, MessageIndex,
-    MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions, StateCounter,
-    StateCounts, TransactionPlace, Upkeep, WarmUp,
+    MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions, Rest,
+    StateCounter, StateCounts, TransactionPlace, Upkeep, WarmUp,
 };
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};
 pub use queues::Queues;

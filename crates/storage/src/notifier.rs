@@ -18,6 +18,9 @@ struct Shared {
     waiting: Notify,
     /// The number of subscriptions that wait.
     waiters: AtomicUsize,
+    listeners: AtomicUsize,
+    /// Notified when the last listener goes.
+    unheard: Notify,
 }
 
 impl Notifier {
@@ -48,13 +51,29 @@ impl Notifier {
 
     /// Returns whether there is a subscription.
     pub fn has_subscribers(&self) -> bool {
-        Arc::strong_count(&self.0) > 1
+        self.0.listeners.load(Ordering::Acquire) > 0
+    }
+
+    /// Waits until there is no subscription.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn unsubscribed(&self) {
+        loop {
+            let mut unheard = pin!(self.0.unheard.notified());
+            // Registered before the number is read.
+            unheard.as_mut().enable();
+            if !self.has_subscribers() {
+                return;
+            }
+            unheard.await;
+        }
     }
 
     /// Returns a subscription to the notifications from now on.
     pub fn subscribe(&self) -> Subscription {
         let heard = self.0.count.load(Ordering::Acquire);
-        Subscription(vec![Listener { shared: Arc::clone(&self.0), heard }])
+        Subscription(vec![Listener::new(&self.0, heard)])
     }
 }
 
@@ -63,7 +82,7 @@ impl Notifier {
 #[derive(Debug, Clone)]
 pub struct Subscription(Vec<Listener>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Listener {
     shared: Arc<Shared>,
     /// The number of notifications received.
@@ -71,6 +90,11 @@ struct Listener {
 }
 
 impl Listener {
+    fn new(shared: &Arc<Shared>, heard: u64) -> Self {
+        shared.listeners.fetch_add(1, Ordering::AcqRel);
+        Self { shared: Arc::clone(shared), heard }
+    }
+
     async fn wait(&mut self) {
         self.shared.waiters.fetch_add(1, Ordering::AcqRel);
         let _counted = scopeguard::guard(&self.shared.waiters, |waiters| {
@@ -86,6 +110,20 @@ impl Listener {
                 return;
             }
             notified.await;
+        }
+    }
+}
+
+impl Clone for Listener {
+    fn clone(&self) -> Self {
+        Self::new(&self.shared, self.heard)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.shared.listeners.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.unheard.notify_waiters();
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{
     Access, Advice, DeadLetterMessage, ExpiredReceipt, Guarantees, LeaseRevoked, MessageRef, Metadata,
-    Operation, PutMessage, PutOutcome, QueuePowers, QueueStore, StateCounts, StoreError, StoreErrorKind,
-    Subscription, SweepLeftovers, SweptLeftovers, WarmUp,
+    Operation, PutMessage, PutOutcome, QueuePowers, QueueStore, Rest, StateCounts, StoreError,
+    StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, WarmUp,
 };
 use crate::name::QueueName;
 
@@ -183,6 +183,11 @@ impl Queues {
     /// Returns a subscription to a queue; `None` if the store can only be polled.
     pub fn subscribe(&self, queue: &QueueName) -> Option<Subscription> {
         self.powers.arrivals.as_ref().map(|arrivals| arrivals.subscribe(queue))
+    }
+
+    /// Returns a future after which no message comes without a further get; `None` for a store that never sends any.
+    pub fn rest(&self, queue: &QueueName) -> Option<Rest> {
+        self.powers.arrivals.as_ref()?.rest(queue)
     }
 
     /// Returns a future that resolves if the storage revokes a lease early; `None` if it only ends by its time.

@@ -21,7 +21,7 @@ pub use jobqueue_storage::{
     MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId, MessageIndex, MessagePage,
     MessageRef, MessageState, Metadata, MetadataStore, NameError, NativeDeadLetters, Notifier, OpenStores,
     Operation, OrderedGroups, PeekedMessage, Permissions, PopReceipt, PutBlob, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Queues, Received, StateCounter, StateCounts,
+    QueueName, QueuePowers, QueueProperties, QueueStore, Queues, Received, Rest, StateCounter, StateCounts,
     StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores, Subject, Subscription,
     SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep, WarmUp, rules,
 };

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use scopeguard::{ScopeGuard, guard};
 use tokio::time::Instant;
@@ -35,6 +35,9 @@ use crate::storage::QueueName;
 
 /// The time that a shutdown waits for the requests of pollers, schedules and other background work.
 const LAST_ROUND: Duration = Duration::from_secs(5);
+
+/// The time that a shutdown waits until no message is on its way.
+const REST: Duration = Duration::from_secs(1);
 
 /// The number of queues that are opened at the same time.
 const OPENING: usize = 32;
@@ -251,6 +254,7 @@ impl Running {
             tell_stopping(state, stop, self.record.as_ref());
             // A request that hangs must not use up the time of the running handlers.
             let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
+            rest(state).await;
             tasks.close();
             let report = end_handlers(state, tasks, &self.activity).await;
             let state = Arc::clone(state);
@@ -266,6 +270,15 @@ fn tell_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&
     state.health.drain();
     stop.cancel();
     record.into_iter().for_each(Record::drain);
+}
+
+/// Waits until no message is on its way to this process any more: it would stay leased without a handler.
+async fn rest(state: &WorkerState) {
+    let queues = state.deliveries.storage.queues();
+    let resting: Vec<_> = state.registry.0.iter().filter_map(|(queue, _)| queues.rest(queue)).collect();
+    if !resting.is_empty() {
+        let _ = tokio::time::timeout(REST, join_all(resting)).await;
+    }
 }
 
 /// Ends the worker's record and journal, after its handlers have ended.

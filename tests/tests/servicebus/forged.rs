@@ -18,7 +18,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
     with client.get_queue_sender('work') as sender:
         properties = json.loads(sys.argv[2])
-        message = ServiceBusMessage(sys.argv[3], application_properties=properties, message_id=(sys.argv[4:] or [None])[0])
+        message_id, session, hexadecimal = (sys.argv[4:] + [None] * 3)[:3]
+        body = bytes.fromhex(hexadecimal) if hexadecimal else sys.argv[3]
+        message = ServiceBusMessage(body, application_properties=properties, message_id=message_id, session_id=session or None)
         sender.send_messages(message)
 ";
 

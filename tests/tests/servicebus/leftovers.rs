@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use jobqueue::QueueName;
 use jobqueue::maintenance::{SweepOptions, sweep};
-use jobqueue::storage::{ContainerName, DeadLetterCause, DeadLetterMessage, PutMessage, UpdateMessage};
+use jobqueue::storage::{
+    ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, UpdateMessage,
+};
 use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
 
@@ -139,8 +142,38 @@ async fn a_sweep_removes_nothing_while_the_queue_cannot_be_read() {
     let bench = Bench::new();
     let leased = bench.leased("a").await;
     bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
-    bench.emulator.plant("peek-message", "busy");
-    let error = sweep(&bench.storage_later(), SweepOptions::new()).await.unwrap_err();
-    assert!(error.is_retryable(), "{error:?}");
+    bench.emulator.plant_with("peek-message", "error", json!({ "times": null }));
+    let swept = sweep(&bench.storage_later(), SweepOptions::new()).await.unwrap();
+    assert_eq!((swept.removed, swept.failed), (0, 1));
     assert_eq!(bench.texts().await.len(), 1);
+}
+
+// A busy service ended the sweep, and with it that of all queues behind.
+#[tokio::test]
+async fn sweep_waits_for_a_busy_service_and_goes_on_behind_a_queue_that_cannot_be_read() {
+    let bench = Bench::new();
+    let orphan = async |name: &str| {
+        bench.emulator.create_queue(name, json!({}));
+        let queue = QueueName::new(name).unwrap();
+        let put = bench.store().put(&queue, PutMessage::new("a")).await.unwrap();
+        let leased =
+            bench.store().get(&queue, GetMessages::new(1, MINUTE)).await.unwrap().messages.pop().unwrap();
+        assert_eq!(leased.message.id, put.message.id);
+        let save = UpdateMessage::new(MINUTE).with_text("step 1".to_owned());
+        bench.store().update(&queue, &leased.message, save).await.unwrap();
+        // By another process, which has not saved the text.
+        bench.emulator.advance(2 * MINUTE);
+        bench.another().queues().clear(&queue).await.unwrap();
+    };
+    for name in ["busy", "broken", "calm"] {
+        orphan(name).await;
+    }
+    assert_eq!(bench.texts().await.len(), 3);
+    let broken = bench.emulator.plant_with("http-get", "error", json!({ "entity": "broken", "times": null }));
+    let busy = bench.emulator.plant_with("peek-message", "busy", json!({ "entity": "busy", "times": 1 }));
+    let swept = sweep(&bench.storage_later(), SweepOptions::new()).await.unwrap();
+    assert_eq!((broken.hits() > 0, busy.hits()), (true, 1));
+    assert_eq!((swept.removed, swept.failed), (2, 1));
+    let left = bench.texts().await;
+    assert!(left.len() == 1 && left[0].contains("broken"), "{left:?}");
 }

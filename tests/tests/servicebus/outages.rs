@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::Storage;
+use jobqueue::sharded::Sharded;
 use jobqueue::storage::{GetMessages, LeasedMessage, Operation, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::{JobError, Storage, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::jobs::Work;
+use super::jobs::{Work, work};
 use super::{Bench, MINUTE, options};
 
 /// The gets during an outage; each waits for a moment.
@@ -87,6 +89,48 @@ async fn puts_and_gets_need_no_management_api() {
         assert!(fault.hits() > 0, "sessions: {sessions}");
         assert_eq!(bench.count("active"), 0, "sessions: {sessions}");
     }
+}
+
+// Each get was given up before the management API was, so that none ever asked for a message.
+#[tokio::test]
+async fn worker_on_shards_runs_jobs_while_the_management_api_answers_nothing() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
+        let open = |storage: &Storage| {
+            let sharded = Sharded::builder().account("a", storage.clone()).build().unwrap();
+            Storage::from(sharded.stores())
+        };
+        open(&bench.storage).queue::<Work>().await.unwrap().send(&work("job")).await.unwrap();
+        let fault = bench.emulator.plant_with("http-get", "drop", json!({ "times": null }));
+        let (ran, has_run) = mpsc::unbounded_channel();
+        let handler = move |job: Work| {
+            ran.send(job.name).unwrap();
+            async { Ok::<(), JobError>(()) }
+        };
+        let worker = Worker::builder(open(&bench.another())).handle(handler).build().unwrap();
+        let mut has_run = has_run;
+        let report =
+            worker.run_until(async { drop(timeout(MINUTE / 2, has_run.recv()).await) }).await.unwrap();
+        assert_eq!(report.completed, 1, "sessions: {sessions}");
+        fault.remove();
+    }
+}
+
+// Each view read the description of one queue twice.
+#[tokio::test]
+async fn queue_and_its_dead_letters_are_described_by_one_request() {
+    let bench = Bench::new();
+    let dead = bench.queue.dead_letter().unwrap();
+    let _ = bench.store().queue_properties(&bench.queue).await.unwrap();
+    let asked = || bench.emulator.calls("http-get", "work", 0);
+    let before = asked();
+    let (one, other) =
+        tokio::join!(bench.store().queue_properties(&bench.queue), bench.store().queue_properties(&dead));
+    assert!(one.is_ok() && other.is_ok());
+    assert_eq!(asked(), before + 1);
+    // A later question has an answer of its own.
+    bench.put(PutMessage::new("a")).await.unwrap();
+    assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 1);
 }
 
 #[tokio::test]

@@ -103,6 +103,7 @@ async fn an_arrival_wakes_an_idle_worker_without_polling() {
     }
     let report = worker.shutdown().await;
     assert_eq!(report.completed, 3, "{report:?}");
+    assert_eq!(bench.credit(), 0, "a message would be sent to nobody");
 }
 
 #[tokio::test]

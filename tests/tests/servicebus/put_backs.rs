@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::task::{JoinHandle, block_in_place};
 use tokio::time::timeout;
 
-use super::{Bench, MINUTE};
+use super::forged::SEND;
+use super::{Bench, MINUTE, python};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -229,4 +230,43 @@ async fn put_backs_go_on_after_an_idle_time() {
     }
     assert!(bench.emulator.calls("attach", "", 0) > attached);
     assert_eq!(bench.emulator.frames()["unattached"], 0);
+}
+
+// It was given back at once whatever the delay was: messages of another program went round at full speed.
+#[tokio::test]
+async fn message_that_is_no_text_waits_for_its_delay() {
+    let bench = Bench::new();
+    python::run(bench.emulator.connection_string(), SEND, &["{}", "", "binary", "", "ff00"]);
+    let leased = bench.get().await.unwrap();
+    assert!(leased.text.is_err());
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).ending_lease()).await.unwrap();
+    assert!(bench.get().await.is_none());
+    bench.emulator.advance(MINUTE);
+    let again = bench.get().await.unwrap();
+    assert_eq!(again.text, leased.text);
+    assert_eq!(again.dequeue_count, 2);
+}
+
+// Its text did not fit into the blob, which no delivery could read from then on: it blocked its key.
+#[tokio::test]
+async fn long_message_of_another_program_is_put_back_in_its_session() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &[]);
+    let text = "x".repeat(100_000);
+    let message: &[&str] = &["{}", &text, "long", "a"];
+    python::run(bench.emulator.connection_string(), SEND, message);
+    for delivery in 1..=3 {
+        let getting = async {
+            loop {
+                if let Some(leased) = bench.get().await {
+                    return leased;
+                }
+            }
+        };
+        let leased = timeout(SOON, getting).await.expect("it does not come again");
+        assert_eq!(leased.dequeue_count, delivery);
+        assert_eq!(leased.text.as_ref().map(String::len), Ok(text.len()));
+        assert_eq!(bench.store().peek(&bench.queue, 1).await.unwrap().len(), 1);
+        let back = UpdateMessage::new(Duration::from_secs(1)).ending_lease();
+        bench.update(&leased.message, back).await.unwrap();
+    }
 }

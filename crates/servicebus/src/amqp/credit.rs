@@ -63,8 +63,15 @@ pub(super) struct Listening {
     /// True after a get that found nothing: the next one comes when a message has come.
     is_idle: bool,
     early: Vec<Taken>,
-    /// The time at which they are released; without messages, the time of the next check for subscriptions.
-    pub(super) until: Instant,
+    /// The time at which they are released, or at which the credit ends; `None` while only the end of the last subscription ends it.
+    pub(super) until: Option<Instant>,
+}
+
+impl Listening {
+    /// Returns whether the credit ends with the last subscription.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle
+    }
 }
 
 impl ReceiveTask {
@@ -137,7 +144,7 @@ impl ReceiveTask {
         listening.credit = listening.credit.saturating_sub(1);
         if let Some(taken) = taken {
             if listening.early.is_empty() {
-                listening.until = Instant::now() + UNREQUESTED_TTL;
+                listening.until = Some(Instant::now() + UNREQUESTED_TTL);
             }
             listening.early.push(taken);
         }
@@ -151,7 +158,7 @@ impl ReceiveTask {
     /// Runs due timers: answers an expired get, after a drain if there is no subscription, and releases unfetched
     /// messages. Ends the link if a drain gets no answer.
     pub(super) async fn late(&mut self) -> Result<(), Fault> {
-        match (&mut self.getting, &mut self.listening) {
+        match (&mut self.getting, &self.listening) {
             (Some(getting), _) if getting.is_draining => {
                 // A link that is dropped ends the session of AMQP when a message comes for it.
                 self.closing = Some(oneshot::channel().0);
@@ -170,25 +177,19 @@ impl ReceiveTask {
                 getting.until = Instant::now() + REQUEST_TIMEOUT;
                 self.receiver.drain().await.map_err(Fault::lost)
             }
-            (None, Some(listening))
-                if listening.is_idle && listening.early.is_empty() && self.arrivals.has_subscribers() =>
-            {
-                listening.until = Instant::now() + UNREQUESTED_TTL;
-                Ok(())
-            }
             (None, Some(_)) => self.stop_listening().await,
             (None, None) => Ok(()),
         }
     }
 
-    async fn stop_listening(&mut self) -> Result<(), Fault> {
+    pub(super) async fn stop_listening(&mut self) -> Result<(), Fault> {
         self.begin(0, None).await
     }
 
-    /// Answers the get, and releases messages that the caller cannot take. The service keeps credit that was not
+    /// Answers the get, also with messages beyond those that it asked for. The service keeps credit that was not
     /// drained. A get for which nothing came but what was rejected begins again.
     async fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Getting { missing, at_most, mut got, answer, is_draining, has_rejected, .. }) =
+        let Some(Getting { missing, at_most, got, answer, is_draining, has_rejected, .. }) =
             self.getting.take()
         else {
             return Ok(());
@@ -203,7 +204,6 @@ impl ReceiveTask {
         }
         self.is_empty |= is_draining && is_idle;
         // What is dropped is given back.
-        got.truncate(at_most as usize);
         if let Some(answer) = answer {
             let _ = answer.send(Ok(got));
         }
@@ -212,7 +212,7 @@ impl ReceiveTask {
             is_idle && was_asked && self.asked.is_empty() && self.arrivals.has_subscribers();
         let credit = if rest == 0 && begins_to_listen { at_most } else { rest };
         if credit > 0 {
-            let until = Instant::now() + if is_idle { UNREQUESTED_TTL } else { CREDIT_LINGER };
+            let until = (!is_idle).then(|| Instant::now() + CREDIT_LINGER);
             self.listening = Some(Listening { credit, is_idle, early: Vec::new(), until });
         }
         if credit > rest { self.grant(credit).await } else { Ok(()) }

@@ -1,6 +1,6 @@
 //! The links of one storage handle: opened when they are needed, and anew when they have ended.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -48,8 +48,6 @@ pub(crate) struct Links {
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
     /// The turns of transactions.
     pub(super) turns: Turns,
-    /// Queues with pending updates.
-    used: std::sync::Mutex<HashSet<String>>,
 }
 
 /// A connection that works, with the links on it by queue.
@@ -116,8 +114,8 @@ impl Links {
         credential: Arc<Credential>,
         runtime: Runtime,
     ) -> Self {
-        let (live, arrivals, turns, used) = Default::default();
-        Self { namespace, trust, credential, runtime, live, arrivals, turns, used }
+        let (live, arrivals, turns) = Default::default();
+        Self { namespace, trust, credential, runtime, live, arrivals, turns }
     }
 
     /// Returns links of the same kind over a connection of their own.
@@ -132,10 +130,6 @@ impl Links {
 
     pub(crate) fn runtime(&self) -> &Runtime {
         &self.runtime
-    }
-
-    pub(crate) fn first_use(self: &Arc<Self>, queue: &str) -> Option<Arc<Self>> {
-        lock(&self.used).insert(queue.to_owned()).then(|| Arc::clone(self))
     }
 
     pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
@@ -202,17 +196,27 @@ impl Links {
         attach(self.live(queue).await?).await
     }
 
+    /// Returns the link by which messages come from a queue, if it is up.
+    pub(crate) fn present_receiver(&self, queue: &str) -> Option<OpenLink> {
+        let live = self.live.present(CONNECTION)?;
+        Some(OpenLink { link: live.receivers.present(queue)?, live })
+    }
+
     pub(crate) fn arrivals(&self, queue: &str) -> Arc<Notifier> {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }
 
     /// Returns whether the link is up by which messages are sent to a queue, or scheduled. It ends when the queue is deleted.
     pub(crate) fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
-        let Some(live) = self.live.present(CONNECTION) else { return false };
         match is_delayed {
-            true => live.nodes.present(queue).is_some(),
-            false => live.senders.present(queue).is_some(),
+            true => self.has_node(queue),
+            false => self.live.present(CONNECTION).is_some_and(|live| live.senders.present(queue).is_some()),
         }
+    }
+
+    /// Returns whether the links to a management node are up.
+    pub(crate) fn has_node(&self, queue: &str) -> bool {
+        self.live.present(CONNECTION).is_some_and(|live| live.nodes.present(queue).is_some())
     }
 
     /// Returns the connection, with a token for the queue. The connection stays open if the caller stops waiting: a

@@ -20,4 +20,4 @@ mod values;
 mod web_socket;
 
 pub(super) use links::{Links, Live, OpenLink};
-pub(super) use values::{GET_WAIT, Incoming, encode, field, instant, map, millis};
+pub(super) use values::{GET_WAIT, Incoming, Outbound, encode, field, instant, map, millis};

@@ -92,7 +92,8 @@ impl ReceiveTask {
         let mut batch = Vec::new();
         let fault = loop {
             let until = self.getting.as_ref().map(|getting| getting.until);
-            let until = until.or(self.listening.as_ref().map(|listening| listening.until));
+            let until = until.or(self.listening.as_ref().and_then(|listening| listening.until));
+            let is_idle = self.getting.is_none() && self.listening.as_ref().is_some_and(Listening::is_idle);
             let is_draining = self.getting.as_ref().is_some_and(|getting| getting.is_draining);
             let step = tokio::select! {
                 biased;
@@ -108,6 +109,7 @@ impl ReceiveTask {
                 },
                 delivery = self.receiver.recv::<Body<Value>>() => self.received(delivery).await,
                 Ok(()) = self.flows.changed(), if is_draining => self.finish_if_drained().await,
+                () = self.arrivals.unsubscribed(), if is_idle => self.stop_listening().await,
                 () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.late().await,
             };
             let step = match step {

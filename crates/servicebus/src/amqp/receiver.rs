@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fe2o3_amqp::Receiver;
 use fe2o3_amqp::link::receiver::CreditMode;
 use fe2o3_amqp::types::definitions::{ReceiverSettleMode, SenderSettleMode};
+use futures_util::future::join_all;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -145,6 +146,19 @@ impl ReceiveLink {
     /// Takes up to `count` messages; waits for the first for [`GET_WAIT`](super::GET_WAIT). Messages that come for a future that was
     /// dropped are released, and so are those whose guard is dropped.
     pub(crate) async fn get(&self, count: u32) -> Result<Vec<Taken>, Fault> {
+        let mut taken = self.ask(count).await?;
+        taken.truncate(count as usize);
+        Ok(taken)
+    }
+
+    /// Ends the service's credit, and waits until all is released that came by it.
+    pub(crate) async fn rest(&self) {
+        let Ok(taken) = self.ask(0).await else { return };
+        join_all(taken.into_iter().map(|taken| taken.guard.release(self))).await;
+    }
+
+    /// Returns the messages that came for a get of so many. They may be more.
+    async fn ask(&self, count: u32) -> Result<Vec<Taken>, Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::lost("the link has ended");
         self.commands

@@ -8,7 +8,7 @@ use fe2o3_amqp::Sender;
 use fe2o3_amqp::link::{DetachError, LinkStateError as State, SendError};
 use fe2o3_amqp::transaction::{PostError, TransactionBase, TransactionPosting};
 use fe2o3_amqp::types::definitions::Error as AmqpError;
-use fe2o3_amqp::types::messaging::{Data, Message, Outcome, SerializableBody};
+use fe2o3_amqp::types::messaging::{Message, Outcome, SerializableBody};
 use fe2o3_amqp::types::transaction::TransactionId;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::super::error::Fault;
 use super::cache::Perishable;
 use super::channel::Channel;
-use super::values::{self, REQUEST_TIMEOUT, condition_of};
+use super::values::{self, Outbound, REQUEST_TIMEOUT, condition_of};
 
 pub(super) type Answer = Result<Outcome, SendError>;
 /// The outcome of a message, and its caller.
@@ -28,7 +28,7 @@ type Pending = BoxFuture<'static, Done>;
 
 #[derive(Debug)]
 struct Posted {
-    message: Message<Data>,
+    message: Outbound,
     transaction: Option<TransactionId>,
     answer: oneshot::Sender<Result<(), Fault>>,
 }
@@ -48,14 +48,14 @@ impl SendLink {
     }
 
     /// Sends a message and waits for the service's answer. If the future is dropped, the message may have been sent.
-    pub(crate) async fn send(&self, message: Message<Data>) -> Result<(), Fault> {
+    pub(crate) async fn send(&self, message: Outbound) -> Result<(), Fault> {
         self.post(message, None).await
     }
 
     /// Sends a message, within a transaction if one is given, which makes it final.
     pub(super) async fn post(
         &self,
-        message: Message<Data>,
+        message: Outbound,
         transaction: Option<TransactionId>,
     ) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();

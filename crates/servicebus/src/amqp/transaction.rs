@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use fe2o3_amqp::transaction::{
     Controller, ControllerSendError, Transaction, TransactionBase as _, TransactionDischarge as _,
 };
-use fe2o3_amqp::types::messaging::{Data, Message};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -17,13 +16,13 @@ use super::channel::{Channel, of_sender};
 use super::links::{Links, Live};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
-use super::values::{REQUEST_TIMEOUT, condition_of};
+use super::values::{Outbound, REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::sync::lock;
 
 /// A message that takes the place of another one, and the links for both.
 struct Replacement {
     sender: SendLink,
-    copy: Message<Data>,
+    copy: Outbound,
     node: Node,
     settling: Request,
 }
@@ -42,7 +41,7 @@ impl Links {
     pub(crate) async fn replace(
         self: &Arc<Self>,
         queue: &str,
-        copy: Message<Data>,
+        copy: Outbound,
         settling: Request,
     ) -> Result<(), Fault> {
         let turn = self.turns.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
@@ -54,12 +53,7 @@ impl Links {
         replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
     }
 
-    async fn transact(
-        self: &Arc<Self>,
-        queue: &str,
-        copy: Message<Data>,
-        settling: Request,
-    ) -> Result<(), Fault> {
+    async fn transact(self: &Arc<Self>, queue: &str, copy: Outbound, settling: Request) -> Result<(), Fault> {
         let attach = |live: Arc<Live>| async move {
             let (node, sender) = (live.node(queue).await?, live.sender(queue).await?);
             Ok((live.coordinator(queue).await?, node, sender, live))

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::definitions::{Error as AmqpError, ErrorCondition};
-use fe2o3_amqp::types::messaging::{Body, Data, Message};
+use fe2o3_amqp::types::messaging::{Body, Message};
 use fe2o3_amqp::types::primitives::{OrderedMap, Symbol, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -23,6 +23,8 @@ pub(super) const MAX_FRAME: u32 = 65_536;
 
 /// A message as it comes from the service.
 pub(crate) type Incoming = Message<Body<Value>>;
+/// A message as it goes to the service.
+pub(crate) type Outbound = Message<Body<Value>>;
 
 pub(crate) type Fields = OrderedMap<Value, Value>;
 
@@ -80,7 +82,7 @@ fn name_of(condition: &ErrorCondition) -> String {
 }
 
 /// Returns the bytes of a message, for requests that carry messages.
-pub(crate) fn encode(message: &Message<Data>) -> Result<Vec<u8>, Fault> {
+pub(crate) fn encode(message: &Outbound) -> Result<Vec<u8>, Fault> {
     let sections = [
         message.header.as_ref().map(serde_amqp::to_vec),
         message.message_annotations.as_ref().map(serde_amqp::to_vec),

@@ -2,7 +2,9 @@
 
 mod atom;
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use jiff::fmt::rfc2822;
@@ -11,10 +13,11 @@ use reqwest::{Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
-use super::error::Fault;
+use super::error::{Fault, MANAGEMENT_BUSY};
 use super::network::{Answer, Request};
 use super::tls::Trust;
 use super::token::Credential;
+use jobqueue_storage::sync::lock;
 
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,6 +42,22 @@ pub(crate) struct Entities {
     trust: Trust,
     new: NewQueues,
     client: OnceLock<Client>,
+    described: Mutex<HashMap<String, Arc<LastDescription>>>,
+}
+
+/// The last answer to the question for a queue.
+#[derive(Default)]
+struct LastDescription {
+    /// The number of requests that were begun.
+    begun: AtomicU64,
+    /// Held by a request under way.
+    last: tokio::sync::Mutex<Option<Described>>,
+}
+
+struct Described {
+    /// The number of the request.
+    number: u64,
+    answer: Result<Option<Description>, Fault>,
 }
 
 jobqueue_storage::debug_fields! {
@@ -52,7 +71,8 @@ impl Entities {
         trust: Trust,
         new: NewQueues,
     ) -> Self {
-        Self { namespace, credential, trust, new, client: OnceLock::new() }
+        let (client, described) = Default::default();
+        Self { namespace, credential, trust, new, client, described }
     }
 
     pub(crate) fn creates_sessions(&self) -> bool {
@@ -68,26 +88,43 @@ impl Entities {
         if is_conflict && self.describe(queue).await?.is_some() {
             return Ok(false);
         }
-        if status.is_success() { Ok(true) } else { Err(refused(status, &body)) }
+        let is_created = status.is_success() && !read(&body)?.is_empty();
+        if is_created { Ok(true) } else { Err(refused(status, &body)) }
     }
 
-    /// Deletes a queue; false if there is none.
+    /// Deletes a queue; false if the management API says that there is none.
     pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
         match self.send(Method::DELETE, queue, &[], None).await? {
-            (status, ..) if status.is_success() => Ok(true),
-            (StatusCode::NOT_FOUND, ..) => Ok(false),
+            (status, body, _) if status.is_success() && body.is_empty() => Ok(true),
+            (StatusCode::NOT_FOUND, body, _) if is_refusal(&body) => Ok(false),
             (status, body, _) => Err(refused(status, &body)),
         }
     }
 
-    /// Describes a queue; `None` if there is none.
+    /// Describes a queue; `None` if the management API says that there is none. Callers that ask before a request is sent share its answer: a view
+    /// asks for a queue and for its dead letters at once.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
+        let entry = Arc::clone(lock(&self.described).entry(queue.to_owned()).or_default());
+        let asked = entry.begun.load(Ordering::Relaxed);
+        // Others that ask at the same time do so before the request.
+        tokio::task::yield_now().await;
+        let mut last = entry.last.lock().await;
+        if let Some(described) = last.as_ref().filter(|described| described.number > asked) {
+            return described.answer.clone();
+        }
+        let number = entry.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let answer = self.ask(queue).await;
+        *last = Some(Described { number, answer: answer.clone() });
+        answer
+    }
+
+    async fn ask(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
             (status, body, now) if status.is_success() => {
                 let description = read(&body)?.into_iter().next();
                 Ok(description.map(|description| Description { now, ..description }))
             }
-            (StatusCode::NOT_FOUND, ..) => Ok(None),
+            (StatusCode::NOT_FOUND, body, _) if is_refusal(&body) => Ok(None),
             (status, body, _) => Err(refused(status, &body)),
         }
     }
@@ -178,9 +215,19 @@ fn http_date(text: &str) -> Option<SystemTime> {
     rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok().map(Into::into)
 }
 
+/// Returns whether an answer is a refusal of the service. A gateway on the way, such as a load balancer or a proxy, answers with a page of its own.
+fn is_refusal(body: &[u8]) -> bool {
+    !detail(body).is_empty()
+}
+
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
+    if status.is_success() || status == StatusCode::NOT_FOUND && !is_refusal(body) {
+        return Fault::Doubtful(format!("the status {status} with another body"));
+    }
+    let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let condition = is_busy.then(|| MANAGEMENT_BUSY.to_owned());
     // A missing queue is answered otherwise.
-    Fault::of_answer(i32::from(status.as_u16()), None, detail(body))
+    Fault::of_answer(i32::from(status.as_u16()), condition, detail(body))
 }
 
 fn detail(body: &[u8]) -> String {

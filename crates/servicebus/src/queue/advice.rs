@@ -19,7 +19,7 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     if Place::of(queue).is_dead_letters {
         return Ok(Vec::new());
     }
-    match queues.entities.describe(queue.as_str()).await {
+    match queues.describe(queue).await {
         Ok(Some(description)) => {
             queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
             Ok(of(&queues.beside, queue, &description).await)

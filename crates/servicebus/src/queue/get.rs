@@ -14,11 +14,13 @@ use super::super::amqp::receiver::{ReleaseGuard, Taken};
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
+use super::facts::Facts;
 use super::manage::{PAGE, Pages};
 use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
-use super::{Count, Facts, ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
+use super::requires_session::PATIENCE;
+use super::{Count, ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
@@ -26,15 +28,8 @@ use jobqueue_storage::{
     StoreErrorKind as Kind, log,
 };
 
-const MAX_LOCK: Duration = Duration::from_secs(300);
 /// The messages that a peek reads at most, with their bodies: the service shows delayed ones, too.
 pub(super) const PEEK_REACH: u64 = 400;
-/// The interval at which a process asks whether others save texts for messages of a queue.
-const TEXTS_CHECK: Duration = Duration::from_secs(60);
-/// The interval at which a process that saves texts notes that, and one that looks for them asks whether that was noted.
-const NOTE_PERIOD: Duration = Duration::from_secs(3600);
-/// The pause before the length of locks is asked for again.
-const LENGTH_PAUSE: Duration = Duration::from_secs(60);
 /// The time of a count that may be made again at once.
 const CHEAP: Duration = Duration::from_secs(1);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
@@ -53,8 +48,10 @@ pub(super) async fn get(
     limits::check_get(queue, &options)?;
     let is_checked = |facts: &mut Facts| std::mem::replace(&mut facts.is_checked, true);
     if !Place::of(queue).is_dead_letters && !queues.facts(queue, is_checked) {
-        // Warns of settings that contradict the framework.
-        advice::tell(queues, queue).await;
+        // Warns of settings that contradict the framework, and reads the length of locks. In a task, because the management API may not answer.
+        let (of, name) = (queues.clone(), queue.clone());
+        let telling = queues.links.runtime().spawn(async move { advice::tell(&of, &name).await });
+        let _ = timeout(PATIENCE, telling).await;
     }
     if queues.requires_session(queue, Operation::Get).await? {
         return in_session::get(queues, queue, options.count, requested).await;
@@ -92,7 +89,11 @@ pub(super) struct Granted<G> {
 
 impl<G> Granted<G> {
     /// Remembers the message, and returns it.
-    pub(super) fn hand_out(self, queues: &ServiceBusQueues, keep: impl FnOnce(G)) -> LeasedMessage {
+    pub(super) fn hand_out(mut self, queues: &ServiceBusQueues, keep: impl FnOnce(G)) -> LeasedMessage {
+        if Place::of(&self.held.queue).is_dead_letters {
+            // A pass may hold a whole dead-letter queue.
+            self.held.shed_content();
+        }
         queues.held.insert(self.lock, self.held);
         keep(self.guard);
         self.message
@@ -212,8 +213,12 @@ pub(super) async fn peek(
     let (mut from, mut is_seeking) = (recalled(&node.bookmark), !is_dead);
     let (mut reached, mut is_partitioned) = (recalled(&node.reached), false);
     let (mut found, mut seen) = (Vec::new(), 0);
+    // As many as are wanted, and pages only behind delayed ones: each message costs. A walk that goes on elsewhere behind the first page takes in
+    // what it can before.
+    let mut size = if reached > 0 { PAGE } else { wanted.try_into().unwrap_or(PAGE) };
     while found.len() < wanted as usize && seen < PEEK_REACH {
-        let page = manage::peek(&node, from, PAGE).await.map_err(failed)?;
+        let page = manage::peek(&node, from, size).await.map_err(failed)?;
+        size = PAGE;
         seen += page.len() as u64;
         let Some(last) = page.last() else {
             reached = 0;
@@ -315,6 +320,7 @@ impl Held {
             letter_sequence: is_dead.then_some(content.sequence),
             letter: content.letter.filter(|_| is_dead),
             body: Arc::clone(&text),
+            other: content.other.clone(),
             text,
             dequeue_count: content.delivered.saturating_add(1),
             fence: content.delivered.saturating_add(1),
@@ -332,62 +338,5 @@ impl Held {
             properties: content.properties.clone(),
             application_properties: content.application_properties.clone(),
         }
-    }
-}
-
-impl ServiceBusQueues {
-    /// Returns the length of the locks in a queue. A clock that is behind the service's would take them for longer. While the settings could not
-    /// be read, it returns the longest length there is, and asks for them now and then.
-    pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
-        let (known, is_due) = self.facts(queue, |facts| {
-            let is_due = facts.length_asked.is_none_or(|asked| asked.elapsed() >= LENGTH_PAUSE);
-            if is_due && facts.lock_length.is_none() {
-                facts.length_asked = Some(Instant::now());
-            }
-            (facts.lock_length, is_due)
-        });
-        if known.is_none() && is_due {
-            let (entities, facts) = (Arc::clone(&self.entities), Arc::clone(&self.facts));
-            let name = Place::of(queue).queue.to_owned();
-            drop(self.links.runtime().spawn(async move {
-                if let Ok(Some(description)) = entities.describe(&name).await {
-                    lock(&facts).entry(name).or_default().lock_length = description.lock_duration;
-                }
-            }));
-        }
-        known.unwrap_or(MAX_LOCK)
-    }
-
-    /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
-    async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let known = self.facts(queue, |facts| facts.saves_texts);
-        let good_for = |saves| if saves { NOTE_PERIOD } else { TEXTS_CHECK };
-        if let Some((saves, _)) = known.filter(|(saves, asked)| asked.elapsed() < good_for(*saves)) {
-            return Ok(saves);
-        }
-        let asked = Instant::now();
-        let saves = match (self.beside.saves_texts(queue).await, known) {
-            // While the blobs cannot be reached, nothing is saved there.
-            (Err(_), Some((saves, _))) => saves,
-            (found, _) => found?,
-        };
-        self.facts(queue, |facts| {
-            // This process may have noted that meanwhile.
-            if facts.saves_texts.is_none_or(|(_, known)| known <= asked) {
-                facts.saves_texts = Some((saves, asked));
-            }
-        });
-        Ok(saves)
-    }
-
-    /// Notes that a text is about to be saved for a message of the queue, so that all processes look for texts.
-    pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
-        let noted = self.facts(queue, |facts| facts.noted);
-        if noted.is_none_or(|noted| noted.elapsed() >= NOTE_PERIOD) {
-            self.beside.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
-            let now = Instant::now();
-            self.facts(queue, |facts| (facts.noted, facts.saves_texts) = (Some(now), Some((true, now))));
-        }
-        Ok(())
     }
 }

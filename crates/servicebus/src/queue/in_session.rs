@@ -119,13 +119,13 @@ impl Lock<'_> {
         if text.is_some() || visible.is_some() {
             // Says whether the session is still ours: any later receiver reads this text.
             session.renew(&self.queues.links).await.map_err(failed)?;
-            let present = || self.held.text.as_ref().as_ref().ok().map(String::as_str);
-            if let Some(text) = text.or_else(present) {
-                self.queues.beside.save_given_back(&self.held, text, visible).await?;
-            }
+            self.queues.beside.save_given_back(&self.held, text, visible).await?;
         }
         session.give_back(visible).map_err(failed)?;
-        self.queues.held.change(self.token, |held| held.is_given_back = true);
+        self.queues.held.change(self.token, |held| {
+            held.is_given_back = true;
+            held.shed_content();
+        });
         Ok(())
     }
 }

@@ -1,25 +1,31 @@
 //! The operations of a queue's management node.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::message::DecodeIntoMessage as _;
-use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Data, Message, MessageAnnotations};
+use fe2o3_amqp::types::messaging::{ApplicationProperties, Body, Message, MessageAnnotations};
 use fe2o3_amqp::types::primitives::{Array, Binary, Timestamp, Uuid as AmqpUuid, Value};
 use serde_amqp::de::Deserializer;
 use serde_amqp::descriptor::Descriptor;
 use serde_amqp::read::SliceReader;
 use serde_amqp::serde::Deserialize as _;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::super::amqp::nesting::{Nesting, TOO_DEEP};
 use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{encode, field, instant, map, millis};
-use super::super::error::Fault;
+use super::super::amqp::{Outbound, encode, field, instant, map, millis};
+use super::super::error::{BUSY, Fault};
 use super::message::Content;
 
 pub(super) const PAGE: i32 = 100;
+/// The pause of a walk after each page. On the tier Standard each message that a peek returns costs one of a thousand credits, which the
+/// operations of a whole namespace have in a second: so a walk takes half of them.
+const PACE: Duration = Duration::from_millis(200);
+/// The times that a walk makes a request again for which the service was too busy, with a pause that doubles.
+const BUSY_TRIES: u32 = 5;
 const PEEK: &str = "com.microsoft:peek-message";
 /// The codes of two sections of a message.
 const ANNOTATIONS: u64 = 0x72;
@@ -84,7 +90,7 @@ fn disposition(token: Uuid, how: &Settlement) -> Vec<(&'static str, Value)> {
     }
 }
 
-pub(super) async fn schedule(node: &Node, id: &str, message: &Message<Data>) -> Result<i64, Fault> {
+pub(super) async fn schedule(node: &Node, id: &str, message: &Outbound) -> Result<i64, Fault> {
     let mut entry = vec![
         ("message-id", Value::String(id.to_owned())),
         ("message", Value::Binary(Binary::from(encode(message)?))),
@@ -174,11 +180,18 @@ pub(super) struct Pages {
     from: i64,
     /// The number of the last message.
     end: Option<i64>,
+    /// The pause before each page but the first.
+    pause: Duration,
 }
 
 impl Pages {
     pub(super) fn of(node: Node) -> Self {
-        Self { node, from: 0, end: None }
+        Self { node, from: 0, end: None, pause: Duration::ZERO }
+    }
+
+    /// Leaves half of a namespace of the tier Standard to others. Without that a walk does so once the service was too busy.
+    pub(super) fn in_background(self) -> Self {
+        Self { pause: PACE, ..self }
     }
 
     /// Returns the next page; an empty one after the last.
@@ -186,7 +199,14 @@ impl Pages {
         if self.end.is_some_and(|end| end < self.from) {
             return Ok(Vec::new());
         }
-        let page = peek(&self.node, self.from, PAGE).await?;
+        if self.end.is_some() {
+            sleep(self.pause).await;
+        }
+        let asked = Instant::now();
+        let page = patiently(|| peek(&self.node, self.from, PAGE)).await?;
+        if asked.elapsed() >= BUSY {
+            self.pause = PACE;
+        }
         if let Some(Content { sequence, .. }) = page.last() {
             self.from = sequence.saturating_add(1);
             if self.end.is_none() {
@@ -198,12 +218,25 @@ impl Pages {
     }
 }
 
+/// Makes a request again for which the service was too busy.
+pub(super) async fn patiently<T, R: Future<Output = Result<T, Fault>>>(
+    request: impl Fn() -> R,
+) -> Result<T, Fault> {
+    for tries in 0..BUSY_TRIES {
+        match request().await {
+            Err(fault) if fault.is_throttled() => sleep(BUSY * 2_u32.pow(tries)).await,
+            answer => return answer,
+        }
+    }
+    request().await
+}
+
 /// Returns the last message of a queue, if there is one from that number on: by peeks at single messages, at distances that double until no
 /// message is found, and halve from there on.
 pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Content>, Fault> {
     let (mut last, mut distance, mut is_growing) = (None, 0, true);
     loop {
-        let found = peek(node, from.saturating_add(distance), 1).await?.pop();
+        let found = patiently(|| peek(node, from.saturating_add(distance), 1)).await?.pop();
         // A partitioned queue may answer with the message of another partition.
         match found.filter(|found| found.sequence >= from) {
             Some(found) => {

@@ -1,5 +1,7 @@
 //! Messages of the port as messages of AMQP, and back.
 
+use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::annotations::AnnotationKey;
@@ -11,7 +13,7 @@ use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::super::amqp::{Incoming, instant, millis};
+use super::super::amqp::{Incoming, Outbound, instant, millis};
 use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
@@ -47,7 +49,7 @@ pub(super) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing<'t> {
-    pub(super) text: &'t str,
+    pub(super) content: Copied<'t>,
     pub(super) id: &'t str,
     /// The `message-id`, by which the service detects duplicates.
     pub(super) message_id: String,
@@ -60,6 +62,36 @@ pub(super) struct Outgoing<'t> {
     /// The proof of that number, if it is not 0.
     pub(super) seal: Option<String>,
     pub(super) now: SystemTime,
+}
+
+/// The content of a message that is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Copied<'t> {
+    Text(&'t str),
+    /// The body of another program's message, which is no text.
+    Other(&'t Body<Value>),
+}
+
+impl<'t> Copied<'t> {
+    /// Returns the content of a message that came; `None` if its body cannot be decoded.
+    pub(super) fn of(text: &'t Result<String, String>, other: Option<&'t Body<Value>>) -> Option<Self> {
+        text.as_deref().map(Self::Text).ok().or(other.map(Self::Other))
+    }
+
+    /// Returns the bytes that a seal covers.
+    pub(super) fn bytes(self) -> Cow<'t, [u8]> {
+        match self {
+            Self::Text(text) => text.as_bytes().into(),
+            Self::Other(body) => serde_amqp::to_vec(body).unwrap_or_default().into(),
+        }
+    }
+
+    fn body(self) -> Body<Value> {
+        match self {
+            Self::Text(text) => Data::from(text.as_bytes().to_vec()).into(),
+            Self::Other(body) => body.clone(),
+        }
+    }
 }
 
 /// The deliveries of the messages that a message says to replace.
@@ -75,7 +107,7 @@ impl Outgoing<'_> {
         &self,
         properties: Option<Properties>,
         application: Option<ApplicationProperties>,
-    ) -> Message<Data> {
+    ) -> Outbound {
         let mut properties = properties.unwrap_or_default();
         properties.message_id = Some(AmqpId::String(self.message_id.clone()));
         properties.group_id = self.group.clone().or(properties.group_id);
@@ -100,7 +132,7 @@ impl Outgoing<'_> {
             .header(header)
             .properties(properties)
             .application_properties(fields)
-            .body(Data::from(self.text.as_bytes().to_vec()))
+            .body(self.content.body())
             .build();
         message.message_annotations = self.visible.map(|at| {
             let at = Value::Timestamp(Timestamp::from_milliseconds(millis(at)));
@@ -125,6 +157,8 @@ impl Outgoing<'_> {
 pub(super) struct Content {
     pub(super) id: MessageId,
     pub(super) text: Result<String, String>,
+    /// The body, if it is no text.
+    pub(super) other: Option<Arc<Body<Value>>>,
     /// False if only a part of the message can be decoded.
     pub(super) is_whole: bool,
     pub(super) inserted: SystemTime,
@@ -160,7 +194,7 @@ impl Content {
     }
 
     pub(super) fn read(mut message: Incoming) -> Self {
-        let body = text_of(std::mem::replace(&mut message.body, Body::Empty));
+        let (body, other) = text_of(std::mem::replace(&mut message.body, Body::Empty));
         let annotation = |name: &str| {
             let annotations = message.message_annotations.as_ref()?;
             annotations.get(&name as &dyn AnnotationKey).and_then(number)
@@ -210,6 +244,7 @@ impl Content {
             locked_until: annotation("x-opt-locked-until").map(instant),
             is_active: annotation("x-opt-message-state").unwrap_or_default() == 0,
             text: letter_text.map_or(body, Ok),
+            other,
             properties: message.properties,
             application_properties: message.application_properties,
         }
@@ -250,16 +285,23 @@ fn is_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns the text of a body, or the reason why there is none.
-fn text_of(body: Body<Value>) -> Result<String, String> {
-    let bytes = match body {
-        Body::Data(parts) => parts.into_iter().flat_map(|part| part.0.into_vec()).collect(),
-        Body::Value(AmqpValue(Value::String(text))) => return Ok(text),
-        Body::Value(AmqpValue(Value::Binary(bytes))) => bytes.into_vec(),
-        Body::Empty => Vec::new(),
-        _ => return Err("the body is neither data nor a text".to_owned()),
+/// Returns the text of a body; if it has none, the reason, and the body.
+fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>>>) {
+    let text = match body {
+        Body::Data(parts) => {
+            let bytes = parts.into_iter().flat_map(|part| part.0.into_vec()).collect();
+            String::from_utf8(bytes).map_err(|error| Data::from(error.into_bytes()).into())
+        }
+        Body::Value(AmqpValue(Value::String(text))) => Ok(text),
+        Body::Value(AmqpValue(Value::Binary(bytes))) => String::from_utf8(bytes.into_vec())
+            .map_err(|error| Body::Value(AmqpValue(Value::Binary(error.into_bytes().into())))),
+        Body::Empty => Ok(String::new()),
+        other => Err(other),
     };
-    String::from_utf8(bytes).map_err(|_| "the body is not UTF-8".to_owned())
+    match text {
+        Ok(text) => (Ok(text), None),
+        Err(body) => (Err("the body is neither UTF-8 nor a text".to_owned()), Some(Arc::new(body))),
+    }
 }
 
 /// Returns the digest of a body, in hexadecimal digits.
@@ -306,7 +348,7 @@ mod tests {
 
     fn outgoing(expires: Option<SystemTime>, now: SystemTime) -> Outgoing<'static> {
         Outgoing {
-            text: "text",
+            content: Copied::Text("text"),
             id: "id",
             message_id: "id".to_owned(),
             group: None,

@@ -2,6 +2,8 @@
 
 mod advice;
 mod dead_letter;
+mod described;
+mod facts;
 mod get;
 mod in_session;
 mod lost_locks;
@@ -17,12 +19,12 @@ mod update;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
+use self::facts::Facts;
 use self::receipt::Receipt;
 use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
@@ -37,14 +39,15 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription, SweepLeftovers,
+    QueueName, QueuePowers, QueueProperties, QueueStore, Received, Rest, StoreError, Subscription, SweepLeftovers,
     SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
 /// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
 const PARALLEL: usize = 64;
 
-#[derive(Debug)]
+/// The queues of a namespace. Clones share everything.
+#[derive(Debug, Clone)]
 pub(super) struct ServiceBusQueues {
     links: Arc<Links>,
     entities: Arc<Entities>,
@@ -52,29 +55,12 @@ pub(super) struct ServiceBusQueues {
     held: Arc<HeldMessages>,
     /// By the names of the queues; shared with handles that were detached.
     facts: Arc<Mutex<HashMap<String, Facts>>>,
-    pools: Mutex<HashMap<QueueName, Arc<Pool>>>,
+    pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
     /// The numbers of messages that were counted one by one, and how long they are good.
-    counts: Mutex<HashMap<QueueName, Arc<tokio::sync::Mutex<Option<Count>>>>>,
+    counts: Arc<Mutex<HashMap<QueueName, CountedMessages>>>,
 }
 
-/// The state of a queue and of its dead letters, as far as it is known.
-#[derive(Debug, Default)]
-struct Facts {
-    /// True once the settings were compared with those of the framework.
-    is_checked: bool,
-    requires_session: Option<bool>,
-    lock_length: Option<Duration>,
-    /// The time at which that was last asked for.
-    length_asked: Option<Instant>,
-    /// True once the service has said that it has no transactions for the queue.
-    lacks_transactions: bool,
-    /// True if texts are saved for its messages, and when that was asked.
-    saves_texts: Option<(bool, Instant)>,
-    /// The time at which this process has last noted that it saves some.
-    noted: Option<Instant>,
-    /// Shared with what holds each message that is kept back for the blobs.
-    kept_back: Arc<()>,
-}
+type CountedMessages = Arc<tokio::sync::Mutex<Option<Count>>>;
 
 #[derive(Debug, Clone, Copy)]
 struct Count {
@@ -86,17 +72,6 @@ impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside) -> Self {
         let (held, facts, pools, counts) = Default::default();
         Self { links: Arc::new(links), entities, beside, held, facts, pools, counts }
-    }
-
-    /// Reads or changes what is known of a queue.
-    fn facts<R>(&self, queue: &QueueName, with: impl FnOnce(&mut Facts) -> R) -> R {
-        with(lock(&self.facts).entry(Place::of(queue).queue.to_owned()).or_default())
-    }
-
-    /// Returns whether this process keeps messages of the queue or its dead letters back. Then a get that finds none does not say that none is
-    /// there.
-    fn is_keeping_back(&self, queue: &QueueName) -> bool {
-        self.facts(queue, |facts| Arc::strong_count(&facts.kept_back) > 1)
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
@@ -111,6 +86,7 @@ impl ServiceBusQueues {
         let link = self.links.receiver(&Place::of(queue).address()).await?;
         if link.is_new() {
             lost_locks::watch(self, queue, &link);
+            self.note_no_sessions(queue);
         }
         Ok(link)
     }
@@ -237,6 +213,16 @@ impl Arrivals for ServiceBusQueues {
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.links.arrivals(&Place::of(queue).address()).subscribe()
     }
+
+    fn rest(&self, queue: &QueueName) -> Option<Rest> {
+        let address = Place::of(queue).address();
+        let (link, arrivals) = (self.links.present_receiver(&address)?, self.links.arrivals(&address));
+        Some(Box::pin(async move {
+            if !arrivals.has_subscribers() {
+                link.rest().await;
+            }
+        }))
+    }
 }
 
 impl LeaseLinks for ServiceBusQueues {
@@ -249,7 +235,10 @@ impl LeaseLinks for ServiceBusQueues {
 
     fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
         let address = Place::of(queue).address().to_string();
-        let links = self.links.first_use(&address)?;
+        if self.links.has_node(&address) {
+            return None;
+        }
+        let links = Arc::clone(&self.links);
         // A renewal that fails says why.
         Some(Box::pin(async move { drop(links.node(&address).await) }))
     }
@@ -276,8 +265,8 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
             held: Arc::clone(&self.held),
             facts: Arc::clone(&self.facts),
-            pools: Mutex::default(),
-            counts: Mutex::default(),
+            pools: Arc::default(),
+            counts: Arc::default(),
         })
     }
 }

@@ -9,7 +9,7 @@ use super::super::amqp::requests::Node;
 use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::manage::Pages;
+use super::manage::{Pages, patiently};
 use super::put::before;
 use super::{ServiceBusQueues, get, manage};
 use jobqueue_storage::rules::limits;
@@ -70,13 +70,9 @@ pub(super) async fn create(
     }
 }
 
-/// Returns whether the queue exists: by its management node, which needs no claim Manage.
 async fn exists(queues: &ServiceBusQueues, queue: &QueueName) -> Result<bool, StoreError> {
-    match queues.node(queue).await {
-        Ok(_) => Ok(true),
-        Err(fault) if fault.is_missing_entity() => Ok(false),
-        Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
-    }
+    let exists = queues.exists(queue).await;
+    exists.map_err(|fault| fault.of_read(Operation::QueueProperties.as_str(), queue))
 }
 
 pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
@@ -88,8 +84,9 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         ));
     }
     let written = queues.beside.metadata_tag(queue).await?;
-    let deleted = queues.entities.delete(queue.as_str()).await;
-    if !deleted.map_err(|fault| fault.of_change(operation, queue))? {
+    let failed = |fault: Fault| fault.of_change(operation, queue);
+    if !queues.entities.delete(queue.as_str()).await.map_err(failed)? {
+        queues.check_missing(queue).await.map_err(failed)?;
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
     lock(&queues.facts).remove(queue.as_str());
@@ -122,12 +119,15 @@ pub(super) async fn properties(
     queue: &QueueName,
 ) -> Result<QueueProperties, StoreError> {
     let operation = Operation::QueueProperties.as_str();
-    let Place { queue: name, is_dead_letters } = Place::of(queue);
     let mut now = None;
-    let count = match queues.entities.describe(name).await {
+    let count = match queues.describe(queue).await {
         Ok(Some(description)) => {
             now = description.now;
-            let count = if is_dead_letters { description.dead_letters } else { description.messages };
+            let count = if Place::of(queue).is_dead_letters {
+                description.dead_letters
+            } else {
+                description.messages
+            };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
             let count = count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?;
             // The service's counts may be wrong for long, and an empty queue may be deleted, and its payloads.
@@ -226,12 +226,12 @@ async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
     // No more than there are numbers: others may come all the time, and the first of them stays if it is locked.
     let mut most = i64::MAX;
     loop {
-        let Some(first) = manage::peek(node, 0, 1).await?.pop() else { return Ok(()) };
+        let Some(first) = patiently(|| manage::peek(node, 0, 1)).await?.pop() else { return Ok(()) };
         most = most.min(last.sequence.saturating_sub(first.sequence).saturating_add(1));
         if most <= 0 {
             return Ok(());
         }
-        match manage::delete_batch(node, BATCH, end).await? {
+        match patiently(|| manage::delete_batch(node, BATCH, end)).await? {
             0 => return Ok(()),
             deleted => most -= deleted,
         }
@@ -266,7 +266,9 @@ async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
         }
         let delayed = page.iter().filter(|content| !content.is_active);
         // Each by a request of its own: a delay that has ended meanwhile must not keep the others.
-        for cancelled in join_all(delayed.map(|content| manage::cancel(node, content.sequence))).await {
+        let delayed = delayed.map(|content| content.sequence);
+        for cancelled in join_all(delayed.map(|number| patiently(move || manage::cancel(node, number)))).await
+        {
             match cancelled {
                 Ok(()) => has_cancelled = true,
                 Err(fault) if fault.is_missing_message() => {}

@@ -1,11 +1,11 @@
 //! The count of deliveries that a copy takes over from the message that it replaces.
 //!
-//! A sender can set any property, so the count has a seal, which covers the queue, the id of the message and its text: it is good for
+//! A sender can set any property, so the count has a seal, which covers the queue, the id of the message and its content: it is good for
 //! what the framework has written, and for nothing else.
 
 use super::super::place::Place;
 use super::super::texts::Beside;
-use super::message::{Content, Outgoing, Replaced};
+use super::message::{Content, Copied, Outgoing, Replaced};
 use jobqueue_storage::{QueueName, StoreError, log};
 
 /// Returns the seal of a copy.
@@ -18,7 +18,7 @@ pub(super) async fn seal(
     copy: &Outgoing<'_>,
 ) -> Result<String, StoreError> {
     let count = copy.dequeued.to_string();
-    let sealed = beside.secret()?.seal(&parts(queue, copy.id, &count, copy.text)).await;
+    let sealed = beside.secret()?.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
     sealed.map_err(|error| error.with_ambiguous(false))
 }
 
@@ -32,9 +32,9 @@ pub(super) async fn count(
     content: &mut Content,
 ) -> Result<(), StoreError> {
     let Some(Replaced { dequeued, seal }) = content.replaced.take() else { return Ok(()) };
-    let Ok(text) = &content.text else { return Ok(()) };
-    let count = dequeued.to_string();
-    if beside.secret()?.is_sealed(&parts(queue, content.id.as_str(), &count, text), &seal).await? {
+    let Some(copied) = Copied::of(&content.text, content.other.as_deref()) else { return Ok(()) };
+    let (count, bytes) = (dequeued.to_string(), copied.bytes());
+    if beside.secret()?.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
         content.delivered = content.delivered.saturating_add(dequeued);
     } else {
         log::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
@@ -42,7 +42,7 @@ pub(super) async fn count(
     Ok(())
 }
 
-fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, text: &'p str) -> [&'p [u8]; 4] {
+fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, content: &'p [u8]) -> [&'p [u8]; 4] {
     // A dead letter has the seal of its queue.
-    [Place::of(queue).queue, id, count, text].map(str::as_bytes)
+    [Place::of(queue).queue.as_bytes(), id.as_bytes(), count.as_bytes(), content]
 }

@@ -12,8 +12,7 @@ use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
 use jobqueue_storage::{
-    BlobProperties, Operation, QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers,
-    log,
+    BlobProperties, QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log,
 };
 
 /// The most times that a queue is read whose link says that it was deleted.
@@ -38,7 +37,11 @@ pub(super) async fn sweep(
             for (queue, blobs) in old_by_queue(page.blobs, &folder, leftovers.older_than) {
                 let used = match known.entry(queue) {
                     Entry::Vacant(entry) => {
-                        let used = in_use(queues, entry.key()).await?;
+                        let used = in_use(queues, entry.key()).await.unwrap_or_else(|error| {
+                            log::warn!(queue = %entry.key(), %error, "the texts of a queue are not swept");
+                            swept.failed += blobs.len() as u64;
+                            None
+                        });
                         entry.insert(used)
                     }
                     Entry::Occupied(entry) => entry.into_mut(),
@@ -82,23 +85,22 @@ fn old_by_queue(
 /// Returns the blobs that messages of a queue and its dead letters may need. The dead letters are read last: messages move
 /// there from the queue, and never back. `None` if the queue has, or may have, partitions: a peek returns the messages of any one of
 /// them and counts within it, so that no walk through such a queue is known to meet all messages.
-async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<HashSet<String>>, StoreError> {
-    let is_there = match queues.entities.describe(queue.as_str()).await {
-        Ok(Some(description)) if description.is_partitioned => return Ok(None),
-        Ok(description) => description.is_some(),
-        Err(error) => {
-            log::warn!(%queue, %error, "the texts of a queue are not swept, because its settings cannot be read");
-            return Ok(None);
-        }
-    };
+async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<HashSet<String>>, Fault> {
+    match queues.describe(queue).await? {
+        None => return Ok(Some(HashSet::new())),
+        Some(description) if description.is_partitioned => return Ok(None),
+        Some(_) => {}
+    }
     let mut used = HashSet::new();
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
         let mut tries = TRIES;
         loop {
             tries -= 1;
             let read = match queues.node(&queue).await {
-                Ok(node) => read_in_use(&queues.beside, Pages::of(node), &queue, &mut used).await,
-                Err(fault) if fault.is_missing_entity() && !is_there => break,
+                Ok(node) => {
+                    let pages = Pages::of(node).in_background();
+                    read_in_use(&queues.beside, pages, &queue, &mut used).await
+                }
                 Err(fault) => Err(fault),
             };
             match read {
@@ -109,7 +111,7 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
                 }
                 // The link of a queue that was deleted says so; there may be another one of that name by now.
                 Err(fault) if fault.is_missing_entity() && tries > 0 => {}
-                Err(fault) => return Err(fault.of_read(Operation::Peek.as_str(), &queue)),
+                Err(fault) => return Err(fault),
             }
         }
     }

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fe2o3_amqp::types::messaging::{Data, Message};
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{instant, millis};
+use super::super::amqp::{Outbound, instant, millis};
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::message::{Outgoing, is_of_partition};
+use super::message::{Copied, Outgoing, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
@@ -179,12 +178,13 @@ impl Lock<'_> {
             return self.complete_copied().await;
         }
         let failed = |fault: Fault| self.failed(fault, UPDATE);
-        let text = text.or_else(|| self.held.text.as_ref().as_ref().ok().map(String::as_str));
-        // A text that cannot be read cannot be copied either, and nothing can be sent to a dead-letter queue.
-        let Some(text) = text.filter(|_| !Place::of(self.queue).is_dead_letters) else {
+        let present = || Copied::of(&self.held.text, self.held.other.as_deref());
+        let content = text.map(Copied::Text).or_else(present);
+        // What cannot be decoded cannot be copied either, and nothing can be sent to a dead-letter queue.
+        let Some(content) = content.filter(|_| !Place::of(self.queue).is_dead_letters) else {
             return self.abandon().await;
         };
-        let mut outgoing = self.copy(text, visible);
+        let mut outgoing = self.copy(content, visible);
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
         let copy = |outgoing: &Outgoing<'_>| {
             outgoing.message(self.held.properties.clone(), self.held.application_properties.clone())
@@ -217,7 +217,7 @@ impl Lock<'_> {
 
     /// Puts a copy in the message's place in one transaction. The original is settled by its lock and not by its link: that may end any time,
     /// and serves others meanwhile.
-    async fn replace_at_once(&self, copy: Message<Data>) -> Result<(), Fault> {
+    async fn replace_at_once(&self, copy: Outbound) -> Result<(), Fault> {
         let address = Place::of(self.queue).address();
         let settling = manage::settling(self.token, &Settlement::Complete);
         self.queues.links.replace(&address, copy, settling).await?;
@@ -242,9 +242,9 @@ impl Lock<'_> {
         Ok(())
     }
 
-    fn copy<'t>(&'t self, text: &'t str, visible: Option<SystemTime>) -> Outgoing<'t> {
+    fn copy<'t>(&'t self, content: Copied<'t>, visible: Option<SystemTime>) -> Outgoing<'t> {
         Outgoing {
-            text,
+            content,
             id: self.held.id.as_str(),
             // Another one, because a queue that detects duplicates would drop the copy.
             message_id: self.queues.links.runtime().uuid_v4().to_string(),

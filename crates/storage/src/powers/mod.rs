@@ -19,7 +19,7 @@ use async_trait::async_trait;
 pub use self::blobs::{BlobLeases, LeaseId};
 pub use self::index::{MessageIndex, MessagePage, MessageState};
 pub use self::queues::{
-    Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataStore, NativeDeadLetters, OrderedGroups,
+    Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataStore, NativeDeadLetters, OrderedGroups, Rest,
     StateCounter, StateCounts, Upkeep, WarmUp,
 };
 use super::{Access, StoreError};

@@ -13,7 +13,7 @@ use crate::name::QueueName;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation, Permissions, PutMessage,
-    PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts, StoreError, StoreErrorKind,
+    PutOutcome, QueuePowers, QueueStore, Queues, Rest, StateCounter, StateCounts, StoreError, StoreErrorKind,
     Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
 };
 
@@ -157,6 +157,10 @@ impl Arrivals for ShardedQueues {
         }
         all
     }
+
+    fn rest(&self, queue: &QueueName) -> Option<Rest> {
+        self.in_known_shards(queue, Queues::rest)
+    }
 }
 
 impl LeaseLinks for ShardedQueues {
@@ -168,9 +172,20 @@ impl LeaseLinks for ShardedQueues {
 
     /// Prepares all shards, since the next lease may come from any of them.
     fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
+        self.in_known_shards(queue, Queues::warm_up)
+    }
+}
+
+impl ShardedQueues {
+    /// Joins the futures of the shards that are known; `None` if no shard has one.
+    fn in_known_shards(
+        &self,
+        queue: &QueueName,
+        of_shard: impl Fn(&Queues, &QueueName) -> Option<WarmUp>,
+    ) -> Option<WarmUp> {
         let of_shard = |shard: Shard| {
             let (storage, physical) = self.maps.locate(queue, &shard).ok()?;
-            storage.queues.warm_up(&physical)
+            of_shard(&storage.queues, &physical)
         };
         let all: Vec<_> = self.maps.known_shards(queue).into_iter().filter_map(of_shard).collect();
         (!all.is_empty()).then(|| Box::pin(join_all(all).map(drop)) as WarmUp)

@@ -215,15 +215,18 @@ impl QueueStore for ShardedQueues {
         let ask = |queues: Arc<Queues>, shard| async move { queues.peek(&shard, count).await };
         let shards = self.readable_shards(queue).await?;
         let mut all = Vec::new();
-        for (shard, peeked) in self.ask_each(queue, shards, ask).await? {
-            all.extend(peeked.into_iter().map(|message| PeekedMessage {
-                id: outer_id(&shard, &message.id),
-                original_id: message.original_id.as_ref().map(|id| outer_id(&shard, id)),
-                ..message
-            }));
+        // After each wave all but those that are wanted are dropped: a queue may have hundreds of shards.
+        for wave in shards.chunks(WIDE_WAVE) {
+            for (shard, peeked) in self.ask_each(queue, wave.to_vec(), ask).await? {
+                all.extend(peeked.into_iter().map(|message| PeekedMessage {
+                    id: outer_id(&shard, &message.id),
+                    original_id: message.original_id.as_ref().map(|id| outer_id(&shard, id)),
+                    ..message
+                }));
+            }
+            all.sort_by_key(|message| message.inserted);
+            all.truncate(count as usize);
         }
-        all.sort_by_key(|message| message.inserted);
-        all.truncate(count as usize);
         Ok(all)
     }
 

@@ -5,7 +5,10 @@ const { ServiceError, badRequest, serverBusy } = require('./errors.js');
 const { strike, STRIKES } = require('./amqp/strikes.js');
 
 const JOURNAL = 2000;
-const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', 'miscount', ...STRIKES];
+const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', 'miscount', 'page', ...STRIKES];
+
+/** What a gateway on the way says. */
+const PAGE = '<html><body><h1>404 Not Found</h1></body></html>';
 
 class Faults {
     constructor() {
@@ -120,6 +123,11 @@ class Fault {
         if (action === 'busy' || action === 'error') {
             const refuse = () => call.refuse(action === 'busy' ? serverBusy() : this.error());
             perhaps(fields.performed, call, perform, refuse);
+            return;
+        }
+        if (action === 'page') {
+            const { status = 404, page = PAGE } = fields;
+            perhaps(fields.performed, call, perform, () => call.page?.(status, page));
             return;
         }
         const late = () => this.answerLater(call, perform);

@@ -40,6 +40,7 @@ class Web {
             entity: path,
             link: { connection, session: connection, close: connection.close },
             refuse,
+            page: (status, text) => this.reply(response, { status, headers: { 'content-type': 'text/html' }, text }),
             whenPerformed: (goOn) => answer.whenCome(goOn),
         };
         this.faults.run(call, () => {

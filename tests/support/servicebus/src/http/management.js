@@ -31,6 +31,7 @@ class Management {
             const link = { connection, session: connection, close: connection.close };
             const call = { operation, group: 'http', entity: path, link, refuse };
             let show = (xml) => xml;
+            call.page = (status, page) => sendText(response, status, 'text/html', page);
             call.miscount = () => (show = atom.miscounted);
             this.faults.run(call, () => {
                 this.authorize(request);
@@ -83,11 +84,12 @@ class Management {
 
 function send(response, status, xml) {
     const declared = xml && `<?xml version="1.0" encoding="utf-8"?>${xml}`;
-    response.writeHead(status, {
-        'content-type': 'application/atom+xml;type=entry;charset=utf-8',
-        'content-length': Buffer.byteLength(declared),
-    });
-    response.end(declared);
+    sendText(response, status, 'application/atom+xml;type=entry;charset=utf-8', declared);
+}
+
+function sendText(response, status, type, text) {
+    response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) });
+    response.end(text);
 }
 
 module.exports = { Management };
