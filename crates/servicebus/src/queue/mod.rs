@@ -39,8 +39,8 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Received, Rest, StoreError, Subscription, SweepLeftovers,
-    SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
+    QueueName, QueuePowers, QueueProperties, QueueStore, Received, Rest, StoreError, Subscription,
+    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
 /// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
