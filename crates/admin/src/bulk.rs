@@ -91,7 +91,7 @@ impl<'a> Bulk<'a> {
         /// Takes at most this many a second.
         per_second(rate: u32) => per_second;
 
-        /// Puts back this number of letters first, and the rest only when their jobs have ended and none of them died again. Otherwise the report says why it
+        /// Puts back this number of letters first, and the rest after the jobs of the first have ended, if none of them died again. Otherwise the report says why it
         /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
         /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
         /// A look that finds none of these jobs waiting or running receives all dead letters of the queue, twice, and puts them back.

@@ -42,7 +42,7 @@ impl Bulk<'_> {
             Ok(()) => {
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
-                // Letters that arrived after the canary are not part of the selection.
+                // Letters that came since the canary began are not part of the selection.
                 self.pass(first.before).await.map_err(|error| chain(&error))
             }
             Err(why) => Err(why),

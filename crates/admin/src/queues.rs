@@ -76,8 +76,10 @@ impl Admin {
         let looks = names.into_iter().map(|name| async move {
             let until = until.max(Instant::now() + LEAST);
             let look = timeout_at(until, self.look_at(&name)).await;
-            let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
-            let silent = |_| Err(Error::new(ErrorKind::Storage, text));
+            let silent = |_| {
+                let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
+                Err(Error::new(ErrorKind::Storage, text))
+            };
             match look.unwrap_or_else(silent) {
                 Ok(overview) => Some(overview),
                 // Deleted since it was listed.

@@ -108,6 +108,9 @@ pub struct BlobPowers {
     pub transaction_place: Option<TransactionPlace>,
     /// The address of the blobs, without secrets: stores with the same address have the same blobs. `None` if the store has none.
     pub address: Option<Arc<str>>,
+    /// Identifies the store below all wrappers within this process. [`Intercepted`](crate::Intercepted) sets it.
+    #[doc(hidden)]
+    pub identity: Option<usize>,
 }
 
 /// The version tag of a blob. It changes with every write.

@@ -4,7 +4,7 @@
 /// Every field is hidden that is not listed, so a field that is added later stays hidden.
 ///
 /// `Type { a, b = inner.b.len() }` prints `Type { a: …, b: …, .. }`, with the value of `self.inner.b.len()` as `b`;
-/// `Type(inner.a)` prints the single value `Type(…)`; `Type {}` only the name. Types with parameters name them: `Type<'a, M> { a }`.
+/// `Type(inner.a)` prints the single value `Type(…)`; `Type {}` prints `Type { .. }`. Types with parameters name them: `Type<'a, M> { a }`.
 /// Doc comments say what is hidden, and why.
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Puts one dead letter back into its queue, or deletes it. Knows nothing of the pass that has leased the letter.
+//! Puts one dead letter back into its queue, or deletes it. `pass.rs` leases and chooses the letters.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -279,8 +279,8 @@ impl Executor {
     }
 }
 
-/// Returns the disposition of a message whose lease has ended before its handler began. If it ended because of `max_run_time`, the preparation
-/// was too slow, for example the download of the payload.
+/// Returns the disposition of a message whose handler may not begin. After `MaxRunTime` the lease is still held: the preparation was too slow,
+/// for example the download of the payload, and the message is put back. Otherwise the lease is lost.
 pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {
         Some(Loss::MaxRunTime) => {

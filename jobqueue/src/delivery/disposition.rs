@@ -1,4 +1,4 @@
-//! The disposition of a message: what `admit` and `run` decide, and `settle` performs. Plain data.
+//! What a delivery decides about its message. `settle` performs it. Plain data.
 
 use std::time::Duration;
 

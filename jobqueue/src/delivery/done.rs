@@ -1,5 +1,5 @@
-//! Whether a job was completed before: asks the worker's memory (`completed.rs`), then the records in blobs (`durable.rs`) if the worker is
-//! configured to write them. Hooks have logs and ledgers of their own.
+//! Remembers and records completed jobs, and answers whether a job was completed before: by the worker's memory (`completed.rs`), then by
+//! records in blobs (`durable.rs`) if the worker is configured to write them. Hooks have logs and ledgers of their own.
 
 use std::time::Duration;
 

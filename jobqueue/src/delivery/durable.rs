@@ -5,7 +5,7 @@
 //!
 //! | record | written by | found by | if its writer gets no answer |
 //! |---|---|---|---|
-//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | retried until the lease ends, and returns what was recorded; then `LeaseLost` |
+//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | the write is retried until the lease ends, then `LeaseLost`; the call returns what was recorded |
 //! | effect in a transaction | the transaction | later transactions, which leave the effect out | the commit decides |
 //! | completion | the delivery that has run the job, if the message may be there or another may share its blobs | deliveries of the job, which end it without a run | it tries until the message can be delivered; then the job may run again |
 //! | claimed letter: its number and time | a redrive or purge, before it handles the letter | deliveries of the message, which store no other letter; passes that meet another letter of the same end, a copy | the next pass handles the same letter |

@@ -1,5 +1,5 @@
 //! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint. Knows the message and its
-//! lease; knows nothing of handlers, hooks and dispositions, and decides nothing.
+//! lease. `run` and `settle` decide which of them is made.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};

@@ -28,7 +28,8 @@ pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>>
         let read = match job.load_checkpoint().await? {
             None => Saved::default(),
             Some(json) => serde_json::from_str(&json).map_err(|e| {
-                let text = "the checkpoint was not written by this library, or is damaged; a handler that ignores this error starts from the beginning";
+                let text = "the checkpoint was not written by this library, or is damaged: this job can neither resume nor save one; \
+                            dead-letter it, and send it again";
                 Error::new(ErrorKind::Undecodable, text).with_source(e)
             })?,
         };

@@ -1,5 +1,4 @@
-//! Settles a delivery: performs its [`Disposition`]. `admit.rs` and `run.rs` decide about the job; this module knows its message, its lease and
-//! its hooks.
+//! Settles a delivery: performs its [`Disposition`]. A hook that fails may still change it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The lease of one delivery: the owner of its pop receipt, and its end. Changes no message: `operation` and `removal` do.
+//! The lease of one delivery: the owner of its pop receipt, and its end. Sends no request: its neighbours do.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;

@@ -32,9 +32,6 @@ pub(crate) struct LeaseRenewer {
 static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
 
 impl LeaseRenewer {
-    /// The text of the error for users if the thread cannot be started.
-    pub(crate) const NOT_STARTED: &str = "the thread that renews leases could not be started: raise the limit of threads or memory, and start again";
-
     /// Returns the renewer of this process, whose thread the first call starts; a new one on the current tokio runtime if
     /// `runtime` starts no threads.
     ///

@@ -92,7 +92,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let messages = leases.iter().map(|lease| lease.message()).collect();
     let limit = leases.iter().map(|lease| share_of(lease.delete_by(), 2)).min().unwrap_or(Duration::ZERO);
     let call = first.store.delete_all(&first.queue, messages, first.terms.expired);
-    match first.within(limit, async { Ok(call.await) }).await {
+    match tokio::time::timeout(limit, call).await {
         Ok(mut answers) => {
             // A storage that answers for fewer messages has said nothing about the rest.
             while answers.len() < leases.len() {

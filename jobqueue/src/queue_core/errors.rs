@@ -39,3 +39,9 @@ pub(crate) fn payload_error(error: PayloadError) -> Error {
         }
     }
 }
+
+/// Returns the error of a thread for renewals that could not be started.
+pub(crate) fn no_renewer(error: std::io::Error) -> Error {
+    let text = "the thread that renews leases could not be started: raise the limit of threads, of open files or of memory";
+    Error::new(ErrorKind::Configuration, text).with_source(error)
+}

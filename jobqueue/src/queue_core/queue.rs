@@ -142,9 +142,7 @@ impl QueueCore {
         );
         let renewer = match &options.renewer {
             Some(renewer) => renewer.clone(),
-            None => LeaseRenewer::of(storage.runtime()).map_err(|e| {
-                Error::new(ErrorKind::Configuration, LeaseRenewer::NOT_STARTED).with_source(e)
-            })?,
+            None => LeaseRenewer::of(storage.runtime()).map_err(no_renewer)?,
         };
         let claim_checks = ClaimChecks::new(
             Arc::clone(storage.blobs()),

@@ -215,7 +215,7 @@ async fn traced(
 fn settled() -> Error {
     Error::new(
         ErrorKind::LeaseLost,
-        "the message was already settled: a delivery is completed, retried or dead-lettered once",
+        "the message was already settled: a delivery is completed, released, failed or dead-lettered once",
     )
 }
 

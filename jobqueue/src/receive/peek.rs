@@ -40,7 +40,7 @@ pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> 
     if !M::accepts(&envelope.kind) && *envelope.kind != *RAW_KIND {
         let kind = printable(&envelope.kind, MAX_KIND_CHARS);
         let text = format!(
-            "the message has the kind `{kind}`, and the queue reads `{}`: open it with the type of that kind",
+            "the message has the kind `{kind}`, not `{}`: open the queue with the type of that kind",
             M::KIND
         );
         return Err(Error::new(ErrorKind::Undecodable, text));

@@ -149,7 +149,7 @@ impl Storage {
     /// may have several.
     pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
         let [one, another] = [self, other].map(Self::blob_powers);
-        !Arc::ptr_eq(self.blobs(), other.blobs())
+        one.identity != another.identity
             && match (&one.transaction_place, &another.transaction_place) {
                 (Some(TransactionPlace::File(one)), Some(TransactionPlace::File(other))) => one != other,
                 (
@@ -224,7 +224,7 @@ impl Storage {
     }
 }
 
-/// Measures the load of the storage from now on.
+/// Measures the load of the storage, and takes its panics as lost answers, from now on.
 impl From<Stores> for Storage {
     fn from(stores: Stores) -> Self {
         let (stores, throttle) = stores.measured();

@@ -69,7 +69,7 @@ impl Pace {
 }
 
 impl Poller {
-    /// Polls until the worker stops. A panic of the application's storage or interceptor is a request that failed.
+    /// Polls until the worker stops. A panic of an adapter's notifications or groups, which the storage's wrapper does not see, is a request that failed.
     pub(super) async fn run(self) {
         let (mut failures, mut began) = (0, Instant::now());
         while let Err(panic) = AssertUnwindSafe(self.poll()).catch_unwind().await {

@@ -180,6 +180,7 @@ fn pause_without_an_end_is_not_taken_for_one_that_ends() {
     assert_eq!(refused.status.code(), Some(1), "{}", error_text(&refused));
     let error = error_text(&refused);
     assert!(error.contains("paused already until") && error.contains("by ada"), "{error}");
+    assert!(error.contains("--replace"), "{error}");
     place.ok(&["queue", "pause", "mails", "--replace"]);
     assert!(place.json(&["queue", "show", "mails"])["pause"]["until"].is_null());
     assert_eq!(place.json(&["queue", "pause", "mails"])["changed"], false);

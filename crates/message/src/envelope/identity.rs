@@ -184,4 +184,17 @@ mod tests {
         digests.dedup();
         assert_eq!(digests.len(), 6);
     }
+
+    // Records and tokens that other processes have stored are found by them.
+    #[test]
+    fn digests_do_not_change_between_releases() {
+        assert_eq!(
+            Identity::new("/shop", "1").digest().to_string(),
+            "47a807399ae3fa3cc3586c439bc7dffb8ef20d694bd674106cf351682bff5dcf"
+        );
+        assert_eq!(
+            event("/shop", "1", "{}").digest().to_string(),
+            "c6e31de77ed1c82fa564af9a3e1e76b099c2f06b37d9c85c12294de7e3410836"
+        );
+    }
 }

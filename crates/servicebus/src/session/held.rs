@@ -196,7 +196,9 @@ impl Session {
     /// for that. Without the link the session is lost, and without an answer it is released, also if the future is dropped.
     pub(crate) async fn settle(&self, token: Uuid, how: Settlement, again: Request) -> Result<(), Fault> {
         let mut outcome = guard(Some(MessageOutcome::GivenBack { until: None }), |outcome| {
-            outcome.into_iter().for_each(|outcome| self.tell(outcome));
+            if let Some(outcome) = outcome {
+                self.tell(outcome);
+            }
         });
         let was_refused = lock(&self.refused).take_if(|refused| *refused == token).is_some();
         let settled = match was_refused {

@@ -2,7 +2,8 @@
 //!
 //! An observed operation is one [`StorageRequest`]. The [`Throttle`] of the storage takes note of every answer of the queues.
 //! The wrapper changes no answer, and turns a panic of the storage, or of an interceptor of the application, into an error: below it runs
-//! the code of others, above it none has to expect a panic.
+//! the code of others, above it none has to expect a panic. Only what passes interceptors unseen (orders of groups, links, upkeep, notifications) is
+//! called without that.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -28,7 +29,7 @@ impl Stores {
         self.intercepted(&Arc::new(Wrapping { observer, commits_together, ..Wrapping::default() }))
     }
 
-    /// Returns this storage and its load, which takes note of every answer of the queues.
+    /// Returns this storage and its load, which takes note of every answer of the queues. A panic of the storage is an error from now on.
     #[doc(hidden)]
     pub fn measured(self) -> (Self, Arc<Throttle>) {
         let throttle = Arc::new(Throttle::new(self.runtime.clone()));

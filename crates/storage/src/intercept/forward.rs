@@ -31,7 +31,8 @@ macro_rules! forward {
         #[async_trait]
         impl<I: Interceptor> $trait for Intercepted<dyn $trait, I> {
             $(async fn $method(&self, $subject: $of $(, $argument: $type)*) -> Result<$answer, StoreError> {
-                let perform = self.inner.$method($subject $(, $argument)*);
+                // Called when it is polled, so that an interceptor also catches the panic of a method that is no `async fn`.
+                let perform = async { self.inner.$method($subject $(, $argument)*).await };
                 self.call(Operation::$operation, Subject::$by(&$subject), perform).await
             })*
             $($others)*
@@ -51,11 +52,11 @@ forward! {
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
-        self.interceptor.put(queue, message, |message| self.inner.put(queue, message)).await
+        self.interceptor.put(queue, message, |message| async move { self.inner.put(queue, message).await }).await
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
-        self.interceptor.get(queue, options, |options| self.inner.get(queue, options)).await
+        self.interceptor.get(queue, options, |options| async move { self.inner.get(queue, options).await }).await
     }
 
     async fn update(
@@ -65,7 +66,7 @@ forward! {
         mut change: UpdateMessage,
     ) -> Result<Updated, StoreError> {
         change.expired = self.interceptor.expired(change.expired);
-        let perform = |change| self.inner.update(queue, message, change);
+        let perform = |change| async move { self.inner.update(queue, message, change).await };
         self.interceptor.update(queue, message, change, perform).await
     }
 
@@ -76,7 +77,7 @@ forward! {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let expired = self.interceptor.expired(expired);
-        let perform = self.inner.delete(queue, message, expired);
+        let perform = async { self.inner.delete(queue, message, expired).await };
         self.interceptor.remove(Operation::Delete, queue, message, perform).await
     }
 
@@ -129,7 +130,7 @@ forward! {
     }
 
     fn powers(self: Arc<Self>) -> BlobPowers {
-        let BlobPowers { leases, journal, permissions, detach, transaction_place, address } =
+        let BlobPowers { leases, journal, permissions, detach, transaction_place, address, identity } =
             Arc::clone(&self.inner).powers();
         self.interceptor.blob_powers(BlobPowers {
             leases: leases.map(|leases| self.around(leases) as _),
@@ -138,6 +139,7 @@ forward! {
             detach: detach.map(|detach| self.around(detach) as _),
             transaction_place,
             address,
+            identity: identity.or_else(|| Some(Arc::as_ptr(&self.inner).cast::<()>().addr())),
         })
     }
 }
@@ -171,7 +173,7 @@ forward! {
         message: &MessageRef,
         letter: DeadLetterMessage,
     ) -> Result<(), StoreError> {
-        let perform = self.inner.dead_letter(queue, message, letter);
+        let perform = async { self.inner.dead_letter(queue, message, letter).await };
         self.interceptor.remove(Operation::DeadLetter, queue, message, perform).await
     }
 }
@@ -204,7 +206,7 @@ forward! {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let perform = self.inner.put_all(queue, Arc::clone(&messages));
+        let perform = async { self.inner.put_all(queue, Arc::clone(&messages)).await };
         self.interceptor.put_all(queue, &messages, perform).await
     }
 
@@ -215,7 +217,7 @@ forward! {
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
         let expired = self.interceptor.expired(expired);
-        let perform = |messages| self.inner.delete_all(queue, messages, expired);
+        let perform = |messages| async move { self.inner.delete_all(queue, messages, expired).await };
         self.interceptor.delete_all(queue, messages, perform).await
     }
 }
@@ -227,15 +229,15 @@ forward! {
     JournalStore {}
 
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
-        self.call(Operation::AppendJournal, Subject::Other(&JOURNAL), self.inner.append(entries)).await
+        self.call(Operation::AppendJournal, Subject::Other(&JOURNAL), async { self.inner.append(entries).await }).await
     }
 
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
-        self.call(Operation::SearchJournal, Subject::Other(&JOURNAL), self.inner.search(query)).await
+        self.call(Operation::SearchJournal, Subject::Other(&JOURNAL), async { self.inner.search(query).await }).await
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
-        self.call(Operation::ExpireJournal, Subject::Other(&JOURNAL), self.inner.expire(kept)).await
+        self.call(Operation::ExpireJournal, Subject::Other(&JOURNAL), async { self.inner.expire(kept).await }).await
     }
 }
 

@@ -5,7 +5,8 @@
 //! have been dead-lettered by hand, or may be the same message under the id that another handle of the storage gives
 //! it. Only the record that the child is done ends a copy.
 //!
-//! A copy that is put back increments a counter in the claim; the running one resets it at intervals. A copy that was put back four times without such a sign of life, which takes one to four minutes, takes the turn over.
+//! A copy that is put back increments a counter in the claim; the running one resets it at intervals. A copy that was put back four times
+//! without such a sign of life, which takes one to four minutes, takes the turn over.
 //!
 //! The first delivery of a child's first message makes no claim before its first sign of life: most children have ended by then. A message
 //! that may be the second says so in a header. If it finds no claim, it waits for the first message as for one that runs, and takes the

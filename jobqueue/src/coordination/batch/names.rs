@@ -141,4 +141,9 @@ mod tests {
             assert!(BatchId::new(bad).is_err(), "{bad}");
         }
     }
+
+    #[test]
+    fn tokens_do_not_change_between_releases() {
+        assert_eq!(token("secret", "0/7", "/shop", "1"), "1b2f316fa2f039c3d40d1947ad7a1db2");
+    }
 }

@@ -85,7 +85,8 @@ fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>
         }
         let ledger = &ledger;
         let read = move |index: Option<u64>| async move {
-            let index = index.ok_or_else(none)?;
+            let unknown = || Error::new(ErrorKind::Storage, "a record of the batch has an unknown name");
+            let index = index.ok_or_else(unknown)?;
             let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
             Ok((index, marker.ok_or_else(swept)?))
         };

@@ -38,6 +38,7 @@ use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::lease::LeaseRenewer;
+use crate::queue_core::no_renewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
@@ -178,9 +179,9 @@ impl Leader {
                 };
                 (attempt.await, candidacy)
             });
-            let attempt = attempt.map_err(no_thread)?;
+            let attempt = attempt.map_err(no_renewer)?;
             let Ok((attempt, mut candidacy)) = AbortOnDropHandle::new(attempt).await else {
-                let text = "the thread that renews leases has ended: the process is shutting down, or the thread has panicked; restart the process";
+                let text = "the attempt to lead was ended: its runtime is shutting down, or the adapter of the storage has panicked";
                 return Err(Error::new(ErrorKind::Storage, text));
             };
             let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
@@ -189,7 +190,7 @@ impl Leader {
             let hold = Hold::new(blob, lease, term, requested);
             *lock(&self.current) = Arc::downgrade(&hold);
             let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
-            let renewals = renewals.map_err(no_thread)?;
+            let renewals = renewals.map_err(no_renewer)?;
             crate::log::info!(leader = %self.name, term, "leading");
             Ok(Some(Leadership::new(hold, renewals)))
         })
@@ -273,10 +274,6 @@ impl Leader {
     pub(super) async fn stand_back(&self) {
         self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
     }
-}
-
-fn no_thread(error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Configuration, LeaseRenewer::NOT_STARTED).with_source(error)
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.
