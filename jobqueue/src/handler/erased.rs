@@ -167,7 +167,7 @@ pub fn is_snooze(error: &BoxError) -> bool {
 }
 
 /// Returns whether the handler failed because the storage did: it returned an error of a call of this framework, which has the answer of
-/// the storage as its cause and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
+/// the storage as its cause or refuses a send, and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
 pub fn is_outage(error: &BoxError) -> bool {
     let Some(Failure(failure)) = error.downcast_ref::<Failure>() else { return false };
     let own: &(dyn StdError + 'static) = failure.source();
@@ -176,7 +176,8 @@ pub fn is_outage(error: &BoxError) -> bool {
     };
     match error.kind() {
         ErrorKind::LeaseUncertain => true,
-        ErrorKind::Unknown => error.is_retryable(),
+        // A refusal without an answer of the storage is back-pressure: the log of a key is full.
+        ErrorKind::Unknown | ErrorKind::Rejected => error.is_retryable(),
         _ => error.is_retryable() && StoreError::in_chain(error).is_some(),
     }
 }
