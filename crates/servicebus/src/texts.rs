@@ -20,7 +20,7 @@ use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{BlobName, ContainerName, QueueName};
+use jobqueue_storage::{BlobName, ContainerName, QueueName, has_any};
 use jobqueue_storage::{
     BlobStore, Condition, ETag, MAX_TEXT_BYTES, Operation, PutBlob, StoreError, StoreErrorKind as Kind,
     get_if_present, put_creating,
@@ -181,7 +181,7 @@ impl Beside {
             }
             Ok(_) => {
                 let prefix = format!("{}{}/", self.folder("texts"), Place::of(queue).queue);
-                Ok(!self.blobs.list_blobs(note.container(), &prefix, None).await?.blobs.is_empty())
+                has_any(&*self.blobs, note.container(), &prefix).await
             }
             Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
             Err(error) => Err(error),
