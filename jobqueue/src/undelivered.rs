@@ -27,6 +27,8 @@ pub(crate) struct StoredMessage {
     pub(crate) hidden_until: Option<SystemTime>,
     /// True if an earlier attempt of the send may have stored another copy.
     pub(crate) may_be_duplicated: bool,
+    /// True if an earlier canceller, which died or got no answer, may have deleted the message.
+    pub(crate) may_be_deleted: bool,
     /// The payload, if it is in a blob: only the cancellation deletes that of its message. Boxed because it is rare.
     pub(crate) payload: Option<Box<StoredReference>>,
 }
@@ -41,14 +43,17 @@ pub(crate) struct UndeliveredRef {
     hidden_until: Option<u64>,
     #[serde(rename = "perhaps_twice", default, skip_serializing_if = "std::ops::Not::not")]
     may_be_duplicated: bool,
+    #[serde(rename = "perhaps_deleted", default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) may_be_deleted: bool,
     /// Name, size and SHA-256 of the payload's blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<Box<(String, u64, String)>>,
 }
 
 impl UndeliveredRef {
-    pub(crate) fn message(&self) -> MessageRef {
-        MessageRef { id: MessageId::new(&self.id), receipt: PopReceipt::new(&self.receipt) }
+    /// Returns the reference for a record that says whether an earlier canceller may have deleted the message.
+    pub(crate) fn deleted_perhaps(self, may_be_deleted: bool) -> Self {
+        Self { may_be_deleted, ..self }
     }
 
     pub(crate) fn stored(&self) -> StoredMessage {
@@ -58,9 +63,10 @@ impl UndeliveredRef {
             StoredReference::parse(name, Some(*size), Some(sha256)).ok().map(Box::new)
         });
         StoredMessage {
-            message: self.message(),
+            message: MessageRef { id: MessageId::new(&self.id), receipt: PopReceipt::new(&self.receipt) },
             hidden_until,
             may_be_duplicated: self.may_be_duplicated,
+            may_be_deleted: self.may_be_deleted,
             payload,
         }
     }
@@ -74,6 +80,7 @@ impl From<&StoredMessage> for UndeliveredRef {
             receipt: message.receipt.expose().to_owned(),
             hidden_until: stored.hidden_until.map(unix_millis),
             may_be_duplicated: stored.may_be_duplicated,
+            may_be_deleted: stored.may_be_deleted,
             payload: stored
                 .payload
                 .as_ref()
@@ -89,24 +96,26 @@ impl fmt::Debug for UndeliveredRef {
     }
 }
 
-/// Deletes a message of `queue` by its first receipt. Returns false if it was received or is gone.
+/// Deletes a message of `queue` by its first receipt. Returns false if it was received. If no canceller can have deleted it before, a message
+/// that is not there was received too.
 ///
 /// # Errors
-/// The error of the storage. It is ambiguous if an attempt may have deleted the message.
+/// The error of the storage. It is ambiguous if an attempt, or an earlier canceller, may have deleted the message.
 pub(crate) async fn delete_undelivered(
     store: &Queues,
     queue: &QueueName,
     runtime: &Runtime,
     stored: &StoredMessage,
 ) -> Result<bool, StoreError> {
-    let mut tries = Tries::brief(runtime, RESENDS.0, RESENDS.1);
+    let mut tries = Tries::brief(runtime, RESENDS.0, RESENDS.1).in_doubt_if(stored.may_be_deleted);
     loop {
         match store.delete(queue, &stored.message, ExpiredReceipt::Allow).await {
             Ok(()) => return Ok(true),
-            // Either our own deletion succeeded and its answer was lost, or a worker has received the message
+            // Either an earlier deletion succeeded without an answer, or a worker has received the message
             // since. Only while it is hidden, no worker can have done the job.
             Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
-                return if is_hidden(runtime, stored) { Ok(true) } else { Err(tries.last(e)) };
+                let is_deleted = !e.is_ambiguous() && is_hidden(runtime, stored);
+                return if is_deleted { Ok(true) } else { Err(tries.last(e)) };
             }
             Err(e) if e.is_lease_lost() => return Ok(false),
             Err(e) => tries.failed(e).await?,

@@ -91,6 +91,12 @@ impl Tries {
         Self { insists: true, ..self }
     }
 
+    /// Assumes that an attempt of another process may have made the change, if `in_doubt` is true.
+    #[must_use]
+    pub fn in_doubt_if(self, in_doubt: bool) -> Self {
+        Self { in_doubt, ..self }
+    }
+
     /// Returns whether an earlier attempt may have made the change.
     #[inline]
     pub fn is_in_doubt(&self) -> bool {

@@ -7,7 +7,7 @@ use super::log::{Abandoned, CancelBegun, DeletionOutcome, Millis};
 use super::log_blob::LogBlob;
 use super::store::GroupLogs;
 use crate::error::{Error, ErrorKind};
-use crate::storage::{ExpiredReceipt, Queues, StoreError, StoreErrorKind};
+use crate::storage::{Queues, StoreError, StoreErrorKind};
 use crate::undelivered::{StoredMessage, UndeliveredRef, delete_undelivered};
 
 /// The reason why a job was not cancelled.
@@ -25,7 +25,14 @@ impl CancelError {
     }
 
     fn unknown(source: impl std::error::Error + Send + Sync + 'static, retryable: bool) -> Self {
-        let text = "the outcome of the cancellation is unknown: the job may run or have completed; try again";
+        let text = match retryable {
+            true => {
+                "the outcome of the cancellation is unknown: the job may run or have completed; try again"
+            }
+            false => {
+                "the outcome of the cancellation is unknown: the job is cancelled, runs or has completed"
+            }
+        };
         let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(source);
         Self { perhaps: true, error }
     }
@@ -68,17 +75,23 @@ async fn cancel_in_order(
     let now = Millis::from(logs.runtime.now());
     let nonce = logs.runtime.random_u64() >> 11;
     let message = UndeliveredRef::from(stored);
-    let copies = match logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await {
-        Ok(CancelBegun::Marked { copies }) => copies,
+    let begun = logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await;
+    let (copies, may_be_deleted) = match begun {
+        Ok(CancelBegun::Marked { copies, may_be_deleted }) => (copies, may_be_deleted),
+        Ok(CancelBegun::Cancelled) => return Ok(true),
         Ok(CancelBegun::TooLate) => return Ok(false),
         Ok(CancelBegun::Unknown) => {
             let text = "the job was sent again; it is not cancelled, because its first message may run";
             return Err(perhaps(Error::new(ErrorKind::Unknown, text)));
         }
-        Err(error) if error.is_outcome_unknown() => return Err(CancelError::unknown(error, true)),
+        Err(error) if error.is_outcome_unknown() || stored.may_be_deleted => {
+            let retryable = error.is_retryable();
+            return Err(CancelError::unknown(error, retryable));
+        }
         Err(error) => return Err(untouched(error)),
     };
-    let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, stored).await {
+    let stored = StoredMessage { may_be_deleted, ..stored.clone() };
+    let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await {
         Ok(deleted) => deleted,
         // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
         Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
@@ -113,13 +126,12 @@ impl GroupLogs {
         abandoned: Abandoned,
         store: &Queues,
     ) -> Result<(), Error> {
-        let message = abandoned.message.message();
-        let outcome = match store.delete(&self.queue, &message, ExpiredReceipt::Allow).await {
-            Ok(()) => DeletionOutcome::Deleted,
-            // Azure answers a stale receipt as if the message were gone: it may run.
-            Err(e) if e.kind() == StoreErrorKind::MessageNotFound || e.is_lease_lost() => {
-                DeletionOutcome::NotDeleted
-            }
+        let stored = StoredMessage { may_be_deleted: true, ..abandoned.message.stored() };
+        let outcome = match delete_undelivered(store, &self.queue, &self.runtime, &stored).await {
+            Ok(true) => DeletionOutcome::Deleted,
+            Ok(false) => DeletionOutcome::NotDeleted,
+            // It is deleted, or it runs: Azure answers a stale receipt as if the message were gone.
+            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => DeletionOutcome::NotDeleted,
             Err(e) => return Err(e.into()),
         };
         let now = Millis::from(self.runtime.now());

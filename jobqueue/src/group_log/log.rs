@@ -94,8 +94,11 @@ pub(crate) enum Position {
 /// The result of beginning to cancel a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelBegun {
-    /// The entry is marked. `copies`: several messages of the job may exist.
-    Marked { copies: bool },
+    /// The entry is marked, if there is one. `copies`: several messages of the job may exist. `may_be_deleted`: an earlier canceller may have
+    /// deleted the message.
+    Marked { copies: bool, may_be_deleted: bool },
+    /// An earlier canceller, or a process that completed its cancellation, has cancelled the job.
+    Cancelled,
     /// Somebody has received the message, or the job has ended.
     TooLate,
     /// The job was sent again, and it is not known whether a worker has received the first message.

@@ -64,6 +64,7 @@
 //! | dead letter: worker dies between removing the entry and copying the message | the message is delivered again and joins at the tail |
 //! | redrive | the message has no entry: joins at the tail |
 //! | canceller dies with its mark set | after 45 s the next job deletes the message by its first receipt and removes the entry; a job that was received keeps it |
+//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while that would be hidden, it removes the entry |
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
 //! | page written: sender dies before it is linked | its entries do not count, and no message names them; the next sender links it, or it stays unread |
 //! | page closed: process dies before the head has its entries | the next delivery, send or change that finds it closed takes it over |

@@ -143,7 +143,8 @@ impl Prepared {
 
     pub(crate) fn stored(&self, message: MessageRef, may_be_duplicated: bool) -> StoredMessage {
         let payload = self.blob.as_deref().map(|(reference, _)| Box::new(reference.clone()));
-        StoredMessage { message, hidden_until: self.hidden_until, may_be_duplicated, payload }
+        let hidden_until = self.hidden_until;
+        StoredMessage { message, hidden_until, may_be_duplicated, may_be_deleted: false, payload }
     }
 }
 

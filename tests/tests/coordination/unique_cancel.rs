@@ -48,14 +48,14 @@ async fn received_job_is_not_cancelled_even_once_released() {
     assert_eq!(sent(&queue).await.len(), 1);
 }
 
-/// Checks that a sender who joined a job joined one that exists.
+/// Checks that a sender who joined a job joined one that exists, also if the cancellation is repeated before.
 // I12b
 #[tokio::test(start_paused = true)]
 async fn crash_at_any_step_of_a_cancel_loses_no_job() {
     use Operation as O;
     let lost = Fault::DropAnswer(StoreErrorKind::Timeout);
     let unsent = Fault::LoseRequest(StoreErrorKind::Timeout);
-    for (operation, nth, fault) in [
+    for ((operation, nth, fault), repeated) in [
         (O::PutBlob, 1, Fault::Hang),
         (O::PutBlob, 1, Fault::HangAfter),
         (O::PutBlob, 1, lost),
@@ -66,8 +66,11 @@ async fn crash_at_any_step_of_a_cancel_loses_no_job() {
         (O::Delete, 1, Fault::Refuse(StoreErrorKind::Unauthorized)),
         (O::PutBlob, 2, Fault::Hang),
         (O::PutBlob, 2, Fault::HangAfter),
-    ] {
-        let at = format!("{operation:?} {nth}: {fault:?}");
+    ]
+    .into_iter()
+    .flat_map(|step| [(step, false), (step, true)])
+    {
+        let at = format!("{operation:?} {nth}: {fault:?}, repeated: {repeated}");
         let storage = Storage::memory();
         let queue = reports(&storage).await;
         let first = delayed(&queue).await;
@@ -78,6 +81,17 @@ async fn crash_at_any_step_of_a_cancel_loses_no_job() {
         let left = queue.approximate_len().await.unwrap();
         if let Ok(Ok(cancelled)) = &cancelled {
             assert_eq!(*cancelled, left == 0, "{at}: it says what is not so");
+        }
+        if repeated {
+            sleep(Duration::from_secs(60)).await;
+            let is_over = matches!(cancelled, Ok(Ok(true)))
+                || (operation, nth, fault) == (O::PutBlob, 2, Fault::HangAfter);
+            assert_eq!(queue.cancel_unique("may").await.expect(&at), !is_over, "{at}");
+            let next = delayed(&queue).await;
+            assert!(next.is_sent() && next.id() != first.id(), "{at}: the key is free");
+            sleep(HOUR * 2).await;
+            assert_eq!(sent(&queue).await, [next.id()], "{at}");
+            continue;
         }
         // It is held for 45 seconds at most.
         let next = timeout(Duration::from_secs(60), delayed(&queue)).await.expect(&at);
@@ -102,6 +116,59 @@ async fn key_held_by_a_canceller_that_died_is_cancelled_by_the_next() {
     sleep(Duration::from_secs(60)).await;
     assert!(queue.cancel_unique("may").await.unwrap());
     assert!(queue.is_empty().await.unwrap());
+}
+
+/// A message that is not there was deleted by the canceller that died, or received since: only its delay says which.
+#[tokio::test(start_paused = true)]
+async fn repeated_cancel_of_a_due_job_frees_and_keeps_no_key_in_doubt() {
+    for (is_deleted, is_completed) in [(true, false), (false, false), (false, true)] {
+        let at = format!("deleted: {is_deleted}, completed: {is_completed}");
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        let first = delayed(&queue).await;
+        let faulty = Faulty::new(&storage);
+        faulty.plan(Operation::Delete, 1, if is_deleted { Fault::HangAfter } else { Fault::Hang });
+        let doomed = reports(&faulty.storage()).await;
+        assert!(timeout(Duration::from_secs(20), doomed.cancel_unique("may")).await.is_err(), "{at}");
+        sleep(HOUR).await;
+        let delivery = queue.receive(Duration::ZERO).await.unwrap();
+        assert_eq!(delivery.is_none(), is_deleted, "{at}");
+        if is_completed {
+            delivery.expect(&at).complete().await.unwrap();
+        }
+        let is_there = !is_deleted && !is_completed;
+        for _ in 0..2 {
+            let again = queue.cancel_unique("may").await;
+            match again {
+                Ok(cancelled) => assert!(is_there && !cancelled, "{at}"),
+                Err(error) => assert!(!is_there && error.is_outcome_unknown(), "{at}: {error}"),
+            }
+            sleep(Duration::from_secs(60)).await;
+        }
+        let next = delayed(&queue).await;
+        assert_eq!(next.is_sent(), !is_there, "{at}");
+        assert_eq!(next.id(), first.id(), "{at}");
+    }
+}
+
+/// Of a canceller whose deletion was applied and then refused, the next one has the answer.
+#[tokio::test(start_paused = true)]
+async fn cancel_without_an_answer_is_answered_by_the_next() {
+    let storage = Storage::memory();
+    let queue = reports(&storage).await;
+    let first = delayed(&queue).await;
+    let faulty = Faulty::new(&storage);
+    faulty.plan(Operation::Delete, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+    faulty.plan(Operation::Delete, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
+    faulty.plan(Operation::Delete, 3, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let canceller = reports(&faulty.storage()).await;
+    for _ in 0..2 {
+        assert!(canceller.cancel_unique("may").await.unwrap_err().is_outcome_unknown());
+        sleep(Duration::from_secs(60)).await;
+    }
+    assert!(canceller.cancel_unique("may").await.unwrap());
+    let next = delayed(&queue).await;
+    assert!(next.is_sent() && next.id() != first.id());
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,6 +55,24 @@ async fn a_queue_is_cleared_as_its_kind_allows() {
     }
 }
 
+// Its absence from the peek counted as its deletion.
+#[tokio::test]
+async fn a_message_of_a_partition_that_a_peek_does_not_show_is_not_called_gone() {
+    for is_partitioned in [false, true] {
+        let bench = Bench::with(json!({ "EnablePartitioning": is_partitioned }), &[]);
+        let mut delayed = Vec::new();
+        for number in 0..3 {
+            let put = PutMessage::new(number.to_string()).with_visibility_delay(MINUTE);
+            delayed.push(bench.put(put).await.unwrap());
+        }
+        let first = bench.delete(&delayed[0]).await;
+        assert_eq!(first.is_ok(), !is_partitioned, "{first:?}");
+        let again = bench.delete(&delayed[0]).await.unwrap_err();
+        assert_eq!(again.kind(), StoreErrorKind::MessageNotFound);
+        assert_eq!(again.is_ambiguous(), is_partitioned);
+    }
+}
+
 // It was the number of messages in one partition.
 #[tokio::test]
 async fn a_length_that_peeks_cannot_show_is_not_guessed() {

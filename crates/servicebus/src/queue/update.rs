@@ -59,6 +59,7 @@ pub(super) async fn delete(
     message: &MessageRef,
 ) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(DELETE, queue);
+    let mut may_be_elsewhere = false;
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
         let node = queues.node(queue).await.map_err(before(failed))?;
         let found = manage::peek(&node, number, 1).await.map_err(before(failed))?;
@@ -66,8 +67,14 @@ pub(super) async fn delete(
         if found.first().is_some_and(|found| found.sequence == number && found.id == message.id) {
             return manage::cancel(&node, number).await.map_err(failed);
         }
+        // A peek at a partitioned queue shows one partition.
+        may_be_elsewhere =
+            [number].into_iter().chain(found.iter().map(|found| found.sequence)).any(is_of_partition);
     }
-    let (token, held) = held(queues, queue, message, DELETE).await?;
+    let (token, held) = held(queues, queue, message, DELETE).await.map_err(|error| match error.kind() {
+        Kind::MessageNotFound => error.with_ambiguous(may_be_elsewhere),
+        _ => error,
+    })?;
     let lock = Lock { queues, queue, token, held };
     lock.settle(Settlement::Complete, DELETE).await?;
     queues.beside.forget(&lock.held).await;

@@ -30,17 +30,28 @@ impl GroupLog {
         message: &UndeliveredRef,
         now: Millis,
     ) -> CancelBegun {
-        let Some(at) = self.find(entry) else { return CancelBegun::TooLate };
+        let Some(at) = self.find(entry) else {
+            return match self.ended(entry) {
+                Some(EndState::Cancelled) if message.may_be_deleted => CancelBegun::Cancelled,
+                // The log no longer says how the job ended.
+                None if message.may_be_deleted => CancelBegun::Marked { copies: true, may_be_deleted: true },
+                _ => CancelBegun::TooLate,
+            };
+        };
         let found = &mut self.entries[at];
         if let Some(turn) = found.turn {
             return if turn.is_assumed() { CancelBegun::Unknown } else { CancelBegun::TooLate };
         }
-        let until = now.after(CANCELLATION_PERIOD);
-        if found.cancelling.as_ref().is_none_or(|other| other.nonce != nonce) {
-            found.cancelling = Some(Cancelling { nonce, until, message: message.clone() });
-            self.changed = true;
+        let copies = found.copies || found.state != EntryState::Stored;
+        if let Some(own) = found.cancelling.as_ref().filter(|mark| mark.nonce == nonce) {
+            return CancelBegun::Marked { copies, may_be_deleted: own.message.may_be_deleted };
         }
-        CancelBegun::Marked { copies: found.copies || found.state != EntryState::Stored }
+        // A mark that stands is that of a canceller which died, got no answer, or is still deleting.
+        let may_be_deleted = message.may_be_deleted || found.cancelling.is_some();
+        let message = message.clone().deleted_perhaps(may_be_deleted);
+        found.cancelling = Some(Cancelling { nonce, until: now.after(CANCELLATION_PERIOD), message });
+        self.changed = true;
+        CancelBegun::Marked { copies, may_be_deleted }
     }
 
     /// Ends the cancellation `nonce`. Returns true if the job is cancelled, because no worker received it in the

@@ -14,7 +14,7 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// Returns true if the job is cancelled: it will not run. Returns false if there is nothing to cancel:
     ///
-    /// - nothing was sent under the key within its window;
+    /// - nothing was sent under the key within its window, or it was cancelled before;
     /// - a worker has received the job, even if it was put back since; a job that is delayed for more than 7 days
     ///   counts as received after its first hop;
     /// - its sender died before it recorded which message it had stored.
@@ -22,18 +22,30 @@ impl<M: QueueMessage> Queue<M> {
     /// This holds on every storage: the key's record keeps the message's first receipt, which is valid until the
     /// message is received. Therefore any program that may read the container `jobqueue-unique` can cancel such jobs.
     ///
-    /// To reschedule a job, send it again after this has returned true. A process that dies between the two has
-    /// cancelled it.
+    /// To reschedule a job, call this and send the job again, whatever this has returned: the send joins the job if a worker has received it.
+    /// A process that dies between the two has cancelled the job; the repetition of both sends it.
+    ///
+    /// # Repetition
+    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key for
+    /// 45 seconds. Then any process can repeat it:
+    ///
+    /// - If the message is there, the result is certain: true if no worker has received it, otherwise false.
+    /// - If the message is not there, and the job's delay has at least a minute to go, the earlier cancellation has deleted it: the repetition
+    ///   returns true. It does so too if an operator has made the job due before its time and it has completed.
+    /// - If the message is not there, and the delay is over, the job is cancelled or has run: the repetition fails with `Unknown`, and is not
+    ///   retryable. On Azure Storage and Service Bus it does so too while a worker has the job.
+    ///
+    /// Until a repetition succeeds, no send joins the job: the next one stores a message under the same id.
     ///
     /// # Errors
     /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key. Not retryable: the
     ///   job is a [child of a batch](crate::batch::Batch::send), which would wait for it forever.
-    /// - [`Unknown`](ErrorKind::Unknown): an answer was lost, and the message may be deleted or not. The key is held
-    ///   for 45 seconds; then the next sender sends under the same id, and another cancellation can be tried.
-    /// - [`Storage`](ErrorKind::Storage): the storage failed, and nothing was cancelled.
+    /// - [`Unknown`](ErrorKind::Unknown): an answer to this cancellation or to an earlier one was lost, and the message may be deleted or not, or
+    ///   there may be another message of the job, because an answer to the send was lost. See [Repetition](#repetition).
+    /// - [`Storage`](ErrorKind::Storage): the storage failed, and this call cancelled nothing.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be deleted, as after a lost answer.
+    /// If the future is dropped, the message may or may not be deleted. See [Repetition](#repetition).
     ///
     /// # Examples
     /// ```

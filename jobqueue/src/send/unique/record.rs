@@ -5,9 +5,18 @@
 //! | none | → pending | nothing to cancel | – |
 //! | pending: its sender may send, or its canceller delete | waits | busy | → sent, → over |
 //! | pending, written by the same one: an answer was lost | owns it | owns it | |
-//! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent | → sent, → over |
+//! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → over |
 //! | sent, within the window | joins the job | → pending, if the message is known and no child of a batch | – |
 //! | over: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
+//!
+//! A canceller finishes by what became of the message:
+//!
+//! | the message | the record |
+//! |---|---|
+//! | deleted | → over |
+//! | received by a worker | → sent, and the message is not known |
+//! | certainly not deleted, because the storage refused it | → sent |
+//! | unknown: an answer was lost, or the message may be deleted and is not there | stays pending, until it is abandoned |
 
 use std::time::Duration;
 
@@ -121,11 +130,16 @@ impl Record {
             (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
             (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
             (_, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
-            // Sent, or held by a canceller that died or got no answer.
-            (_, true, _) if found.message.is_some() => {
-                let held = Self { sent: false, nonce: nonce.to_owned(), pending_until: until, ..found };
-                Edit::Write(held, Ownership::Mine)
-            }
+            (sent, true, _) => match found.message {
+                // A canceller that died or got no answer has left a record that is not sent.
+                Some(message) => {
+                    let message = Some(message.deleted_perhaps(!sent));
+                    let nonce = nonce.to_owned();
+                    let held = Self { sent: false, nonce, pending_until: until, message, ..found };
+                    Edit::Write(held, Ownership::Mine)
+                }
+                None => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
+            },
             _ => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
         }
     }
@@ -203,7 +217,9 @@ mod tests {
 
     fn sent() -> Record {
         let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
-        let stored = StoredMessage { message, hidden_until: None, may_be_duplicated: false, payload: None };
+        let (may_be_duplicated, may_be_deleted) = (false, false);
+        let stored =
+            StoredMessage { message, hidden_until: None, may_be_duplicated, may_be_deleted, payload: None };
         pending("first").into_sent(Some(&stored))
     }
 
@@ -233,7 +249,15 @@ mod tests {
 
     fn held(found: Option<Record>, now: u64) -> &'static str {
         match Record::hold(found, None, "canceller", now, now + PENDING) {
-            Edit::Write(record, Ownership::Mine) if record.nonce == "canceller" && !record.sent => "holds it",
+            Edit::Write(Record { sent: false, nonce, message: Some(message), .. }, Ownership::Mine)
+                if nonce == "canceller" =>
+            {
+                if message.may_be_deleted {
+                    "holds it, in doubt"
+                } else {
+                    "holds it"
+                }
+            }
             Edit::Keep(Ownership::Mine) => "owns it",
             Edit::Keep(Ownership::Other(ClaimState::Nothing)) => "nothing",
             Edit::Keep(Ownership::Other(ClaimState::Busy)) => "busy",
@@ -255,7 +279,7 @@ mod tests {
         assert_eq!(held(Some(sent().into_void()), SENT), "nothing");
         // Its first canceller died.
         let abandoned = Record { sent: false, pending_until: SENT, ..sent() };
-        assert_eq!(held(Some(abandoned), SENT), "holds it");
+        assert_eq!(held(Some(abandoned), SENT), "holds it, in doubt");
     }
 
     #[test]

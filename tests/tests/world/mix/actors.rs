@@ -221,10 +221,12 @@ impl Actor {
         let specs = || self.diary.plan.unique().filter(|spec| spec.key.as_deref() == Some(key));
         specs().for_each(|spec| self.node.account_for(&spec.id, "unique work cancelled, perhaps"));
         self.note(Note::UniqueCancelled { key: key.to_owned() });
+        let began = self.world.note(self.node.name(), format!("cancels unique {key}"));
         let done = queue.cancel_unique(key).await;
         self.world.note(self.node.name(), format!("cancels unique {key}: {done:?}"));
         if let Ok(false) = done {
             specs().for_each(|spec| self.node.kept(&spec.id));
+            self.note(Note::UniqueKept { key: key.to_owned(), began });
         }
         Ok(())
     }

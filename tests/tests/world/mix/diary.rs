@@ -26,6 +26,8 @@ pub(super) enum Note {
     Unique { key: String, began: usize, at: u64, window: u64, id: String, is_sent: bool },
     /// A claim was released.
     UniqueCancelled { key: String },
+    /// A cancellation of unique work returned false: nothing to cancel. It began behind this entry.
+    UniqueKept { key: String, began: usize },
     /// The queue of work was cleared, by a call that began behind this entry.
     Cleared { began: usize },
     /// A job was certainly cancelled.

@@ -15,7 +15,7 @@ use super::spec::{Script, Spec};
 type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, What)>;
 
 /// The features without which a scene is not drawn.
-const NEEDED: [&[Feature]; 11] = [
+const NEEDED: [&[Feature]; 12] = [
     &[Feature::Redrive],
     &[Feature::Cancel, Feature::Faults],
     &[Feature::Unique, Feature::Cancel, Feature::SenderCrashes],
@@ -27,12 +27,13 @@ const NEEDED: [&[Feature]; 11] = [
     &[Feature::Journal, Feature::Restarts, Feature::Skew],
     &[Feature::Redrive, Feature::Freezes],
     &[Feature::Unique, Feature::Clear],
+    &[Feature::Unique, Feature::CancelUnique, Feature::SenderCrashes],
 ];
 
 impl Drawing<'_> {
     /// Returns the actions of the scenes of this world, if it has any.
     pub(super) fn scenes(&mut self) -> Vec<Action> {
-        let scenes: [Scene<'_>; 11] = [
+        let scenes: [Scene<'_>; 12] = [
             Self::dies_again,
             Self::cancelled_late,
             Self::taken_over,
@@ -44,6 +45,7 @@ impl Drawing<'_> {
             Self::set_back,
             Self::redriven_beside,
             Self::cleared,
+            Self::cancelled_again,
         ];
         let mut actions = Vec::new();
         for (needed, scene) in NEEDED.into_iter().zip(scenes) {
@@ -95,7 +97,7 @@ impl Drawing<'_> {
 
     /// A sender of unique work dies after its put; another takes over and cancels.
     fn taken_over(&mut self) -> Vec<(u64, usize, What)> {
-        let [first, second] = self.unique_of_one_key([120, 90]);
+        let (_, [first, second]) = self.unique_of_one_key([120, 90]);
         vec![
             (0, 0, What::KillSenderAt { operation: Operation::Put, applied: true }),
             (1, 0, first),
@@ -106,18 +108,32 @@ impl Drawing<'_> {
 
     /// The queue is cleared while unique work waits, which is sent again within its window.
     fn cleared(&mut self) -> Vec<(u64, usize, What)> {
-        let [first, second] = self.unique_of_one_key([120, 90]);
+        let (_, [first, second]) = self.unique_of_one_key([120, 90]);
         vec![(0, 0, first), (self.rng.random_range(2_000..20_000), 1, What::Clear), (40_000, 0, second)]
     }
 
-    /// Returns sends of unique work under one key, with these delays in seconds.
-    fn unique_of_one_key<const N: usize>(&mut self, delays: [u64; N]) -> [What; N] {
+    /// A canceller of unique work dies after its deletion; another cancels it again, and it is sent again.
+    fn cancelled_again(&mut self) -> Vec<(u64, usize, What)> {
+        let (key, [first, second]) = self.unique_of_one_key([240, 90]);
+        let cancel = || What::CancelUnique { key: key.clone() };
+        vec![
+            (0, 0, first),
+            (2_000, 1, What::KillSenderAt { operation: Operation::Delete, applied: true }),
+            (2_001, 1, cancel()),
+            (60_000, 0, cancel()),
+            (80_000, 0, second),
+        ]
+    }
+
+    /// Returns a key and sends of unique work under it, with these delays in seconds.
+    fn unique_of_one_key<const N: usize>(&mut self, delays: [u64; N]) -> (String, [What; N]) {
         let key = self.key();
-        delays.map(|delay| {
+        let sends = delays.map(|delay| {
             let (id, delay) = (self.next_id('u'), Some(Duration::from_secs(delay)));
             let spec = Spec { id, key: Some(key.clone()), delay, ttl: None, ..self.spec() };
             What::Unique { spec, window: Duration::from_secs(300), twice: false }
-        })
+        });
+        (key, sends)
     }
 
     /// The queues do not answer when a job in order has died, and before the next of its key has begun.

@@ -183,13 +183,20 @@ fn unique_work_that_is_sent_twice_is_told() {
 }
 
 #[test]
-fn unique_work_that_joins_a_cleared_job_is_told() {
+fn unique_work_that_joins_a_job_that_is_gone_is_told() {
     let unique = |began, at, is_sent| {
         let (key, id) = ("report".to_owned(), "u1.".to_owned());
         Note::Unique { key, began, at, window: 60_000, id, is_sent }
     };
-    let notes = [unique(0, 0, true), Note::Cleared { began: usize::MAX }, unique(usize::MAX, 1_000, false)];
-    assert_told(&one(Script::default()), Defect::of_notes(notes), "unique work joins a job that was cleared");
+    let cleared = Note::Cleared { began: usize::MAX };
+    let kept = Note::UniqueKept { key: "report".to_owned(), began: usize::MAX };
+    for (gone, told) in [
+        (cleared, "unique work joins a job that was cleared"),
+        (kept, "unique work joins a job that was cancelled"),
+    ] {
+        let notes = [unique(0, 0, true), gone, unique(usize::MAX, 1_000, false)];
+        assert_told(&one(Script::default()), Defect::of_notes(notes), told);
+    }
 }
 
 #[test]

@@ -32,6 +32,39 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found.extend(joins_of_cleared(evidence));
+    found.extend(joins_of_cancelled(evidence));
+    found
+}
+
+/// No send joins a job that no worker has received, after a cancellation has returned false.
+fn joins_of_cancelled(evidence: &Evidence) -> Vec<Finding> {
+    let notes = evidence.diary.notes();
+    let mut found = Vec::new();
+    for (kept, note) in &notes {
+        let Note::UniqueKept { key, began: asked } = note else { continue };
+        let is_last = !notes.iter().any(|(number, note)| {
+            matches!(note, Note::UniqueCancelled { key: later } if later == key) && number > asked
+        });
+        let joined = notes.iter().filter_map(|(_, note)| match note {
+            Note::Unique { id, key: of, began, is_sent: false, .. } if of == key && began > kept => Some(id),
+            _ => None,
+        });
+        for id in joined.filter(|_| is_last) {
+            let is_sent =
+                |note: &Note| matches!(note, Note::Unique { id: sent, is_sent: true, .. } if sent == id);
+            let was_sent = notes.iter().any(|(told, note)| told < asked && is_sent(note));
+            let expires = evidence.diary.plan.unique().any(|spec| spec.id == *id && spec.ttl.is_some());
+            let is_received = |fact: &Fact| match fact {
+                Fact::Received { .. } => true,
+                Fact::TakenAway { why } => !why.starts_with("unique work cancelled"),
+                _ => false,
+            };
+            if was_sent && !expires && evidence.first(id, is_received).is_none() {
+                let kept = format!("not cancelled at entry {kept}");
+                found.push(finding("unique work joins a job that was cancelled", id, kept));
+            }
+        }
+    }
     found
 }
 
