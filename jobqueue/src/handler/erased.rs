@@ -189,3 +189,20 @@ pub(crate) fn recover(error: BoxError) -> JobError {
         Err(other) => JobError::retry(other),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // audit 23, sending C3
+    #[test]
+    fn back_pressure_is_no_failure_of_the_job() {
+        let is_outage = |kind, retryable| {
+            let error = Error::new(kind, "the log of its key is full").with_retryable(retryable);
+            is_outage(&failure(JobError::from(error)))
+        };
+        assert!(is_outage(ErrorKind::Rejected, true));
+        assert!(!is_outage(ErrorKind::Rejected, false));
+        assert!(!is_outage(ErrorKind::Conflict, true));
+    }
+}

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use jobqueue_storage::has_any;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
     Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, JournalEntry,
     JournalPage, JournalQuery, LeaseId, Operation, PutBlob, QueueName, StoreError, StoreErrorKind, Stores,
-    has_any, list_all,
+    list_all,
 };
 use crate::{Runtime, memory};
 
@@ -338,7 +339,9 @@ impl BlobStore for EmptyFirstPages {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
         let Some(marker) = marker else {
-            return Ok(BlobListing { next: Some(String::new()), ..BlobListing::default() });
+            let mut empty = BlobListing::default();
+            empty.next = Some(String::new());
+            return Ok(empty);
         };
         self.0.list_blobs(container, prefix, Some(marker).filter(|marker| !marker.is_empty())).await
     }
