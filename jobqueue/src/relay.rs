@@ -18,6 +18,7 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::is_in_order;
 use crate::handler::{FromJob, Registration};
 use crate::job::{BoxError, JobError, Reason};
+use crate::queue_core::QueueCoreOptions;
 use crate::send::SendOptions;
 use crate::storage::Storage;
 use crate::untyped_queue::UntypedQueue;
@@ -87,7 +88,9 @@ impl Destination {
         let event = with_payload(event.into_sent(), payload);
         // Its sender has set no time to live; a storage may give each message one.
         let options = if is_in_order(&event) { SendOptions::new() } else { options(leased_job) };
-        match self.send(event, options).await {
+        // What the relay may read, it may send.
+        let max_payload_bytes = leased_job.core.claim_checks.max_bytes();
+        match self.send(event, options, max_payload_bytes).await {
             Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid) => {
                 Err(refused(error))
             }
@@ -96,8 +99,10 @@ impl Destination {
         }
     }
 
-    async fn send(&self, event: Envelope, options: SendOptions) -> Result<(), Error> {
-        let open = async || UntypedQueue::open(&self.storage, &self.queue, &Arc::from("relay")).await;
+    async fn send(&self, event: Envelope, options: SendOptions, max_payload_bytes: u64) -> Result<(), Error> {
+        let core =
+            QueueCoreOptions { worker: Arc::from("relay"), max_payload_bytes, ..QueueCoreOptions::default() };
+        let open = async || UntypedQueue::open_with(&self.storage, &self.queue, core).await;
         self.opened.get_or_try_init(open).await?.send(event, options).await.map(drop)
     }
 }
@@ -116,11 +121,9 @@ fn options(leased_job: &LeasedJob) -> SendOptions {
 /// Returns the event with its payload inside. If that is too large there, the send writes a blob.
 fn with_payload(mut event: Envelope, payload: Bytes) -> Envelope {
     if let Payload::Stored(_) = event.payload {
-        // Another producer may have written one beside the reference, which is what a worker reads.
-        event.extensions.retain(|name, _| !matches!(name.as_str(), "data" | "data_base64"));
         let is_json = event.media_type().is_some_and(|media_type| is_json(&media_type));
         let json = is_json.then(|| JsonText::check(payload.clone()).ok()).flatten();
-        event.payload = json.map_or(Payload::Binary(payload), Payload::Json);
+        event.set_payload(json.map_or(Payload::Binary(payload), Payload::Json));
     }
     event
 }

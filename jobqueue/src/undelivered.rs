@@ -92,11 +92,11 @@ jobqueue_storage::debug_fields! {
     UndeliveredRef { id }
 }
 
-/// Deletes a message of `queue` by its first receipt. Returns false if it was received. If no canceller can have deleted it before, a message
-/// that is not there was received too.
+/// Deletes a message of `queue` by its first receipt. Returns false if it was received, or is gone for another reason than a cancellation.
 ///
 /// # Errors
-/// The error of the storage. It is ambiguous if an attempt, or an earlier canceller, may have deleted the message.
+/// The error of the storage. It is ambiguous if an attempt, or an earlier canceller, may have deleted the message, or if the message may wait
+/// under another receipt.
 pub(crate) async fn delete_undelivered(
     store: &Queues,
     queue: &QueueName,
@@ -107,11 +107,12 @@ pub(crate) async fn delete_undelivered(
     loop {
         match store.delete(queue, &stored.message, ExpiredReceipt::Allow).await {
             Ok(()) => return Ok(true),
-            // Either an earlier deletion succeeded without an answer, or a worker has received the message
-            // since. Only while it is hidden, no worker can have done the job.
-            Err(e) if tries.is_in_doubt() && e.kind() == StoreErrorKind::MessageNotFound => {
-                let is_deleted = !e.is_ambiguous() && is_hidden(runtime, stored);
-                return if is_deleted { Ok(true) } else { Err(tries.last(e)) };
+            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => {
+                let fate = fate(is_hidden(runtime, stored), tries.is_in_doubt(), stored.may_be_duplicated);
+                return match fate.filter(|_| !e.is_ambiguous()) {
+                    Some(is_deleted) => Ok(is_deleted),
+                    None => Err(e.with_ambiguous(true)),
+                };
             }
             Err(e) if e.is_lease_lost() => return Ok(false),
             Err(e) => tries.failed(e).await?,
@@ -119,8 +120,41 @@ pub(crate) async fn delete_undelivered(
     }
 }
 
+/// Returns whether a message that is not there was deleted by a canceller; `None` if that is unknown.
+fn fate(is_hidden: bool, in_doubt: bool, may_be_duplicated: bool) -> Option<bool> {
+    match (is_hidden, in_doubt) {
+        // No worker can have received it. A storage that drops the repetition of a put answers with a receipt that names no message.
+        (true, _) if may_be_duplicated => None,
+        (true, true) => Some(true),
+        // A canceller has deleted it, or a worker has received it since.
+        (false, true) => None,
+        (_, false) => Some(false),
+    }
+}
+
 /// Returns whether the storage certainly still hides the message, despite differing clocks.
 fn is_hidden(runtime: &Runtime, stored: &StoredMessage) -> bool {
     let surely_now = runtime.now().checked_add(SKEW);
     stored.hidden_until.zip(surely_now).is_some_and(|(until, now)| now < until)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absence_means_what_is_certain() {
+        for (hidden, in_doubt, twice, expected) in [
+            (true, true, false, Some(true)),
+            (true, true, true, None),
+            (true, false, true, None),
+            (true, false, false, Some(false)),
+            (false, true, false, None),
+            (false, true, true, None),
+            (false, false, true, Some(false)),
+            (false, false, false, Some(false)),
+        ] {
+            assert_eq!(fate(hidden, in_doubt, twice), expected, "{hidden} {in_doubt} {twice}");
+        }
+    }
 }

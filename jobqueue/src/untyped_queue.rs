@@ -37,6 +37,14 @@ impl UntypedQueue {
     /// Opens an existing queue; the messages that it writes name the operator.
     pub async fn open(storage: &Storage, queue: &str, operator: &Arc<str>) -> Result<Self, Error> {
         let options = QueueCoreOptions { worker: Arc::clone(operator), ..QueueCoreOptions::default() };
+        Self::open_with(storage, queue, options).await
+    }
+
+    pub(crate) async fn open_with(
+        storage: &Storage,
+        queue: &str,
+        options: QueueCoreOptions,
+    ) -> Result<Self, Error> {
         Ok(Self { core: QueueCore::open_existing(storage, QueueName::new(queue)?, options).await? })
     }
 
@@ -79,6 +87,7 @@ impl UntypedQueue {
             ..SendOptions::new()
         };
         let options = options.or(named);
+        self.core.fresh_settings().await;
         dispatch(&self.core, prepare_envelope(&self.core, event, options, Purpose::One)?).await
     }
 

@@ -122,12 +122,13 @@ impl RawSend {
             RawPayload::Text(_) => return Err(invalid("the payload is a text and not JSON")),
             RawPayload::Blob(_) => return Err(invalid("the payload is in a blob: read it before")),
         };
-        let mut envelope = Envelope::new("", job.source.as_str(), job.kind.as_str(), payload);
+        let mut envelope = Envelope::new("", job.source.as_str(), job.kind.as_str(), Payload::None);
         envelope.key.clone_from(&job.key);
         envelope.content_type = job.content_type.clone().map(Into::into);
         envelope.version = job.version;
         envelope.traceparent.clone_from(&job.trace);
         envelope.extensions.clone_from(&job.attributes);
+        envelope.set_payload(payload);
         let options = if job.in_order { SendOptions::new().in_order() } else { SendOptions::new() };
         Ok(Self { envelope, options, copied: Some(job.reference()) })
     }

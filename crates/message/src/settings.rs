@@ -88,7 +88,7 @@ pub struct QueueSettings {
     /// like. The default is false.
     pub trust_producers: bool,
     /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
-    /// `None`, means the newest version whose form fits.
+    /// `None`, means the newest version that can be decoded.
     pub raw_version: Option<u32>,
     /// The values that the metadata or the process sets, for all types of the queue.
     set: SettingOverrides,

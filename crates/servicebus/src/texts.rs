@@ -21,7 +21,7 @@ use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
     BlobName, BlobStore, Condition, ContainerName, ETag, MAX_TEXT_BYTES, Operation, PutBlob, QueueName,
-    StoreError, StoreErrorKind as Kind, get_if_present, log, put_creating,
+    StoreError, StoreErrorKind as Kind, get_if_present, has_any, log, put_creating,
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
@@ -177,7 +177,7 @@ impl Beside {
             }
             Ok(_) => {
                 let prefix = format!("{}{}/", self.folder("texts"), Place::of(queue).queue);
-                Ok(!self.blobs.list_blobs(note.container(), &prefix, None).await?.blobs.is_empty())
+                has_any(&*self.blobs, note.container(), &prefix).await
             }
             Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
             Err(error) => Err(error),

@@ -93,7 +93,9 @@ pub use stores::{OpenStores, Stores};
 pub use throttle::Throttle;
 
 #[doc(hidden)]
-pub use listing::{Listed, delete_if_present, delete_if_same, get_if_present, list_all, put_creating};
+pub use listing::{
+    Listed, delete_if_present, delete_if_same, get_if_present, has_any, list_all, put_creating,
+};
 
 #[doc(hidden)]
 pub use certainty::{Certainty, Tries};

@@ -79,6 +79,22 @@ pub struct Listed {
     pub now: Option<SystemTime>,
 }
 
+/// Returns whether a container has a blob whose name begins with `prefix`. A page of a listing may be empty though others follow.
+pub async fn has_any(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+    prefix: &str,
+) -> Result<bool, StoreError> {
+    let mut next = None::<String>;
+    loop {
+        let page = blobs.list_blobs(container, prefix, next.as_deref()).await?;
+        next = page.next;
+        if !page.blobs.is_empty() || next.is_none() {
+            return Ok(!page.blobs.is_empty());
+        }
+    }
+}
+
 /// Lists all blobs below a prefix in order of name; none if there is no container.
 pub async fn list_all(
     blobs: &dyn BlobStore,

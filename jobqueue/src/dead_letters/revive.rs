@@ -274,7 +274,7 @@ impl DeadLetterQueue {
 
     /// Renders the text like a send. If the message has no room, stores its payload in a blob first.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
-        let encoding = self.core.settings().encoding;
+        let encoding = self.core.fresh_settings().await.encoding;
         let mut trim = HistoryTrim::new();
         loop {
             let payload = envelope.payload.clone();

@@ -233,8 +233,7 @@ impl Executor {
         let Some(registration) = self.handlers.find(&info.kind) else {
             return Break(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
-        let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
-        let (version, media_type) = form.unwrap_or_default();
+        let (version, media_type) = leased_job.payload_form();
         match (registration.decode)(version, media_type.as_deref(), data) {
             Ok((version, message)) => {
                 if info.version != version {

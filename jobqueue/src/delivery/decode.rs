@@ -155,7 +155,7 @@ fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
 
 fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
     let now = leased_job.received_at();
-    let unknown = unknown(event, kinds);
+    let unknown = unknown(event, leased_job, kinds);
     // Each type has its own limits, so that only a reader that knows the message may judge it. An event that cannot be rewritten ends by
     // its count alone.
     let may_judge = unknown.is_none() || leased_job.is_unwritable;
@@ -177,7 +177,7 @@ fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> R
 }
 
 /// Returns the deferral of a message whose kind or version the reader does not know.
-fn unknown(event: &Envelope, kinds: &dyn Kinds) -> Option<NotRun> {
+fn unknown(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Option<NotRun> {
     let Some(newest) = kinds.newest(&event.kind) else {
         // The queue has several types: it is refused as the bare text is.
         if *event.kind == *RAW_KIND {
@@ -185,7 +185,7 @@ fn unknown(event: &Envelope, kinds: &dyn Kinds) -> Option<NotRun> {
         }
         return Some(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
     };
-    let found = event.version.filter(|found| *found > newest)?;
+    let found = leased_job.version_of(event).filter(|found| *found > newest)?;
     let error = DecodeError::unreadable_version(found, newest);
     Some(deferred(Cause::NewerVersion, chain(&error)))
 }
@@ -218,7 +218,6 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
         }
         (Err(error), _) => return unreadable(Some(text), Reason::DECODE_ERROR, &chain(&error)),
     };
-    event.version = event.version.or(settings.raw_version);
     let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings.trust_producers);
     (Content::Event(event), delivery)
 }

@@ -1,5 +1,6 @@
 //! A leased message and its content.
 
+use std::borrow::Cow;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -247,6 +248,17 @@ impl LeasedJob {
             Content::Event(envelope) => Some(read(envelope)),
             Content::Unreadable(_) => None,
         }
+    }
+
+    /// Returns the version and the media type of the payload, as far as they are known.
+    pub(crate) fn payload_form(&self) -> (Option<u32>, Option<Cow<'static, str>>) {
+        self.with_envelope(|event| (self.version_of(event), event.media_type())).unwrap_or_default()
+    }
+
+    /// Returns the version of the payload: that of the event, or else that of the queue's settings. The latter is not written into the
+    /// message, so that operators can correct it.
+    pub(super) fn version_of(&self, event: &Envelope) -> Option<u32> {
+        event.version.or(self.settings.raw_version)
     }
 
     /// Returns the digest that identifies copies of this event; `None` if the message is not an event.

@@ -30,7 +30,7 @@ impl CancelError {
                 "the outcome of the cancellation is unknown: the job may run or have completed; try again"
             }
             false => {
-                "the outcome of the cancellation is unknown: the job is cancelled, runs or has completed"
+                "the outcome of the cancellation is unknown: the job is cancelled, waits, runs or has completed"
             }
         };
         let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(source);

@@ -162,7 +162,7 @@ pub fn is_snooze(error: &BoxError) -> bool {
 }
 
 /// Returns whether the handler failed because the storage did: it returned an error of a call of this framework, which has the answer of
-/// the storage as its cause and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
+/// the storage as its cause or refuses a send, and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
 pub fn is_outage(error: &BoxError) -> bool {
     let Some(Failure(failure)) = error.downcast_ref::<Failure>() else { return false };
     let own: &(dyn StdError + 'static) = failure.source();
@@ -171,7 +171,8 @@ pub fn is_outage(error: &BoxError) -> bool {
     };
     match error.kind() {
         ErrorKind::LeaseUncertain => true,
-        ErrorKind::Unknown => error.is_retryable(),
+        // A refusal without an answer of the storage is back-pressure: the log of a key is full.
+        ErrorKind::Unknown | ErrorKind::Rejected => error.is_retryable(),
         _ => error.is_retryable() && StoreError::in_chain(error).is_some(),
     }
 }
@@ -181,5 +182,22 @@ pub(crate) fn recover(error: BoxError) -> JobError {
     match error.downcast::<Failure>() {
         Ok(failure) => failure.0,
         Err(other) => JobError::retry(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // audit 23, sending C3
+    #[test]
+    fn back_pressure_is_no_failure_of_the_job() {
+        let is_outage = |kind, retryable| {
+            let error = Error::new(kind, "the log of its key is full").with_retryable(retryable);
+            is_outage(&failure(JobError::from(error)))
+        };
+        assert!(is_outage(ErrorKind::Rejected, true));
+        assert!(!is_outage(ErrorKind::Rejected, false));
+        assert!(!is_outage(ErrorKind::Conflict, true));
     }
 }

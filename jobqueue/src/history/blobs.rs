@@ -165,8 +165,8 @@ impl JournalStore for BlobJournal {
             };
             let now = page.now.unwrap_or_else(|| self.runtime.now());
             let Some(before) = now.checked_sub(kept) else { return Ok(()) };
-            // A listing is in order of name, and so of day.
-            let is_over = page.blobs.last().is_none_or(|(name, _)| *name > format!("{}/~", day(before)));
+            // A listing is in order of name, and so of day. A page may be empty where blobs were deleted.
+            let is_over = page.blobs.last().is_some_and(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {
                 let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
                 let segment = Segment::new(blob, properties);

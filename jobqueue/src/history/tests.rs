@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
+use jobqueue_storage::has_any;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -15,8 +16,9 @@ use crate::envelope::{Envelope, Payload};
 use crate::job::outcome::{Outcome, kept_text};
 use crate::job::{JobInfo, TraceContext};
 use crate::storage::{
-    BlobName, BlobProperties, ContainerName, JournalEntry, JournalPage, JournalQuery, Operation, PutBlob,
-    QueueName, StoreError, StoreErrorKind, Stores, list_all,
+    Blob, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, JournalEntry,
+    JournalPage, JournalQuery, LeaseId, Operation, PutBlob, QueueName, StoreError, StoreErrorKind, Stores,
+    list_all,
 };
 use crate::{Runtime, memory};
 
@@ -293,4 +295,72 @@ async fn clock_that_is_ahead_removes_no_segment_before_its_time() {
     let journal = BlobJournal::new(Arc::clone(storage.blobs()), ahead);
     journal.expire(KEPT).await.unwrap();
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 2);
+}
+
+/// A storage that answers the first request of each listing with an empty page, as Azure may.
+#[derive(Debug)]
+struct EmptyFirstPages(Arc<dyn BlobStore>);
+
+#[async_trait]
+impl BlobStore for EmptyFirstPages {
+    async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.0.create_container(container).await
+    }
+
+    async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
+        self.0.delete_container(container).await
+    }
+
+    async fn put_blob(
+        &self,
+        blob: &BlobName,
+        data: bytes::Bytes,
+        options: PutBlob,
+    ) -> Result<BlobProperties, StoreError> {
+        self.0.put_blob(blob, data, options).await
+    }
+
+    async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
+        self.0.get_blob(blob, max_bytes).await
+    }
+
+    async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
+        self.0.blob_properties(blob).await
+    }
+
+    async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
+        self.0.delete_blob(blob, lease).await
+    }
+
+    async fn list_blobs(
+        &self,
+        container: &ContainerName,
+        prefix: &str,
+        marker: Option<&str>,
+    ) -> Result<BlobListing, StoreError> {
+        let Some(marker) = marker else {
+            let mut empty = BlobListing::default();
+            empty.next = Some(String::new());
+            return Ok(empty);
+        };
+        self.0.list_blobs(container, prefix, Some(marker).filter(|marker| !marker.is_empty())).await
+    }
+
+    fn powers(self: Arc<Self>) -> BlobPowers {
+        Arc::clone(&self.0).powers()
+    }
+}
+
+// audit 23, delivery C1
+#[tokio::test(start_paused = true)]
+async fn an_empty_page_is_not_the_end_of_a_listing() {
+    let storage = memory::open_on(Runtime::paused());
+    let blobs = Arc::new(EmptyFirstPages(Arc::clone(storage.blobs())));
+    let journal = BlobJournal::new(Arc::<EmptyFirstPages>::clone(&blobs), storage.runtime().clone());
+    journal.append(entries(10..12, "a")).await.unwrap();
+    let container = ContainerName::new("jobqueue-history").unwrap();
+    assert!(has_any(&*blobs, &container, "1970").await.unwrap());
+    assert!(!has_any(&*blobs, &container, "1971").await.unwrap());
+    journal.expire(KEPT).await.unwrap();
+    assert!(!has_any(&*blobs, &container, "1970").await.unwrap());
 }

@@ -97,8 +97,7 @@ fn next<'q>(
 
 /// Decodes the payload, or returns the disposition of the message.
 fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<(M, JobInfo), Disposition> {
-    let form = leased_job.with_envelope(|event| (event.version, event.media_type()));
-    let (version, media_type) = form.unwrap_or_default();
+    let (version, media_type) = leased_job.payload_form();
     match (decode_any_version::<M>(version, media_type.as_deref(), data), leased_job.info()) {
         (Ok((version, message)), Some(mut info)) => {
             info.version = version;

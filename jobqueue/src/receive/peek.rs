@@ -18,6 +18,7 @@ impl<M: QueueMessage> Queue<M> {
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error in the
     /// list.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
+        self.core().fresh_settings().await;
         let peeked = self.core().store().peek(&self.core().name, MAX_MESSAGES).await?;
         let mut messages = Vec::with_capacity(peeked.len());
         for message in peeked {

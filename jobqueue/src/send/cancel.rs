@@ -12,7 +12,8 @@ use crate::undelivered::StoredMessage;
 impl<M: QueueMessage> Queue<M> {
     /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the message or it
     /// no longer exists, for instance because it is cancelled already. A cancelled unique job leaves its key free. Any process can cancel such a
-    /// job by its key: [`cancel_unique`](Self::cancel_unique).
+    /// job by its key: [`cancel_unique`](Self::cancel_unique). A job that is sent again after its cancellation needs another [id](crate::SendOptions::id)
+    /// where [Service Bus detects duplicates](crate::guide::service_bus).
     ///
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the

@@ -61,10 +61,10 @@ pub(crate) fn sent_in_transaction(
     sent.sent(Some(stored))
 }
 
-async fn store_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
+async fn store_prepared(core: &QueueCore, prepared: Prepared, mut started: Instant) -> Result<Sent, Error> {
     if prepared.blob.is_some() {
         // Boxed, because most payloads are inside their messages.
-        Box::pin(store_blob(core, &prepared, started)).await?;
+        started = Box::pin(store_blob(core, &prepared, started)).await?;
     }
     match prepared.announcement {
         // Boxed, because few messages need it.
@@ -105,11 +105,16 @@ async fn dispatch_in_order(
     }
 }
 
-/// Stores the blob of a message whose send began at `started`.
-pub(super) async fn store_blob(core: &QueueCore, prepared: &Prepared, started: Instant) -> Result<(), Error> {
-    let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(()) };
+/// Stores the blob of a message whose send began at `started`. Returns the beginning of the message's own time: an upload that took long
+/// leaves it whole.
+pub(super) async fn store_blob(
+    core: &QueueCore,
+    prepared: &Prepared,
+    started: Instant,
+) -> Result<Instant, Error> {
+    let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(started) };
     let give_up = started + SEND_BUDGET;
     let stored = core.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
     // The message was not put, whether its blob is stored or not.
-    stored.map_err(|error| send_error(error, Certainty::NotApplied))
+    stored.map(|_| Instant::now()).map_err(|error| send_error(error, Certainty::NotApplied))
 }

@@ -217,11 +217,13 @@ async fn store_blobs(
         let started = &started;
         async move {
             let begun = *lock(started);
-            let stored = store_blob(core, one, begun).await;
-            if stored.is_ok() {
-                *lock(started) = Instant::now();
+            match store_blob(core, one, begun).await {
+                Ok(next) => {
+                    *lock(started) = next;
+                    None
+                }
+                Err(error) => Some((place, error)),
             }
-            Some((place, stored.err()?))
         }
     });
     let uploads: Vec<_> = uploads.collect();

@@ -163,6 +163,8 @@ async fn send_for(
     let taken_over = claim.value.taken_over;
     if taken_over {
         prepared.mark_copy()?;
+        // A canceller may have deleted the former message, and a storage that detects duplicates would drop this one all the same.
+        prepared.put.job = None;
     }
     match dispatch(core, prepared).await {
         Ok(mut sent) => {

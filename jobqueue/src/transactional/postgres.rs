@@ -59,6 +59,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
         if below.is_some() {
             return Err(invalid(super::CANNOT_WAIT));
         }
+        core.fresh_settings().await;
         let prepared = send::prepare(core, message, options, Purpose::One)?;
         send(core, transaction, prepared).await
     }

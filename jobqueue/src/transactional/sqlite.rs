@@ -51,7 +51,8 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// # Ok(()) }
     /// ```
     ///
-    /// A message [in order](SendRequest::in_order) takes its position at the send. Other senders of the file wait for the
+    /// The call cannot wait, so it writes the message in the [encoding](crate::QueueSettings) that this process has read last: when it opened the
+    /// queue, or with another send since. A message [in order](SendRequest::in_order) takes its position at the send. Other senders of the file wait for the
     /// transaction, as all its writers do: commit soon.
     ///
     /// # Errors

@@ -306,6 +306,17 @@ async fn payload_that_comes_late_in_a_list_is_tried_again() {
     assert!(refused.is_none(), "{refused:?}");
 }
 
+// audit 23, sending C4
+#[tokio::test(start_paused = true)]
+async fn message_of_a_payload_that_took_long_has_its_own_time() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    faulty.plan(Operation::PutBlob, 1, Fault::DelayBefore(Duration::from_secs(40)));
+    faulty.plan(Operation::Put, 1, Fault::Throttle(Duration::from_secs(2)));
+    queue.send(&Task { name: "a".to_owned(), data: "x".repeat(70_000) }).await.unwrap();
+    assert_eq!(faulty.calls_of(Operation::PutBlob), 1);
+}
+
 // Each that fails takes none of the time of the others: an outage does not last as many sends as the list has payloads.
 #[tokio::test(start_paused = true)]
 async fn list_of_payloads_is_given_up_in_the_time_of_a_send() {

@@ -5,11 +5,18 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::ManualClock;
+use jobqueue::settings::Metadata;
 use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, JobError, Queue, Reason, Report, Storage, Worker, WorkerBuilder};
+use jobqueue::{Context, JobError, Queue, QueueMessage, Reason, Report, Storage, Worker, WorkerBuilder};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, runtime, task, worker};
+use serde::{Deserialize, Serialize};
+
+/// A message whose handler sends a task.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "orders", kind = "order")]
+struct Order {}
 
 /// A task whose payload does not fit into a message.
 fn large(name: &str) -> Task {
@@ -197,6 +204,43 @@ async fn forward_with(fault: At, is_killed: bool) {
     assert!(sending.is_empty().await.unwrap(), "{fault:?}");
     let arrived: BTreeSet<_> = ran(&destination.storage()).await.into_iter().collect();
     assert_eq!(arrived, sent, "{fault:?}");
+}
+
+// audit 23, sending B4
+#[tokio::test(start_paused = true)]
+async fn relay_writes_the_encoding_that_its_destination_has_now() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let (sending, _) = (tasks(&outbox).await, tasks(&destination).await);
+    sending.send(&task("before")).await.unwrap();
+    let setting = async {
+        after(60).await;
+        let metadata = Metadata::new().with("messageencoding", "base64");
+        destination.queues().set_queue_metadata(&"tasks".parse().unwrap(), &metadata).await.unwrap();
+        after(60).await;
+        sending.send(&task("after")).await.unwrap();
+        after(60).await;
+    };
+    let _ = relay(&outbox, &destination).build().unwrap().run_until(setting).await.unwrap();
+    let texts = texts(&destination).await;
+    assert!(texts[0].starts_with('{'), "{texts:?}");
+    assert!(!texts[1].starts_with('{'), "{texts:?}");
+}
+
+// audit 23, sending C1
+#[tokio::test(start_paused = true)]
+async fn relay_forwards_as_much_as_it_may_read() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let arrived = tasks(&destination).await;
+    let _ = (tasks(&outbox).await, outbox.queue::<Order>().await.unwrap().send(&Order {}).await.unwrap());
+    let handler = async |_: Order, context: Context| {
+        let huge = Task { name: "huge".into(), data: "x".repeat(33 << 20) };
+        context.queue::<Task>().await?.send(&huge).await?;
+        Ok::<_, JobError>(())
+    };
+    assert_eq!(run(worker(&outbox).max_payload_bytes(64 << 20).handle(handler), 60).await.completed, 1);
+    let report = run(relay(&outbox, &destination).max_payload_bytes(64 << 20), 60).await;
+    assert_eq!(report.completed, 1, "{report:?}");
+    assert_eq!(arrived.approximate_len().await.unwrap(), 1);
 }
 
 // I1

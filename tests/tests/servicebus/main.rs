@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod cancellations;
 mod clears;
 mod clocks;
 mod cuts;

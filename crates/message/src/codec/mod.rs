@@ -42,13 +42,14 @@ pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M
 }
 
 /// Decodes a payload as [`decode_message`] does, and returns its version too. A payload without a version is read as
-/// the newest version from which a valid message can be made: an older one ignores the fields that it does not know.
+/// the newest version that its codec can decode: an older one ignores the fields that it does not know. If the message that results breaks
+/// a rule, or cannot be converted, no older version is tried.
 ///
 /// `media_type` is that of the payload. A version whose codec writes another one is not tried. A payload without a media
 /// type is given to every codec.
 ///
 /// # Errors
-/// See [`DecodeError`]. If no version fits, the error of the newest one.
+/// See [`DecodeError`]. If no version can be decoded, the error of the newest one.
 pub fn decode_any_version<M: QueueMessage>(
     version: Option<u32>,
     media_type: Option<&str>,
@@ -67,8 +68,10 @@ pub fn decode_any_version<M: QueueMessage>(
     let mut failed = None;
     for version in M::versions().into_iter().rev() {
         match read(version) {
-            Ok(found) => return Ok(found),
-            Err(error) => failed = failed.or(Some(error)),
+            Err(error @ (DecodeError::Codec(_) | DecodeError::MediaType { .. })) => {
+                failed = failed.or(Some(error))
+            }
+            decoded => return decoded,
         }
     }
     Err(failed.unwrap_or_else(|| DecodeError::unreadable_version(0, M::VERSION)))

@@ -198,6 +198,12 @@ impl Envelope {
         Self { fence_base: 0, history: History::default(), dead_letter: None, ..self }
     }
 
+    /// Replaces the payload. An event of another producer may have a second one in an attribute, which is removed.
+    pub fn set_payload(&mut self, payload: Payload) {
+        self.extensions.retain(|name, _| !matches!(name.as_str(), "data" | "data_base64"));
+        self.payload = payload;
+    }
+
     /// Returns the media type of the payload: JSON for a payload in `data` without one, `None` for bytes without one.
     pub fn media_type(&self) -> Option<Cow<'static, str>> {
         let json = matches!(self.payload, Payload::Json(_) | Payload::None).then_some(Cow::Borrowed(JSON));

@@ -41,7 +41,8 @@ impl WorkerBuilder {
     /// A worker cannot know the kind of a message before it has fetched it. From a queue of one kind, the worker fetches
     /// only messages that may run. If several kinds with different limits share a queue, the worker puts a message whose
     /// kind may not run now back for a second or two, or until the rate allows it. That costs no attempt, but requests to
-    /// the storage: give a kind with a tight limit a queue of its own.
+    /// the storage: give a kind with a tight limit a queue of its own. If queues of both sorts share a limit, the next job after such a message
+    /// is its own: a place is kept for it for up to five seconds.
     pub fn limit<M: QueueMessage>(mut self, limits: HandlerLimits) -> Self {
         self.options.limits.limit_handler(M::KIND, limits);
         self

@@ -4,6 +4,7 @@
 //! slot, and a token if the rate is limited, so that leased messages do not wait for a limit. One exception: if a storage was slow, many
 //! messages with tokens come at once. Their jobs begin at the rate all the same; each waits for a second at most, or is put back.
 
+mod handler_count;
 mod rate;
 mod settings;
 mod shares;

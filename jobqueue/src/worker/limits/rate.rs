@@ -57,6 +57,17 @@ struct TokenBucket {
     /// Keeps the waiting callers in their order.
     turn: tokio::sync::Mutex<()>,
     returned: Notify,
+    refused: Mutex<Refused>,
+}
+
+/// Whether a delivery was refused a token. It is put back, so it does not wait in the order of the callers, which would leave it none.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Refused {
+    #[default]
+    No,
+    Yes,
+    /// A waiting caller has left its token to the next delivery.
+    TokenIsKept,
 }
 
 /// The time at which the burst is complete again; in the past if it is.
@@ -85,8 +96,8 @@ impl RateLimit {
 
     fn of(interval: Duration, burst: u32) -> Self {
         let (taken, begun) = (Bucket::default(), Bucket::default());
-        let (turn, returned) = (tokio::sync::Mutex::default(), Notify::new());
-        Self { inner: Arc::new(TokenBucket { interval, burst, taken, begun, turn, returned }) }
+        let (turn, returned, refused) = Default::default();
+        Self { inner: Arc::new(TokenBucket { interval, burst, taken, begun, turn, returned, refused }) }
     }
 
     pub(super) fn per_second(&self) -> f64 {
@@ -97,13 +108,20 @@ impl RateLimit {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Waits for a token, in the order of the calls. Cancel-safe.
+    /// Waits for a token, in the order of the calls. Leaves the first one to a delivery that was refused. Cancel-safe.
     pub(super) async fn take(&self) -> Token {
         let _turn = self.inner.turn.lock().await;
+        let mut has_left_one = false;
         loop {
             let mut returned = pin!(self.inner.returned.notified());
             returned.as_mut().enable();
-            let Err(wait) = self.take_now() else { return Token { limit: Some(self.clone()) } };
+            let Err(wait) = self.take_now() else {
+                if has_left_one || !self.keep_for_refused() {
+                    return Token { limit: Some(self.clone()) };
+                }
+                has_left_one = true;
+                continue;
+            };
             tokio::select! {
                 biased;
                 () = returned => {}
@@ -116,6 +134,27 @@ impl RateLimit {
     pub(super) fn try_take(&self) -> Result<Token, Duration> {
         let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
         self.take_now().map(|()| Token { limit: Some(self.clone()) })
+    }
+
+    /// Takes a token for a delivery that is put back otherwise.
+    pub(super) fn try_take_for_delivery(&self) -> Result<Token, Duration> {
+        let mut refused = lock(&self.inner.refused);
+        let taken = match *refused {
+            Refused::TokenIsKept => Ok(Token { limit: Some(self.clone()) }),
+            Refused::No | Refused::Yes => self.try_take(),
+        };
+        *refused = if taken.is_ok() { Refused::No } else { Refused::Yes };
+        taken
+    }
+
+    /// Keeps the token that was just taken for the next delivery, if one was refused.
+    fn keep_for_refused(&self) -> bool {
+        let mut refused = lock(&self.inner.refused);
+        let is_refused = *refused == Refused::Yes;
+        if is_refused {
+            *refused = Refused::TokenIsKept;
+        }
+        is_refused
     }
 
     /// Takes a token, or returns the time until the next.

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use super::handler_count::HandlerCount;
+
 /// The divisor of the concurrency that gives the number of reserved slots.
 const RESERVED: usize = 4;
 
@@ -14,7 +16,7 @@ const RESERVED: usize = 4;
 pub(super) struct Shares<W> {
     queues: Vec<Share<W>>,
     /// The running jobs of each limited handler.
-    handlers: Vec<Count>,
+    handlers: Vec<HandlerCount>,
     /// The slots that are reserved for no queue.
     common: Count,
     concurrency: usize,
@@ -114,7 +116,7 @@ impl<W> Shares<W> {
         }
         let reserved: usize = queues.iter().map(|queue| queue.reserved).sum();
         let common = Count::new(concurrency - reserved);
-        let handlers = handlers.into_iter().map(Count::new).collect();
+        let handlers = handlers.into_iter().map(HandlerCount::new).collect();
         Self { queues, handlers, common, concurrency, granted: 0 }
     }
 
@@ -184,7 +186,7 @@ impl<W> Shares<W> {
             _ => None,
         };
         if let Some(handler) = handler {
-            self.handlers[handler].now += 1;
+            self.handlers[handler].enter_poller();
         }
         Some(Grant { queue, handler })
     }
@@ -226,19 +228,14 @@ impl<W> Shares<W> {
         self.queues[queue].has_backlog = has_backlog;
     }
 
-    /// Takes a place in the count of a handler. Returns false if there is none.
+    /// Takes a place in the count of a handler for a delivery. Returns false if there is none.
     pub(super) fn enter_handler(&mut self, handler: usize) -> bool {
-        let count = &mut self.handlers[handler];
-        let has_room = count.has_room();
-        if has_room {
-            count.now += 1;
-        }
-        has_room
+        self.handlers[handler].enter_delivery()
     }
 
     /// Frees a place in the count of a handler.
     pub(super) fn leave_handler(&mut self, handler: usize) {
-        self.handlers[handler].now -= 1;
+        self.handlers[handler].leave();
     }
 
     /// Takes back a slot.
@@ -256,10 +253,12 @@ impl<W> Shares<W> {
     fn may_run(&self, queue: usize) -> bool {
         let share = &self.queues[queue];
         let has_slot = share.running.now < share.reserved || self.common.has_room();
-        let a_handler_is_free = share
-            .handlers
-            .iter()
-            .any(|handler| handler.is_none_or(|handler| self.handlers[handler].has_room()));
+        let a_handler_is_free = match share.handlers.as_slice() {
+            [Some(only)] => self.handlers[*only].has_room_for_poller(),
+            several => {
+                several.iter().any(|handler| handler.is_none_or(|handler| self.handlers[handler].has_room()))
+            }
+        };
         share.running.has_room() && has_slot && a_handler_is_free
     }
 }

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
 
+use super::handler_count::KEPT_FOR;
 use super::rate::{RateLimit, Token};
 use super::settings::{HandlerLimit, LimitSettings};
 use super::shares::{Grant, Shares};
@@ -138,13 +140,17 @@ impl QueueSlots {
     }
 
     async fn wait_for_slot(&self, has_message: bool) -> Slot {
-        let (sender, receiver) = oneshot::channel();
+        let (sender, mut receiver) = oneshot::channel();
         lock(&self.core.shares).wait(self.queue, has_message, sender);
-        grant_all(&self.core);
-        match receiver.await {
-            Ok(slot) => slot,
-            // A sender is dropped only after its receiver.
-            Err(_) => std::future::pending().await,
+        loop {
+            grant_all(&self.core);
+            // Nothing else ends the time for which a place is kept.
+            match timeout(KEPT_FOR, &mut receiver).await {
+                Ok(Ok(slot)) => return slot,
+                // A sender is dropped only after its receiver.
+                Ok(Err(_)) => std::future::pending().await,
+                Err(_) => {}
+            }
         }
     }
 }
@@ -183,7 +189,7 @@ impl Slot {
             if self.token.is_none()
                 && let Some(rate) = &limit.rate
             {
-                let taken = rate.try_take().map_err(|wait| wait.max(HANDLER_IS_BUSY));
+                let taken = rate.try_take_for_delivery().map_err(|wait| wait.max(HANDLER_IS_BUSY));
                 self.token = Some(taken?);
             }
         }

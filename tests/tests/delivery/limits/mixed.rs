@@ -4,7 +4,7 @@ use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue_tests::jobs::{in_memory, worker};
 use tokio::time::sleep;
 
-use crate::limits::{Other, SECOND, Slow, Watch, other, send, slow};
+use crate::limits::{Other, Quick, SECOND, Slow, Watch, other, quick, send, slow};
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_limited_does_not_hold_up_the_others_of_its_queue() {
@@ -53,4 +53,63 @@ async fn a_kind_with_a_rate_waits_in_its_queue_and_costs_no_attempt() {
     slow.sort_by_key(|ran| ran.began);
     assert!(slow.iter().all(|ran| ran.attempt == 1));
     assert!(slow.windows(2).all(|two| two[1].began >= two[0].began + SECOND * 10));
+}
+
+// audit 23, delivery B1
+#[tokio::test(start_paused = true)]
+async fn a_rate_shared_with_a_queue_of_one_kind_reaches_a_queue_of_several() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    send(&storage, 600, || Quick { seconds: 0 }).await;
+    send(&storage, 20, || Slow { seconds: 0 }).await;
+    let limits = HandlerLimits::new().rate(&RateLimit::new(10, SECOND));
+    let worker = worker(&storage).state(watch.clone()).handle(slow).handle(other).handle(quick);
+    let worker = worker.limit::<Quick>(limits.clone()).limit::<Slow>(limits).build().unwrap();
+    let _ = worker.run_until(sleep(SECOND * 20)).await.unwrap();
+    assert!(watch.count("slow") >= 10, "{}", watch.count("slow"));
+    assert!(watch.count("quick") >= 100, "{}", watch.count("quick"));
+}
+
+// audit 23, delivery B1
+#[tokio::test(start_paused = true)]
+async fn a_count_shared_with_a_queue_of_one_kind_reaches_a_queue_of_several() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    let alone = storage.queue_named::<Quick>("alone").await.unwrap();
+    let jobs: Vec<Quick> = (0..300).map(|_| Quick { seconds: 2 }).collect();
+    let _ = alone.send_all(&jobs).await.unwrap();
+    let beside_others = storage.queue_named::<Quick>("slow").await.unwrap();
+    let _ = beside_others.send_all(&jobs[..10]).await.unwrap();
+    let worker = worker(&storage).state(watch.clone()).handle(other);
+    let worker = worker.handle_on("alone", quick).handle_on("slow", quick);
+    let worker = worker.limit::<Quick>(HandlerLimits::new().concurrency(2)).build().unwrap();
+    let mut left = (300, 10);
+    let time = async {
+        sleep(SECOND * 100).await;
+        left = (alone.approximate_len().await.unwrap(), beside_others.approximate_len().await.unwrap());
+    };
+    let _ = worker.run_until(time).await.unwrap();
+    assert_eq!(left.1, 0);
+    assert!(left.0 < 250, "{}", left.0);
+    assert_eq!(watch.most(), 2);
+}
+
+// audit 23, delivery B1
+#[tokio::test(start_paused = true)]
+async fn a_place_that_is_kept_for_a_job_that_is_gone_is_used_again() {
+    let (storage, watch) = (in_memory(), Watch::default());
+    let beside_others = storage.queue_named::<Quick>("slow").await.unwrap();
+    let alone = storage.queue_named::<Quick>("alone").await.unwrap();
+    let jobs: Vec<Quick> = (0..20).map(|_| Quick { seconds: 2 }).collect();
+    let _ = alone.send_all(&jobs).await.unwrap();
+    let worker = worker(&storage).state(watch.clone()).handle(other);
+    let worker = worker.handle_on("alone", quick).handle_on("slow", quick);
+    let worker = worker.limit::<Quick>(HandlerLimits::new().concurrency(1)).build().unwrap();
+    let all = async {
+        sleep(SECOND).await;
+        beside_others.send(&Quick { seconds: 2 }).await.unwrap();
+        sleep(SECOND / 2).await;
+        storage.queues().clear(beside_others.name()).await.unwrap();
+        sleep(SECOND * 60).await;
+        assert_eq!(watch.count("quick"), 20);
+    };
+    let _ = worker.run_until(all).await.unwrap();
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::codec::{Codec, CodecError, Json};
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::PutMessage;
 use jobqueue::{JobError, JobInfo, QueueMessage, Storage};
@@ -35,6 +36,7 @@ impl TryFrom<First> for Second {
 #[message(queue = "prices", kind = "price", version = 5, upgrade_from = Second)]
 struct Fifth {
     amount: u32,
+    #[message(pattern = "^[A-Z]{3}$")]
     currency: String,
 }
 
@@ -115,6 +117,42 @@ async fn payload_that_fits_no_version_has_the_error_of_the_newest() {
     let letters = storage.queue::<Fifth>().await.unwrap().dead_letters().unwrap();
     let letter = letters.peek().await.unwrap().remove(0);
     assert!(letter.error.as_deref().is_some_and(|error| error.contains("amount")), "{letter:?}");
+}
+
+/// It ran in the form before, without the member that broke the rule.
+// audit 23, sending B3
+#[tokio::test(start_paused = true)]
+async fn payload_that_breaks_a_rule_is_read_as_no_older_form() {
+    for text in forms(r#"{"amount":6,"currency":"sek"}"#) {
+        let storage = in_memory();
+        put(&storage, &text).await;
+        assert_eq!(read(&storage).await, [], "{text}");
+        let letters = storage.queue::<Fifth>().await.unwrap().dead_letters().unwrap();
+        assert_eq!(letters.peek().await.unwrap().remove(0).reason, jobqueue::Reason::INVALID, "{text}");
+    }
+}
+
+/// Sets the version of payloads without one.
+async fn set_raw_version(storage: &Storage, version: &str) {
+    let metadata = Metadata::new().with("rawversion", version);
+    storage.queues().set_queue_metadata(&"prices".parse().unwrap(), &metadata).await.unwrap();
+}
+
+// audit 23, sending B1
+#[tokio::test(start_paused = true)]
+async fn wrong_version_of_a_queue_can_be_corrected() {
+    for text in forms(r#"{"amount":6,"currency":"SEK"}"#) {
+        let storage = in_memory();
+        put(&storage, &text).await;
+        set_raw_version(&storage, "6").await;
+        assert_eq!(read(&storage).await, [], "it waits for a worker that reads version 6: {text}");
+        set_raw_version(&storage, "1").await;
+        assert_eq!(read(&storage).await, [], "it has no `cents`: {text}");
+        let letters = storage.queue::<Fifth>().await.unwrap().dead_letters().unwrap();
+        set_raw_version(&storage, "5").await;
+        assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1, "{text}");
+        assert_eq!(read(&storage).await, [(5, 6, "SEK".to_owned())], "{text}");
+    }
 }
 
 /// A codec without self-description: it reads any bytes.

@@ -197,6 +197,32 @@ async fn copy_keeps_the_attributes_of_its_sender_and_their_types() {
     assert_eq!((&sent["source"], &sent["key"]), (&"/shop".into(), &"ada".into()));
 }
 
+/// An event of another producer may have two payloads, of which a worker reads the second.
+// audit 23, sending C2
+#[tokio::test]
+async fn copy_with_another_payload_has_no_other() {
+    let storage = Storage::memory();
+    let admin = operator(&storage);
+    send(&admin, "mails", []).await;
+    let queue = "mails".parse().unwrap();
+    let (digest, blob) = ("0".repeat(64), "20261126/mails/0f8fad5b-d9cb-469f-a165-70867728950e");
+    for member in [r#""data":{"to":"old"}"#, r#""data_base64":"e30=""#] {
+        let event = format!(
+            r#"{{"specversion":"1.0","id":"1","source":"/s","type":"mail","dataref":"{blob}","datasize":12,"datasha256":"{digest}",{member}}}"#
+        );
+        let _ = storage.queues().put(&queue, PutMessage::new(event)).await.unwrap();
+        let [job] = &admin.peek("mails").await.unwrap()[..] else { panic!("one job") };
+        let mended = RawPayload::Json(serde_json::from_str(r#"{"to":"new"}"#).unwrap());
+        let copy = RawSend::copy_of(job, mended).unwrap();
+        storage.queues().clear(&queue).await.unwrap();
+        let _ = admin.send("mails", copy).await.unwrap();
+        let text = storage.queues().peek(&queue, 1).await.unwrap().remove(0).text.unwrap();
+        assert!(text.contains(r#""data":{"to":"new"}"#), "{text}");
+        assert!(!text.contains("old") && !text.contains("data_base64"), "{text}");
+        storage.queues().clear(&queue).await.unwrap();
+    }
+}
+
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "notes", kind = "note")]
 struct NoteV1 {

@@ -1,0 +1,82 @@
+//! Cancellations of delayed jobs on a queue that detects duplicates.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::clock::ManualClock;
+use jobqueue::queue::SendUniqueOutcome;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Queue, QueueMessage, Runtime, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Bench, MINUTE};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "work", kind = "report")]
+struct Report {
+    #[message(key)]
+    month: String,
+}
+
+fn bench() -> Bench {
+    Bench::with(json!({ "RequiresDuplicateDetection": true }), &[])
+}
+
+async fn reports(storage: &Storage) -> Queue<Report> {
+    storage.queue().await.unwrap()
+}
+
+async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
+    let may = Report { month: "may".into() };
+    queue.send(&may).unique_for(HOUR * 48).delay(HOUR).await.unwrap()
+}
+
+/// The service dropped the next message of the key as a repetition of the one that was deleted, and the send returned `Sent`.
+// audit 23, sending A1
+#[tokio::test]
+async fn next_send_after_a_canceller_died_is_no_repetition() {
+    let bench = bench();
+    assert!(delayed(&reports(&bench.storage).await).await.is_sent());
+    let faulty = Faulty::new(&bench.another());
+    faulty.plan(Operation::Delete, 1, Fault::HangAfter);
+    let dying = reports(&faulty.storage()).await;
+    let deleted = async {
+        while bench.count("scheduled") > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        cancelled = dying.cancel_unique("may") => panic!("{cancelled:?}"),
+        () = deleted => {}
+    }
+    // The key is held for 45 seconds.
+    let clock = Arc::new(ManualClock::at(SystemTime::now() + MINUTE));
+    let later = bench.another().with_runtime(Runtime::new().with_clock(clock));
+    assert!(delayed(&reports(&later).await).await.is_sent());
+    assert_eq!(bench.count("scheduled"), 1);
+}
+
+/// The service answers a dropped repetition with the number of no message: the job counted as received by a worker.
+// audit 23, sending B2
+#[tokio::test]
+async fn job_whose_send_was_repeated_is_not_called_received() {
+    for is_unique in [false, true] {
+        let bench = bench();
+        let faulty = Faulty::new(&bench.another());
+        faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
+        let queue = reports(&faulty.storage()).await;
+        let cancelled = if is_unique {
+            assert!(delayed(&queue).await.is_sent());
+            queue.cancel_unique("may").await
+        } else {
+            let sent = queue.send(&Report { month: "may".into() }).delay(HOUR).await.unwrap();
+            queue.cancel(&sent).await
+        };
+        assert_eq!(bench.count("scheduled"), 1, "it waits");
+        assert!(cancelled.as_ref().is_err_and(|error| error.is_outcome_unknown()), "{cancelled:?}");
+    }
+}
