@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
+use super::errors::no_renewer;
 use super::idle::Idle;
 use super::open::ensure;
 

@@ -35,7 +35,6 @@ use super::held::HeldMessages;
 use super::place::Place;
 use super::session::Pool;
 use super::texts::Beside;
-use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
     LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
