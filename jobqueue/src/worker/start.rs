@@ -275,7 +275,7 @@ fn tell_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&
 /// Waits until no message is on its way to this process any more: it would stay leased without a handler.
 async fn rest(state: &WorkerState) {
     let queues = state.deliveries.storage.queues();
-    let resting: Vec<_> = state.registry.0.iter().filter_map(|(queue, _)| queues.rest(queue)).collect();
+    let resting: Vec<_> = state.registry.0.keys().filter_map(|queue| queues.rest(queue)).collect();
     if !resting.is_empty() {
         let _ = tokio::time::timeout(REST, join_all(resting)).await;
     }
