@@ -8,7 +8,7 @@ use jobqueue::__internals::{
 };
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
-use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::headers::order::IN_ORDER;
 use jobqueue_message::envelope::{Envelope, History, Parsed, parse};
 use jobqueue_message::times::{parse_rfc3339, rfc3339};
@@ -16,9 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::{RawCheckpoint, RawPayload};
-use super::queues::not_found;
 use super::text::exact_time_option;
-use super::{Admin, resolve};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -158,7 +156,7 @@ pub struct RawJob {
     pub problem: Option<String>,
     /// True if its sender has written a history, which is left out.
     #[serde(skip)]
-    has_forged_history: bool,
+    pub(super) has_forged_history: bool,
 }
 
 /// A wait of a job for something outside it.
@@ -354,32 +352,6 @@ impl RawJob {
     pub fn reference(&self) -> JobReference {
         let source = Some(self.source.clone()).filter(|source| !source.is_empty());
         JobReference { queue: self.queue.clone(), source, id: self.id.clone() }
-    }
-}
-
-impl Admin {
-    /// Reads messages of a queue, and returns the jobs that `selects` selects. Costs a request if a sender has written a history, which
-    /// counts only where the queue trusts its producers.
-    pub(super) async fn read_jobs<'a>(
-        &self,
-        queue: &QueueName,
-        state: JobState,
-        stored: impl Iterator<Item = Stored<'a>> + Clone,
-        selects: impl Fn(&RawJob) -> bool,
-    ) -> Result<Vec<RawJob>, Error> {
-        let read = |trusts, forged: &mut bool| {
-            let jobs = stored.clone().map(|stored| RawJob::read(queue.as_str(), state, stored, trusts));
-            let jobs = jobs.inspect(|job| *forged |= job.has_forged_history);
-            jobs.filter(&selects).collect::<Vec<_>>()
-        };
-        let mut forged = false;
-        let jobs = read(false, &mut forged);
-        if !forged {
-            return Ok(jobs);
-        }
-        let metadata = self.storage.queues().queue_metadata(queue).await;
-        let metadata = metadata.map_err(|error| not_found(error, queue))?;
-        Ok(if resolve(&metadata).0.trust_producers { read(true, &mut forged) } else { jobs })
     }
 }
 

@@ -11,7 +11,7 @@ use super::event::{Changes, Deed};
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
-use super::{Action, Admin, JobReference, JobState, RawJob};
+use super::{Action, Admin, JobReference, JobState, RawJob, resolve};
 
 /// The number of jobs that are selected unless the filter says another.
 const DEFAULT_LIMIT: usize = 100;
@@ -264,6 +264,30 @@ impl Admin {
         }
         job.only_sender(sources.iter().map(String::as_str))?;
         Ok(first)
+    }
+
+    /// Reads messages of a queue, and returns the jobs that `selects` selects. Costs a request if a sender has written a history, which
+    /// counts only where the queue trusts its producers.
+    pub(super) async fn read_jobs<'a>(
+        &self,
+        queue: &QueueName,
+        state: JobState,
+        stored: impl Iterator<Item = Stored<'a>> + Clone,
+        selects: impl Fn(&RawJob) -> bool,
+    ) -> Result<Vec<RawJob>, Error> {
+        let read = |trusts, forged: &mut bool| {
+            let jobs = stored.clone().map(|stored| RawJob::read(queue.as_str(), state, stored, trusts));
+            let jobs = jobs.inspect(|job| *forged |= job.has_forged_history);
+            jobs.filter(&selects).collect::<Vec<_>>()
+        };
+        let mut forged = false;
+        let jobs = read(false, &mut forged);
+        if !forged {
+            return Ok(jobs);
+        }
+        let metadata = self.storage.queues().queue_metadata(queue).await;
+        let metadata = metadata.map_err(|error| not_found(error, queue))?;
+        Ok(if resolve(&metadata).0.trust_producers { read(true, &mut forged) } else { jobs })
     }
 
     fn index(&self) -> Result<&dyn MessageIndex, Error> {

@@ -135,11 +135,7 @@ async fn send_all(
         let line = loop {
             let wait = if jobs.is_empty() { Duration::MAX } else { SOON };
             match timeout(wait, input.next(stop)).await {
-                Ok(Err(Failure::Interrupted(_))) => {
-                    let text = format!("stopped; {} jobs were sent, none after line {last}", sent.len());
-                    return Err(Failure::Interrupted(text));
-                }
-                Ok(line) => break line?,
+                Ok(line) => break line.map_err(|failure| interrupted(failure, sent.len(), last))?,
                 Err(_) => {
                     (bytes, last) = (0, number - 1);
                     send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
@@ -285,6 +281,16 @@ fn at_line(failure: Failure, number: u64, sent: usize, last: u64) -> Failure {
         Failure::Usage(text) => Failure::Usage(more(text)),
         Failure::NothingMatched(text) => Failure::NothingMatched(more(text)),
         Failure::Refused(text) => Failure::Refused(more(text)),
+        other => other,
+    }
+}
+
+/// Adds the number of jobs that were sent, and the last line whose job may be among them, to an interruption.
+fn interrupted(failure: Failure, sent: usize, last: u64) -> Failure {
+    match failure {
+        Failure::Interrupted(_) => {
+            Failure::Interrupted(format!("stopped; {sent} jobs were sent, none after line {last}"))
+        }
         other => other,
     }
 }
