@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::entry::EntryRef;
-use super::log::{Abandoned, CancelBegun, DeletionOutcome, Millis};
+use super::log::{Abandoned, CANCELLATION_PERIOD, CancelBegun, DeletionOutcome, Millis};
 use super::log_blob::LogBlob;
 use super::store::GroupLogs;
 use crate::error::{Error, ErrorKind};
@@ -25,14 +25,7 @@ impl CancelError {
     }
 
     fn unknown(source: impl std::error::Error + Send + Sync + 'static, retryable: bool) -> Self {
-        let text = match retryable {
-            true => {
-                "the outcome of the cancellation is unknown: the job may run or have completed; try again"
-            }
-            false => {
-                "the outcome of the cancellation is unknown: the job is cancelled, waits, runs or has completed"
-            }
-        };
+        let text = "the outcome of the cancellation is unknown: the job may be cancelled, wait, run or have completed";
         let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(source);
         Self { perhaps: true, error }
     }
@@ -92,6 +85,11 @@ async fn cancel_in_order(
     };
     let stored = StoredMessage { may_be_deleted, ..stored.clone() };
     let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await {
+        // The mark has expired: the next job of the key may have deleted the message, and completes the cancellation.
+        Ok(false) if Millis::from(logs.runtime.now()) >= now.after(CANCELLATION_PERIOD) => {
+            let text = "the cancellation took too long; the next job of the key may have completed it";
+            return Err(perhaps(Error::new(ErrorKind::Unknown, text).with_retryable(true)));
+        }
         Ok(deleted) => deleted,
         // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
         Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
@@ -126,7 +124,9 @@ impl GroupLogs {
         abandoned: Abandoned,
         store: &Queues,
     ) -> Result<(), Error> {
-        let stored = StoredMessage { may_be_deleted: true, ..abandoned.message.stored() };
+        // The log keeps every copy of a cancelled job from running.
+        let stored =
+            StoredMessage { may_be_deleted: true, may_be_duplicated: false, ..abandoned.message.stored() };
         let outcome = match delete_undelivered(store, &self.queue, &self.runtime, &stored).await {
             Ok(true) => DeletionOutcome::Deleted,
             Ok(false) => DeletionOutcome::NotDeleted,

@@ -33,7 +33,7 @@ const DEAD_SENDER: Duration = Duration::from_secs(3_600);
 /// than a send is retried. A slower sender loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
 /// The time that a cancellation may take before others complete it.
-const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
+pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
 /// The time that a message may stay away beyond its delay before the jobs behind it call it overdue.
 pub(crate) const GRACE: Duration = Duration::from_secs(300);
 

@@ -37,8 +37,8 @@ impl<M: QueueMessage> Queue<M> {
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
     /// order](crate::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
     /// Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch): a child that is
-    /// completed by hand leaves its batch waiting, and one that cannot be read is left to the workers. A job whose handler has finished in a worker, which could not record that yet, is left to
-    /// the workers. What else keeps a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the
+    /// completed by hand leaves its batch waiting, and a job of a batch that cannot be read is left to the workers, which such a queue needs.
+    /// A job whose handler has finished in a worker, which could not record that yet, is left to the workers. What else keeps a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the
     /// records of [`durable_completions`](crate::WorkerBuilder::durable_completions).
     ///
     /// # Errors
@@ -144,6 +144,7 @@ async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(),
 async fn dead_letter_unread(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
     let is_of_batch = |info: JobInfo| info.headers.contains_key(BATCH) || info.headers.contains_key(OF);
     if leased_job.info().is_some_and(is_of_batch) {
+        crate::log::warn!(queue = %leased_job.core.name, "a job of a batch cannot be read; it is left to the workers");
         return leased_job.release_waiting(NOT_MINE, None).await.map(drop);
     }
     dead_letter_by_hand(leased_job, rejection).await

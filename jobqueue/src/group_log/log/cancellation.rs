@@ -99,10 +99,9 @@ impl GroupLog {
                 self.remove(at, now);
                 self.note_ended(&abandoned.entry, EndState::Cancelled);
             }
-            // No delivery has recorded itself since the mark, so that the message is no longer delayed: it comes soon or never.
             DeletionOutcome::NotDeleted => {
                 let found = &mut self.entries[at];
-                (found.cancelling, found.due) = (None, now.after(GRACE));
+                (found.cancelling, found.due) = (None, found.due.max(now.after(GRACE)));
             }
         }
     }

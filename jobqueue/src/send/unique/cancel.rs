@@ -29,13 +29,16 @@ impl<M: QueueMessage> Queue<M> {
     /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key for
     /// 45 seconds. Then any process can repeat it:
     ///
-    /// - If the message is there, the result is certain: true if no worker has received it, otherwise false.
+    /// - If no worker has received the message and it is there, the repetition deletes it and returns true.
+    /// - If a worker has received it and it is there, the repetition returns false. Azure Storage and Service Bus cannot tell such a message from
+    ///   a deleted one: there it is as if it were not there.
     /// - If the message is not there, and the job's delay has at least a minute to go, the earlier cancellation has deleted it: the repetition
     ///   returns true. It does so too if an operator has made the job due before its time and it has completed.
     /// - If the message is not there, and the delay is over, the job is cancelled or has run: the repetition fails with `Unknown`, and is not
-    ///   retryable. On Azure Storage and Service Bus it does so too while a worker has the job.
+    ///   retryable.
     ///
-    /// Until a repetition succeeds, no send joins the job: the next one stores a message under the same id.
+    /// If an answer to the send was lost, the repetition fails with `Unknown` in place of true. Until a repetition returns true or false, no send
+    /// joins the job: the next one stores a message under the same id.
     ///
     /// # Errors
     /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key. Not retryable: the
