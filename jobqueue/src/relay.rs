@@ -18,7 +18,6 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::is_in_order;
 use crate::handler::{FromJob, Registration};
 use crate::job::{BoxError, JobError, Reason};
-use crate::queue_core::QueueCoreOptions;
 use crate::send::SendOptions;
 use crate::storage::Storage;
 use crate::untyped_queue::UntypedQueue;
@@ -100,9 +99,9 @@ impl Destination {
     }
 
     async fn send(&self, event: Envelope, options: SendOptions, max_payload_bytes: u64) -> Result<(), Error> {
-        let core =
-            QueueCoreOptions { worker: Arc::from("relay"), max_payload_bytes, ..QueueCoreOptions::default() };
-        let open = async || UntypedQueue::open_with(&self.storage, &self.queue, core).await;
+        let relay: Arc<str> = Arc::from("relay");
+        let open =
+            async || UntypedQueue::open_with(&self.storage, &self.queue, &relay, max_payload_bytes).await;
         self.opened.get_or_try_init(open).await?.send(event, options).await.map(drop)
     }
 }

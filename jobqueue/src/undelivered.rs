@@ -108,7 +108,7 @@ pub(crate) async fn delete_undelivered(
         match store.delete(queue, &stored.message, ExpiredReceipt::Allow).await {
             Ok(()) => return Ok(true),
             Err(e) if e.kind() == StoreErrorKind::MessageNotFound => {
-                let fate = fate(is_hidden(runtime, stored), tries.is_in_doubt(), stored.may_be_duplicated);
+                let fate = fate(is_hidden(runtime, stored), tries.is_in_doubt(), stored);
                 return match fate.filter(|_| !e.is_ambiguous()) {
                     Some(is_deleted) => Ok(is_deleted),
                     None => Err(e.with_ambiguous(true)),
@@ -121,10 +121,10 @@ pub(crate) async fn delete_undelivered(
 }
 
 /// Returns whether a message that is not there was deleted by a canceller; `None` if that is unknown.
-fn fate(is_hidden: bool, in_doubt: bool, may_be_duplicated: bool) -> Option<bool> {
+fn fate(is_hidden: bool, in_doubt: bool, stored: &StoredMessage) -> Option<bool> {
     match (is_hidden, in_doubt) {
         // No worker can have received it. A storage that drops the repetition of a put answers with a receipt that names no message.
-        (true, _) if may_be_duplicated => None,
+        (true, _) if stored.may_be_duplicated => None,
         (true, true) => Some(true),
         // A canceller has deleted it, or a worker has received it since.
         (false, true) => None,
@@ -154,7 +154,15 @@ mod tests {
             (false, false, true, Some(false)),
             (false, false, false, Some(false)),
         ] {
-            assert_eq!(fate(hidden, in_doubt, twice), expected, "{hidden} {in_doubt} {twice}");
+            let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
+            let stored = StoredMessage {
+                message,
+                hidden_until: None,
+                may_be_duplicated: twice,
+                may_be_deleted: false,
+                payload: None,
+            };
+            assert_eq!(fate(hidden, in_doubt, &stored), expected, "{hidden} {in_doubt} {twice}");
         }
     }
 }

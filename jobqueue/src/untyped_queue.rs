@@ -36,15 +36,18 @@ pub struct UntypedQueue {
 impl UntypedQueue {
     /// Opens an existing queue; the messages that it writes name the operator.
     pub async fn open(storage: &Storage, queue: &str, operator: &Arc<str>) -> Result<Self, Error> {
-        let options = QueueCoreOptions { worker: Arc::clone(operator), ..QueueCoreOptions::default() };
-        Self::open_with(storage, queue, options).await
+        Self::open_with(storage, queue, operator, DEFAULT_MAX_PAYLOAD_BYTES).await
     }
 
+    /// Opens an existing queue for payloads of at most this length.
     pub(crate) async fn open_with(
         storage: &Storage,
         queue: &str,
-        options: QueueCoreOptions,
+        operator: &Arc<str>,
+        max_payload_bytes: u64,
     ) -> Result<Self, Error> {
+        let worker = Arc::clone(operator);
+        let options = QueueCoreOptions { worker, max_payload_bytes, ..QueueCoreOptions::default() };
         Ok(Self { core: QueueCore::open_existing(storage, QueueName::new(queue)?, options).await? })
     }
 

@@ -219,8 +219,8 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// Sends the message unless one of the same kind and key was sent to this queue within `window`, by any process.
     ///
     /// The window begins when the first message is sent, and ends after its time. Completing or dead-lettering the
-    /// job does not end it, nor does deleting the queue or the end of the message's [time to live](SendOptions::ttl), after which nobody does the
-    /// work before the window is over: choose a `ttl` that is no shorter; [`cancel_unique`](Queue::cancel_unique) and [`clear`](Queue::clear) do. The clocks of senders should agree to a
+    /// job does not end it, nor does deleting the queue or the end of the message's [time to live](SendOptions::ttl), after which the
+    /// work stays undone until the window is over: choose a `ttl` that is no shorter; [`cancel_unique`](Queue::cancel_unique) and [`clear`](Queue::clear) do. The clocks of senders should agree to a
     /// fraction of the window. A sender that dies between claiming the key and sending delays others by at most 45
     /// seconds; then one of them sends under the same job id. If the dead sender's message was stored after all,
     /// there are two messages with one id, and effects that are idempotent by id happen once. Each key keeps one

@@ -314,7 +314,6 @@ async fn message_of_a_payload_that_took_long_has_its_own_time() {
     faulty.plan(Operation::PutBlob, 1, Fault::DelayBefore(Duration::from_secs(40)));
     faulty.plan(Operation::Put, 1, Fault::Throttle(Duration::from_secs(2)));
     queue.send(&Task { name: "a".to_owned(), data: "x".repeat(70_000) }).await.unwrap();
-    assert_eq!(faulty.calls_of(Operation::PutBlob), 1);
 }
 
 // Each that fails takes none of the time of the others: an outage does not last as many sends as the list has payloads.
