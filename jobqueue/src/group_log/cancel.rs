@@ -86,7 +86,7 @@ async fn cancel_in_order(
     let stored = StoredMessage { may_be_deleted, ..stored.clone() };
     let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await {
         // The mark has expired: the next job of the key may have deleted the message, and completes the cancellation.
-        Ok(false) if Millis::from(logs.runtime.now()) >= now.after(CANCELLATION_PERIOD) => {
+        Ok(false) if Millis::from(logs.runtime.now()).0 >= now.after(CANCELLATION_PERIOD) => {
             let text = "the cancellation took too long; the next job of the key may have completed it";
             return Err(perhaps(Error::new(ErrorKind::Unknown, text).with_retryable(true)));
         }
