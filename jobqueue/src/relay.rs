@@ -84,7 +84,9 @@ impl Destination {
                 "the job belongs to a batch of this storage and cannot be forwarded: process it here",
             ));
         }
-        let event = with_payload(event.into_sent(), payload);
+        let mut event = with_payload(event.into_sent(), payload);
+        // The destination does not have the settings of this queue.
+        event.version = leased_job.payload_form().0;
         // Its sender has set no time to live; a storage may give each message one.
         let options = if is_in_order(&event) { SendOptions::new() } else { options(leased_job) };
         // What the relay may read, it may send.

@@ -197,7 +197,7 @@ impl Admin {
                 .messages
                 .iter()
                 .map(|(message, due)| Stored { due: Some(*due), ..Stored::from(message) });
-            let jobs = self.read_jobs(&name, state, stored, |job| filter.selects_in_any_batch(job)).await?;
+            let jobs = self.read_jobs(&name, state, stored, |job| filter.selects_in_any_batch(job)).await;
             page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
             if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
@@ -274,8 +274,10 @@ impl Admin {
         state: JobState,
         stored: impl Iterator<Item = Stored<'a>> + Clone,
         selects: impl Fn(&RawJob) -> bool,
-    ) -> Result<Vec<RawJob>, Error> {
+    ) -> Vec<RawJob> {
+        // A dead letter keeps the history of the message that died, whose deliveries are not its own.
         let read = |trusts, forged: &mut bool| {
+            let trusts = trusts || queue.is_dead_letter();
             let jobs = stored.clone().map(|stored| RawJob::read(queue.as_str(), state, stored, trusts));
             let jobs = jobs.inspect(|job| *forged |= job.has_forged_history);
             jobs.filter(&selects).collect::<Vec<_>>()
@@ -283,11 +285,12 @@ impl Admin {
         let mut forged = false;
         let jobs = read(false, &mut forged);
         if !forged {
-            return Ok(jobs);
+            return jobs;
         }
+        // A queue whose settings cannot be read now is shown as one that trusts nobody.
         let metadata = self.storage.queues().queue_metadata(queue).await;
-        let metadata = metadata.map_err(|error| not_found(error, queue))?;
-        Ok(if resolve(&metadata).0.trust_producers { read(true, &mut forged) } else { jobs })
+        let trusts = metadata.is_ok_and(|metadata| resolve(&metadata).0.trust_producers);
+        if trusts { read(true, &mut forged) } else { jobs }
     }
 
     fn index(&self) -> Result<&dyn MessageIndex, Error> {

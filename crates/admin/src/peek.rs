@@ -32,7 +32,7 @@ impl Admin {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        self.read_jobs(&name, JobState::Waiting, peeked.iter().map(Stored::from), |_| true).await
+        Ok(self.read_jobs(&name, JobState::Waiting, peeked.iter().map(Stored::from), |_| true).await)
     }
 
     /// Looks at up to `limit` visible messages, at most 10,000, by receiving them and putting them back: where a
@@ -55,7 +55,7 @@ impl Admin {
 
     async fn receive_and_put_back(&self, queue: &str, limit: usize) -> Result<Vec<RawJob>, Error> {
         let (mut jobs, opened) = (Vec::new(), self.open(queue).await?);
-        let trusts = opened.trusts_producers();
+        let trusts = opened.trusts_producers() || QueueName::new(queue)?.is_dead_letter();
         let look = |leased: &LeasedMessage| {
             jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased), trusts));
         };

@@ -1,7 +1,6 @@
 //! Maps failures of the service and of connections to errors of the port.
 
 use std::fmt;
-use std::time::Duration;
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
@@ -30,8 +29,6 @@ const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:
 const CONFLICT: &str = "com.microsoft:conflict";
 /// The name here of the answer that the management API is too busy. It has limits of its own.
 pub(super) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
-/// The time after which a busy service is asked again, as it says in the text of its answer.
-pub(super) const BUSY: Duration = Duration::from_secs(2);
 /// The name here of the answer that the tier, or this queue, has no transactions.
 const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
 /// The beginning of the conditions of a transaction that was rolled back.
@@ -195,8 +192,7 @@ impl Fault {
         let kind = self.kind();
         // A busy management API says nothing of messages.
         let is_of_part = matches!(&self, Self::Refused { condition, .. } if condition == MANAGEMENT_BUSY);
-        let error = StoreError::new(kind, operation, subject).with_of_part(is_of_part);
-        error.with_retry_after((kind == Kind::Throttled).then_some(BUSY)).with_source(self)
+        StoreError::new(kind, operation, subject).with_of_part(is_of_part).with_source(self)
     }
 
     /// Returns the error of a change: ambiguous unless the service refused it or it was not sent.
@@ -261,7 +257,12 @@ mod tests {
         assert_eq!(refused("com.microsoft:server-busy").kind(), Kind::Throttled);
         assert!(!refused("com.microsoft:server-busy").is_ambiguous());
         for busy in ["com.microsoft:server-busy", MANAGEMENT_BUSY] {
-            assert_eq!(refused(busy).retry_after(), Some(BUSY), "{busy}");
+            // The callers' own pauses grow, and their jitter parts them.
+            assert_eq!(
+                (refused(busy).kind(), refused(busy).retry_after()),
+                (Kind::Throttled, None),
+                "{busy}"
+            );
         }
         assert!(!refused("com.microsoft:argument-out-of-range").is_ambiguous());
         assert!(refused("com.microsoft:message-lock-lost").is_lease_lost());

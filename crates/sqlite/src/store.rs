@@ -273,6 +273,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         notifiers,
         health,
         upkeep,
+        lacks_room: false,
         known: Known::default(),
         files,
         patience: options.busy_timeout,

@@ -37,6 +37,8 @@ pub(super) struct Writer {
     pub(super) notifiers: Arc<Notifiers>,
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
+    /// True if the last commit found no room on the volume, and not only none within the limit of the file.
+    pub(super) lacks_room: bool,
     pub(super) known: Known,
     pub(super) files: OpenFiles,
     /// The time that an operation waits for the write lock before it fails.
@@ -109,7 +111,9 @@ impl Writer {
                 } else if tasks.len() > 1 {
                     tasks.into_iter().for_each(|task| self.serve(vec![task], Joining::Exclusive));
                 } else if cause.kind == StoreErrorKind::Full && can_save {
-                    self.upkeep.make_room(&self.connection);
+                    if std::mem::take(&mut self.lacks_room) {
+                        self.upkeep.make_room(&self.connection);
+                    }
                     self.serve(tasks, Joining::Saving);
                 } else {
                     fail_all(tasks, &cause);
@@ -235,7 +239,7 @@ impl Writer {
         }
     }
 
-    fn commit(&self) -> Result<(), Abort> {
+    fn commit(&mut self) -> Result<(), Abort> {
         let error = match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             Ok(_) => return self.files.check().map_err(Abort::Failed),
             Err(error) => error,
@@ -247,6 +251,7 @@ impl Writer {
         // A transaction that found no room was not committed. After any other failure the outcome is unknown: the
         // frames of the commit may be in the file, and a recovery may find them.
         let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+        self.lacks_room = full;
         Err(Abort::Failed(from_sql(error).ambiguous(!full)))
     }
 

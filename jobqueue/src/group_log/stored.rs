@@ -148,8 +148,11 @@ impl GroupLogs {
 
     async fn forget_log(&self, stored: &StoredLog) -> Result<(), StoreError> {
         let Ok(head) = &stored.head else {
-            // No send can have entered it.
-            return delete_if_present(&*self.blobs, &stored.name).await;
+            // No send can enter it while it is damaged. It may have been written anew since, if this is not the first try.
+            return match self.read_document(stored.name.clone()).await? {
+                Err(_) => delete_if_present(&*self.blobs, &stored.name).await,
+                Ok(_) => Ok(()),
+            };
         };
         let (former, now) = (stored.former(), Millis::from(self.runtime.now()));
         // As a delivery takes over pages: closed, then added to the head, then deleted.

@@ -12,7 +12,7 @@ impl<M: QueueMessage> Queue<M> {
     /// Deletes all messages, including those of running jobs, and ends the windows of
     /// [unique work](crate::queue::SendRequest::unique_for) that was sent before, also of jobs that are done. Stop the senders of unique work first: what is
     /// sent while this runs may keep its window although its message is deleted, until the queue is cleared again. Jobs in order that are sent
-    /// while this runs keep their order; one whose message is deleted holds up its key for some eight minutes. A sweep deletes the payload
+    /// while this runs keep their order, or the send fails with a retryable error; one whose message is deleted holds up its key for some eight minutes. A sweep deletes the payload
     /// blobs later.
     ///
     /// # Errors

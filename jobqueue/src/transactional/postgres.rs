@@ -59,7 +59,9 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
         if below.is_some() {
             return Err(invalid(super::CANNOT_WAIT));
         }
-        core.fresh_settings().await;
+        // Beside the transaction, which must not wait for another connection.
+        let refreshed = Arc::clone(core);
+        drop(core.runtime().spawn(async move { drop(refreshed.fresh_settings().await) }));
         let prepared = send::prepare(core, message, options, Purpose::One)?;
         send(core, transaction, prepared).await
     }

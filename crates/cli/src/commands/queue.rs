@@ -80,7 +80,7 @@ pub(crate) async fn run(
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause_with(&queue, options).await.map_err(|error| {
-                let is_paused_already = error.kind() == ErrorKind::Conflict;
+                let is_paused_already = !replace && error.kind() == ErrorKind::Conflict;
                 let mut failure = Failure::from(error);
                 if is_paused_already && let Some(text) = failure.text_mut() {
                     text.push_str(" (`--replace` replaces a pause that holds)");

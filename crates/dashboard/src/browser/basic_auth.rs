@@ -33,6 +33,8 @@ pub(crate) struct Logins {
 impl Logins {
     /// Adds a login. One with an empty password is needed, and opens nothing.
     pub(crate) fn add(&mut self, user: &str, password: &str, level: AccessLevel) {
+        // A secret that is mounted as a file ends with a line break.
+        let password = password.trim_end_matches(['\r', '\n']);
         self.users.push(Login {
             user: user.into(),
             digest: digest(user.as_bytes(), password.as_bytes()),

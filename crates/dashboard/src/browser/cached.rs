@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 /// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
 const MANY: usize = 128;
-/// The most questions that the storage is asked at the same time. Viewers, whoever they are, wait for their turn.
+/// The most questions that the storage is asked at the same time for the main answers of pages, and as many for their parts. Viewers, whoever
+/// they are, wait for their turn.
 const AT_ONCE: usize = 8;
 
 /// The most seconds of one turn.
@@ -27,6 +28,8 @@ pub(crate) struct Reads {
     slots: Mutex<HashMap<(TypeId, String), Slot>>,
     fresh: Duration,
     turns: Arc<Semaphore>,
+    /// Those of reads that outlive the wait for them: while they hang, the main answers of pages have their turns.
+    detached_turns: Arc<Semaphore>,
 }
 
 /// The right to read an answer, which holds up others with the same question.
@@ -37,10 +40,11 @@ struct Turn {
 }
 
 impl Reads {
-    /// Returns no answers, each of which will be fresh for less than `refresh`: the next refresh of a page finds something new.
+    /// Returns no answers, each of which will be fresh for less than `refresh`, so that the next refresh of a page finds something new; one that
+    /// is read in a task of its own and takes longer, for as long as it took.
     pub(crate) fn new(refresh: Duration) -> Self {
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
-        Self { slots: Mutex::default(), fresh: refresh / 2, turns }
+        let turns = || Arc::new(Semaphore::new(AT_ONCE));
+        Self { slots: Mutex::default(), fresh: refresh / 2, turns: turns(), detached_turns: turns() }
     }
 
     /// Returns the answer to `question`: one that is fresh, or a new one of `read`.
@@ -49,9 +53,9 @@ impl Reads {
         question: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        match self.fresh_or_turn(question).await {
+        match self.fresh_or_turn(question, &self.turns).await {
             Ok(answer) => Ok(answer),
-            Err(turn) => turn.answer(read).await,
+            Err(turn) => turn.answer(read, false).await,
         }
     }
 
@@ -61,9 +65,9 @@ impl Reads {
         question: &str,
         read: impl Future<Output = Result<V, Error>> + Send + 'static,
     ) -> Result<Arc<V>, Error> {
-        match self.fresh_or_turn(question).await {
+        match self.fresh_or_turn(question, &self.detached_turns).await {
             Ok(answer) => Ok(answer),
-            Err(turn) => tokio::spawn(turn.answer(read)).await.unwrap_or_else(|error| {
+            Err(turn) => tokio::spawn(turn.answer(read, true)).await.unwrap_or_else(|error| {
                 Err(Error::new(ErrorKind::Storage, "the reading was broken off").with_source(error))
             }),
         }
@@ -71,12 +75,16 @@ impl Reads {
 
     /// Returns what `read` returns, which is too large to be kept.
     pub(crate) async fn get_once<V>(&self, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
-        let _permit = self.permit().await;
+        let _permit = permit(&self.turns).await;
         in_time(read).await
     }
 
     /// Returns an answer that is fresh, or else the right to read one.
-    async fn fresh_or_turn<V: Any + Send + Sync>(&self, question: &str) -> Result<Arc<V>, Turn> {
+    async fn fresh_or_turn<V: Any + Send + Sync>(
+        &self,
+        question: &str,
+        turns: &Arc<Semaphore>,
+    ) -> Result<Arc<V>, Turn> {
         let slot = self.slot((TypeId::of::<V>(), question.to_owned()));
         let slot = slot.lock_owned().await;
         if let Some((until, answer)) = &*slot
@@ -85,12 +93,7 @@ impl Reads {
         {
             return Ok(answer);
         }
-        Err(Turn { slot, fresh: self.fresh, _permit: self.permit().await })
-    }
-
-    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
-        Arc::clone(&self.turns).acquire_owned().await.ok()
+        Err(Turn { slot, fresh: self.fresh, _permit: permit(turns).await })
     }
 
     fn slot(&self, question: (TypeId, String)) -> Slot {
@@ -119,15 +122,24 @@ impl Turn {
     async fn answer<V: Any + Send + Sync>(
         mut self,
         read: impl Future<Output = Result<V, Error>>,
+        outlives_viewers: bool,
     ) -> Result<Arc<V>, Error> {
         let began = Instant::now();
         let answer = Arc::new(in_time(read).await?);
-        // From before the request: the answer is at least as new. One that took long is kept for as long as it took, so that a viewer who
-        // waited for less finds it.
-        let until = (began + self.fresh).max(Instant::now() + began.elapsed());
+        // From before the request: the answer is at least as new.
+        let mut until = began + self.fresh;
+        if outlives_viewers {
+            // One that took long is kept for as long as it took, so that a viewer who waited for less finds it.
+            until = until.max(Instant::now() + began.elapsed());
+        }
         *self.slot = Some((until, Arc::clone(&answer) as Answer));
         Ok(answer)
     }
+}
+
+async fn permit(turns: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    // It is never closed.
+    Arc::clone(turns).acquire_owned().await.ok()
 }
 
 /// Reads within the time of a turn: a slow read must not hold up those of all others for ever.
@@ -214,5 +226,18 @@ mod tests {
             reads.get(&question.to_string(), async { Ok(question) }).await.unwrap();
         }
         assert!(reads.slots.lock().unwrap().len() <= MANY + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn parts_that_hang_hold_up_no_main_answer() {
+        let reads = Reads::new(Duration::from_secs(5));
+        let of = &reads;
+        let hang = |n: usize| async move {
+            of.get_detached(&n.to_string(), std::future::pending::<Result<(), Error>>()).await
+        };
+        let parts = futures_util::future::join_all((0..AT_ONCE).map(hang));
+        assert!(tokio::time::timeout(Duration::from_secs(8), parts).await.is_err());
+        let main = tokio::time::timeout(Duration::from_secs(1), reads.get("a", async { Ok(1) })).await;
+        assert_eq!(*main.unwrap().unwrap(), 1);
     }
 }

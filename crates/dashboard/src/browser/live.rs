@@ -58,8 +58,8 @@ fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
     let first = stream::iter([Ok(event())]);
     let others = stream::unfold(ticks, |mut ticks| async move {
         if ticks.is_over {
-            // What became of the jobs is dear to find, and is found when somebody looks. A stream that ended would be opened again.
-            ticks.viewers.clear();
+            // What became of the jobs is dear to find, and is found when somebody looks. A stream that ended would be opened again. It keeps its
+            // place among the viewers.
             return std::future::pending().await;
         }
         tokio::time::sleep(LEAST).await;

@@ -18,9 +18,12 @@ use super::network::{Answer, Request};
 use super::tls::Trust;
 use super::token::Credential;
 use jobqueue_storage::sync::lock;
+use tokio::time::timeout;
 
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time for which a caller waits to share the answer to another.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
 /// Part of the answer 409 while another operation on the entity is under way.
 const UNDER_WAY: &str = "SubCode=40901";
@@ -108,7 +111,10 @@ impl Entities {
         let asked = entry.begun.load(Ordering::Relaxed);
         // Others that ask at the same time do so before the request.
         tokio::task::yield_now().await;
-        let mut last = entry.last.lock().await;
+        // A request that gets no answer holds up no others.
+        let Ok(mut last) = timeout(SHARE_TIMEOUT, entry.last.lock()).await else {
+            return self.ask(queue).await;
+        };
         if let Some(described) = last.as_ref().filter(|described| described.number > asked) {
             return described.answer.clone();
         }

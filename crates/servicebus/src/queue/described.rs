@@ -1,12 +1,12 @@
 //! Describes queues.
 //!
 //! That a queue is missing takes two witnesses, the management API over HTTPS and AMQP: what has belonged to a missing queue is deleted. A gateway
-//! before the management API can answer 404, and the service has done so for a queue that was there.
+//! before the management API can answer 404, and the service has done so for a queue that was there. Without the claim Manage, AMQP is the only one.
 
 use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::ServiceBusQueues;
+use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 
 impl ServiceBusQueues {
@@ -24,7 +24,13 @@ impl ServiceBusQueues {
     /// # Errors
     /// [`Fault::Doubtful`], if the queue exists; those of AMQP.
     pub(super) async fn check_missing(&self, queue: &QueueName) -> Result<(), Fault> {
-        match self.exists(queue).await? {
+        // The links of a queue that was deleted a moment ago may still seem to be up: a request to them fails, and the next attach says why.
+        let is_reached = match self.node(queue).await {
+            Ok(node) => manage::peek(&node, 0, 1).await.is_ok() || self.exists(queue).await?,
+            Err(fault) if fault.is_missing_entity() => false,
+            Err(fault) => return Err(fault),
+        };
+        match is_reached {
             true => Err(Fault::Doubtful("no queue of that name, and AMQP reaches it".to_owned())),
             false => Ok(()),
         }

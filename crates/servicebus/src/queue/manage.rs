@@ -17,10 +17,12 @@ use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Outbound, encode, field, instant, map, millis};
-use super::super::error::{BUSY, Fault};
+use super::super::error::Fault;
 use super::message::Content;
 
 pub(super) const PAGE: i32 = 100;
+/// The time after which a busy service is asked again, as it says in the text of its answer.
+const BUSY: Duration = Duration::from_secs(2);
 /// The pause of a walk after each page. On the tier Standard each message that a peek returns costs one of a thousand credits, which the
 /// operations of a whole namespace have in a second: so a walk takes half of them.
 const PACE: Duration = Duration::from_millis(200);

@@ -111,7 +111,9 @@ impl Outgoing<'_> {
         let mut properties = properties.unwrap_or_default();
         properties.message_id = Some(AmqpId::String(self.message_id.clone()));
         properties.group_id = self.group.clone().or(properties.group_id);
-        properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
+        if let Copied::Text(_) = self.content {
+            properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
+        }
         let mut fields = application.unwrap_or_default();
         // From a dead letter that was resent unchanged.
         for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, EXPIRES, DEQUEUED, SEAL] {

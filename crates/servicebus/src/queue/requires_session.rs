@@ -12,7 +12,6 @@ use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
-use super::facts::Facts;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
 /// The time for which the management API alone is waited for: behind a firewall that drops packets it answers nothing.
@@ -20,13 +19,6 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns whether a queue requires sessions; `None` if there is no such queue. All callers wait for one answer.
 pub(super) type SessionsAsked = Shared<BoxFuture<'static, Result<Option<bool>, Fault>>>;
-
-impl Facts {
-    /// Returns whether the queue requires sessions, if that is known.
-    fn requires_session(&self) -> Option<bool> {
-        self.sessions.as_ref()?.peek()?.as_ref().ok().copied()?
-    }
-}
 
 impl ServiceBusQueues {
     /// Returns whether a queue requires sessions, which never changes. By its settings; if they cannot be read, by attaching a link
@@ -43,13 +35,8 @@ impl ServiceBusQueues {
         if Place::of(queue).is_dead_letters {
             return Ok(false);
         }
-        let asked = self.facts(queue, |facts| {
-            let is_over = facts.sessions.as_ref().is_some_and(|asked| asked.peek().is_some());
-            if is_over && facts.requires_session().is_none() {
-                facts.sessions = None;
-            }
-            facts.sessions.get_or_insert_with(|| self.ask_for_sessions(queue)).clone()
-        });
+        let asked = self
+            .facts(queue, |facts| facts.sessions.get_or_insert_with(|| self.ask_for_sessions(queue)).clone());
         let found = asked.await.map_err(|fault| fault.of_read(operation.as_str(), queue))?;
         // A queue that does not exist is what the operation itself reports.
         Ok(found.unwrap_or_default())
@@ -58,7 +45,14 @@ impl ServiceBusQueues {
     /// Asks in a task: a caller may have less time than the management API takes.
     fn ask_for_sessions(&self, queue: &QueueName) -> SessionsAsked {
         let (queues, queue) = (self.clone(), queue.clone());
-        let asking = self.links.runtime().spawn(async move { queues.find_sessions(&queue).await });
+        let asking = self.links.runtime().spawn(async move {
+            let found = queues.find_sessions(&queue).await;
+            if !matches!(found, Ok(Some(_))) {
+                // The next operation asks again.
+                queues.facts(&queue, |facts| facts.sessions = None);
+            }
+            found
+        });
         async move { asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends"))) }
             .boxed()
             .shared()
@@ -102,8 +96,6 @@ impl ServiceBusQueues {
             return;
         }
         let known = ready(Ok(Some(false))).boxed().shared();
-        // From here on `peek` returns it.
-        drop(known.clone().now_or_never());
         self.facts(queue, |facts| facts.sessions = Some(known));
     }
 

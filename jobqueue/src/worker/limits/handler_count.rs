@@ -57,7 +57,8 @@ impl HandlerCount {
             if matches!(self.next, Next::DeliveryUntil(_)) {
                 self.next = Next::Poller;
             }
-        } else if matches!(self.next, Next::Any) {
+        } else if !matches!(self.next, Next::Poller) {
+            // With each refusal: a job waits as long as it comes back.
             self.next = Next::DeliveryUntil(Instant::now() + KEPT_FOR);
         }
         has_room

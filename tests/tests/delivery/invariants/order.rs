@@ -25,15 +25,15 @@ async fn clear_removes_fifo_groups_or_reports_an_error() {
     for (operation, kind) in [
         (Operation::ListBlobs, StoreErrorKind::ContainerNotFound),
         (Operation::ListBlobs, StoreErrorKind::Unavailable),
-        (Operation::DeleteBlob, StoreErrorKind::BlobNotFound),
-        (Operation::DeleteBlob, StoreErrorKind::Unavailable),
+        (Operation::PutBlob, StoreErrorKind::ConditionNotMet),
+        (Operation::PutBlob, StoreErrorKind::Unavailable),
     ] {
         let _ = queue.send(&task("a")).with(in_order()).await.unwrap();
         faulty.plan(operation, 1, Fault::Refuse(kind));
         assert!(queue.clear().await.is_ok(), "{operation:?}, {kind:?}");
     }
     let _ = queue.send(&task("a")).with(in_order()).await.unwrap();
-    faulty.plan_always(Operation::DeleteBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
     assert!(queue.clear().await.is_err());
 }
 

@@ -122,7 +122,7 @@ async fn job_in_order_waits_for_one_that_runs() {
 // audit 23, coordination C3
 #[tokio::test(start_paused = true)]
 async fn turn_is_that_of_the_key_and_sender_of_the_job() {
-    for storage in [in_memory(), Faulty::quiet(&in_memory()).storage()] {
+    for storage in [in_memory(), Faulty::new(&in_memory()).storage()] {
         let of = |key: &str, source: &str| SendOptions::new().in_order().key(key).source(source);
         for (key, source) in [("a", "/ada"), ("k", "/bob"), ("k", "/zoe")] {
             send(&storage, "1", of(key, source)).await;

@@ -293,6 +293,12 @@ async fn history_that_no_worker_wrote_is_shown_as_none() {
         let _ = worker.run_until_idle().await.unwrap();
         let (queue, dead) = ("mails".parse().unwrap(), "mails-poison".parse().unwrap());
         let text = storage.queues().peek(&dead, 1).await.unwrap().remove(0).text.unwrap();
+        for letter in [
+            admin.peek("mails-poison").await.unwrap().remove(0),
+            admin.inspect("mails-poison", 1).await.unwrap().remove(0),
+        ] {
+            assert!(letter.last_error.is_some() && letter.dead.is_some(), "{letter:?}");
+        }
         storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
         let threshold = Metadata::new().with("poisonthreshold", "1");
         storage.queues().set_queue_metadata(&queue, &threshold).await.unwrap();

@@ -114,7 +114,7 @@ async fn part<V: Any + Send + Sync>(
     question: &str,
     read: impl Future<Output = Result<V, Error>> + Send + 'static,
 ) -> Result<Result<Arc<V>, String>, PageError> {
-    let late = |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; it is still being read: look again")));
+    let late = |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}: look again")));
     timeout(PART_PATIENCE, patient_part(request, question, read)).await.unwrap_or_else(late)
 }
 
