@@ -282,7 +282,7 @@ async fn checkpoint_that_was_given_up_does_not_replace_what_the_transaction_has_
         async { Ok::<_, JobError>(()) }
     };
     let mut overrides = SettingOverrides::default();
-    overrides.timeout = Some(Duration::from_secs(3));
+    overrides.timeout = Some(Duration::from_secs(9));
     let worker = bench.worker().overrides(overrides).on_event(listener).handle(handler).build().unwrap();
     assert_eq!(worker.run_until_idle().await.unwrap().completed, 1);
     let text = found.lock().unwrap();
