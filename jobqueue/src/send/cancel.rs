@@ -19,7 +19,7 @@ impl<M: QueueMessage> Queue<M> {
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
     ///   cancellation was lost, or an answer to the send, so that a second message may be stored, or a job [in
     ///   order](crate::SendOptions::in_order) was sent twice under its id. A cancellation of a unique job, or of a job in order by a log, that is
-    ///   repeated after one without an answer returns what [`cancel_unique`](Self::cancel_unique#repetition) would. Of a job in order no second
+    ///   repeated after one without an answer returns what [`cancel_unique`](Self::cancel_unique) would. Of a job in order no second
     ///   message runs; if its cancellation was not certainly ended, the next job of its key completes it.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under the key of a unique job.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
