@@ -127,12 +127,13 @@ fn words_of_variant(name: &str) -> Vec<String> {
 }
 
 fn apply(rule: &str, words: &[String]) -> Option<String> {
-    let upper = |separator: &str| words.join(separator).to_ascii_uppercase();
+    let upper = || words.join("_").to_ascii_uppercase();
     Some(match rule {
         "lowercase" | "snake_case" => words.join("_"),
-        "UPPERCASE" | "SCREAMING_SNAKE_CASE" => upper("_"),
-        "kebab-case" => words.join("-"),
-        "SCREAMING-KEBAB-CASE" => upper("-"),
+        "UPPERCASE" | "SCREAMING_SNAKE_CASE" => upper(),
+        // A word of a variant may have underscores of its own.
+        "kebab-case" => words.join("_").replace('_', "-"),
+        "SCREAMING-KEBAB-CASE" => upper().replace('_', "-"),
         "PascalCase" => words.iter().map(|word| capitalized(word)).collect(),
         "camelCase" => {
             let pascal: String = words.iter().map(|word| capitalized(word)).collect();

@@ -56,3 +56,8 @@ pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String,
 pub async fn read_text<M: QueueMessage>(queue: &Queue<M>, text: &str) -> Result<M, Error> {
     crate::receive::read_text(queue.core(), text).await
 }
+
+/// Returns whether a text of a queue is an event of another kind than those of `M`.
+pub fn is_of_another_kind<M: QueueMessage>(text: &str) -> bool {
+    crate::receive::is_of_another_kind::<M>(text)
+}

@@ -103,6 +103,8 @@ async fn sqlite(_: &str, _: bool) -> Result<Storage, Error> {
 #[cfg(feature = "postgres")]
 async fn postgres(connection: &str, creates: bool) -> Result<Storage, Error> {
     let options = crate::postgres::Options::from_connection_string(connection)?;
+    // A program of an operator receives nothing, and a command would wait for the proof that notifications come.
+    let options = if creates { options } else { options.listen(false) };
     Storage::open(options.migrate(creates)).await
 }
 

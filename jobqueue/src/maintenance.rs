@@ -4,14 +4,14 @@
 use crate::claim_check::{PAYLOADS, SweptContainer, sweep_containers};
 use crate::error::Error;
 use crate::storage::Storage;
-use crate::{delivery, send};
+use crate::{delivery, queue_core, send};
 
 pub use crate::claim_check::{SweepOptions, SweepReport};
 
 /// A list of all containers with temporary blobs.
 pub(crate) const CONTAINERS: &[SweptContainer] = &[
     PAYLOADS,
-    SweptContainer::new(delivery::ONCE),
+    SweptContainer::reused(queue_core::ONCE),
     SweptContainer::new(delivery::COMPLETED),
     SweptContainer::reused(send::UNIQUE),
 ];

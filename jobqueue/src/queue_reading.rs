@@ -32,7 +32,8 @@ pub struct QueueReading {
 }
 
 impl QueueReading {
-    /// Looks at a queue. Costs three requests, one more where the storage shows every message, and a listing where the answers have no time.
+    /// Looks at a queue. Costs three requests, one more where the storage shows every message, and a listing where the answers have no time. On
+    /// Service Bus the peek is up to five, and in a queue with sessions also a read of a blob for each message that it meets, up to 432 where many are held for their back-off.
     ///
     /// # Errors
     /// Those of the contract of [`QueueStore`](crate::storage::QueueStore). A queue whose messages or dead letters alone cannot be counted

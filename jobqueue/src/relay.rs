@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use crate::clock::WITHOUT_END;
 use crate::codec::is_json;
 use crate::delivery::{Context, LeasedJob};
-use crate::envelope::headers::batch::{BATCH, OF};
+use crate::envelope::headers::batch::is_of_batch;
 use crate::envelope::{Envelope, JsonText, Payload};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::is_in_order;
@@ -79,7 +79,7 @@ impl Destination {
         let Some(event) = leased_job.envelope() else {
             return Err(refused("the message is not an event"));
         };
-        if [BATCH, OF].iter().any(|header| event.extensions.contains_key(*header)) {
+        if is_of_batch(&event.extensions) {
             return Err(refused(
                 "the job belongs to a batch of this storage and cannot be forwarded: process it here",
             ));

@@ -2,4 +2,4 @@
 
 pub(crate) use jobqueue_storage::sharded::MAPS;
 #[doc(inline)]
-pub use jobqueue_storage::sharded::{MAX_SHARDS, Sharded, ShardedBuilder, Unpolled};
+pub use jobqueue_storage::sharded::{MAX_SHARDS, Sharded, ShardedBuilder};

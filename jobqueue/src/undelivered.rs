@@ -14,8 +14,8 @@ use crate::storage::{
 /// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.
 const RESENDS: (u32, u32) = (2, 0);
 
-/// The assumed maximum difference between the clocks of two processes.
-const SKEW: Duration = Duration::from_secs(60);
+/// The maximum difference between the clocks of two processes that the guarantees allow.
+pub(crate) const SKEW: Duration = Duration::from_secs(300);
 
 /// A stored message with its first receipt. The owner of the receipt can cancel the message until its first delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]

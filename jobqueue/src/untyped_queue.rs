@@ -51,11 +51,6 @@ impl UntypedQueue {
         Ok(Self { core: QueueCore::open_existing(storage, QueueName::new(queue)?, options).await? })
     }
 
-    /// Returns whether workers accept a history that a producer has written.
-    pub fn trusts_producers(&self) -> bool {
-        self.core.settings().trust_producers
-    }
-
     /// Returns its dead letters.
     pub fn dead_letters(&self) -> Result<DeadLetterQueue, Error> {
         DeadLetterQueue::new(Arc::clone(&self.core), "")

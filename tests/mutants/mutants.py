@@ -81,6 +81,14 @@ def target_folder():
     return pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 
 
+def apart(copy):
+    """Settings that give the mutated crates files of their own. Cargo names the files of a crate by its place in the workspace, and would take those
+    of the copy for those of the sources, whose tests would then run mutated code. Any setting does that differs from that of the sources."""
+    members = tomllib.loads((copy / "Cargo.toml").read_text())["workspace"]["members"]
+    names = [tomllib.loads((copy / member / "Cargo.toml").read_text())["package"]["name"] for member in members]
+    return [f"profile.dev.package.{name}.codegen-units=17" for name in names]
+
+
 def build(programs, settings=()):
     """Builds test programs with all mutants; returns their paths by name. The unit tests of a crate have its name, as in Rust."""
     target = target_folder()
@@ -90,7 +98,7 @@ def build(programs, settings=()):
     command += [] if len(tests) == len(programs) else ["--lib"]
     for program in tests:
         command += ["--test", program]
-    for setting in settings:
+    for setting in [*settings, *apart(copy)]:
         command += ["--config", setting]
     environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
     built = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)

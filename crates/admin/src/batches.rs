@@ -10,10 +10,11 @@ use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::membership::Memberships;
-use super::queues::AT_ONCE;
 use super::text::rfc3339_option;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob, WorkerOverview};
 
+/// The number of looks at batches that are made at once.
+const AT_ONCE: usize = 8;
 /// The most pages of 5,000 blobs that are listed.
 const PAGES: usize = 40;
 /// The depth from which a batch is not indented further.
@@ -241,12 +242,10 @@ impl Admin {
         let others = (0..progress.children).filter(|index| !ended.contains(index) && !dead.contains(index));
         let child = |index: u64| {
             let batch = found.nested.get(&index).cloned();
-            let elsewhere = if batch.is_some() { "fanned_out" } else { "unseen" };
+            let place = if batch.is_some() { "fanned_out" } else { "unseen" };
             let job = format!("{id}/{index}");
-            let unseen = FoundChild { job, source: None, place: elsewhere, queue: None, error: None };
-            let found = places.get(&index).cloned().unwrap_or(unseen);
-            let FoundChild { job, source, place, queue, error } = found;
-            OpenChild { index, job, source, place, batch, queue, error }
+            let unseen = OpenChild { index, job, source: None, place, batch: None, queue: None, error: None };
+            OpenChild { batch, ..places.get(&index).cloned().unwrap_or(unseen) }
         };
         let open: Vec<_> = dead.iter().copied().chain(others).take(MOST).map(child).collect();
         let waiting =
@@ -298,7 +297,7 @@ impl Admin {
                     let error = job.last_error.filter(|_| place == "dead");
                     let queue = Some(queue.to_string());
                     let (job, source) = (job.id, Some(job.source));
-                    places.insert(index, FoundChild { job, source, place, queue, error });
+                    places.insert(index, OpenChild { index, job, source, place, batch: None, queue, error });
                 }
             }
         }
@@ -307,10 +306,10 @@ impl Admin {
         let mut running: Vec<_> = running.map(RawJob::of_run).collect();
         Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
         for job in running {
-            let index = job.batch.and_then(|batch| batch.index);
+            let Some(index) = job.batch.and_then(|batch| batch.index) else { continue };
             let (queue, source) = (Some(job.queue), Some(job.source));
-            let child = FoundChild { job: job.id, source, place: "running", queue, error: None };
-            places.extend(index.map(|index| (index, child)));
+            let (job, place) = (job.id, "running");
+            places.insert(index, OpenChild { index, job, source, place, batch: None, queue, error: None });
         }
         Ok(FoundChildren { places, unread, dead_is_exact, workers })
     }
@@ -325,22 +324,11 @@ fn has_none(error: &Error) -> bool {
 #[derive(Default)]
 struct FoundChildren {
     /// The children by their numbers.
-    places: BTreeMap<u64, FoundChild>,
+    places: BTreeMap<u64, OpenChild>,
     /// The queues that could not be looked at.
     unread: Vec<String>,
     /// True if all dead letters were looked at.
     dead_is_exact: bool,
     /// The present workers that write records.
     workers: Vec<WorkerOverview>,
-}
-
-/// The place in which a child was found.
-#[derive(Clone)]
-struct FoundChild {
-    /// The id of the job: that of a continuation if the child ends with it.
-    job: String,
-    source: Option<String>,
-    place: &'static str,
-    queue: Option<String>,
-    error: Option<String>,
 }

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use jobqueue::__internals::{PassAction, PassListeners, SeenLetters};
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::{Error, ErrorKind};
-use tokio_util::sync::CancellationToken;
 
 use super::dead_letters::{DeadLetterFilter, selecting};
 use super::errors::ErrorCounts;
@@ -39,7 +38,6 @@ pub struct Bulk<'a> {
     pub(super) done_before: u64,
     pub(super) total: Option<u64>,
     dry_run: bool,
-    pub(super) stop: CancellationToken,
     pub(super) progress: Box<dyn FnMut(BulkProgress) + Send + 'a>,
 }
 
@@ -69,7 +67,6 @@ impl Admin {
             done_before: 0,
             total: None,
             dry_run: false,
-            stop: CancellationToken::new(),
             progress: Box::new(|_| {}),
         }
     }
@@ -100,10 +97,6 @@ impl<'a> Bulk<'a> {
         /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,
         /// and requires [`Action::Inspect`] instead of the action itself.
         dry_run(dry: bool) => dry_run;
-
-        /// Ends once `token` fires, after the dead letters that are under way, at most 16. The others become visible again at once, which
-        /// they do not if the future is dropped.
-        stop_when(token: CancellationToken) => stop;
 
         /// Calls `listener` after each dead letter.
         on_progress(listener: impl FnMut(BulkProgress) + Send + 'a) => progress = Box::new(listener);
@@ -163,7 +156,7 @@ impl<'a> Bulk<'a> {
 
     /// Looks through the dead letters once. Leaves those alone that came after `before`.
     pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
-        let options = self.options()?.stop(self.stop.clone());
+        let options = self.options()?.stop(self.admin.stop.clone());
         let options = options.given(before, |options, time| options.before(Some(time)));
         let options = options.given(self.per_second, DeadLetterOptions::per_second);
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
@@ -174,35 +167,36 @@ impl<'a> Bulk<'a> {
         self.total = may_meet.map(|letters| self.done_before + letters);
         let (total, counts_children) = (self.total, self.dry_run || self.purges);
         let action = match (self.dry_run, self.purges) {
-            (true, true) => PassAction::Tell,
-            (true, false) => PassAction::TellPutBack,
+            (true, true) => PassAction::Report,
+            (true, false) => PassAction::ReportPutBack,
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let (mut told, mut copies, mut errors) = (Vec::new(), Vec::new(), ErrorCounts::default());
+        let (mut reported, mut copies, mut errors) = (Vec::new(), Vec::new(), ErrorCounts::default());
         let mut children = Vec::new();
-        let mut tell = |letter: &DeadLetter| {
+        let mut report_letter = |letter: &DeadLetter| {
             if self.dry_run {
                 errors.add(&self.queue, letter);
             }
             if counts_children {
                 children.extend(WaitedFor::of(letter));
             }
-            told.push(PlannedLetter::of(&self.queue, letter));
-            let done = self.done_before + told.len() as u64;
+            reported.push(PlannedLetter::of(&self.queue, letter));
+            let done = self.done_before + reported.len() as u64;
             let total = total.map(|total| total.max(done));
             (self.progress)(BulkProgress { done, total, waits: false, held_up: None });
         };
-        let mut tell_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
+        let mut report_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());
-        let listeners = PassListeners { of_letters: &mut tell, of_copies: &mut tell_copy };
-        let report = letters.pass_telling_copies(seen, &options, action, listeners).await?;
-        let stopped = self.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
-        let mut report = BulkReport::of(self.queue.clone(), report, told, self.dry_run, stopped);
+        let listeners = PassListeners { of_letters: &mut report_letter, of_copies: &mut report_copy };
+        let report = letters.pass_reporting_copies(seen, &options, action, listeners).await?;
+        let stopped = self.admin.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
+        let mut report = BulkReport::of(self.queue.clone(), report, reported, self.dry_run, stopped);
         (report.errors, report.ungrouped) = errors.finish();
         report.storage = Some(self.admin.storage().description().to_owned());
         if counts_children {
-            report.waited_for = Memberships::default().count(&self.admin.storage, &children).await;
+            let memberships = Memberships::default();
+            report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
         }
         self.complete(&mut report, &copies);
         if self.dry_run {
@@ -230,7 +224,7 @@ impl<'a> Bulk<'a> {
 
     fn options(&self) -> Result<DeadLetterOptions, Error> {
         if let Selection::Plan(plan) = &self.selection {
-            check_storage(plan.storage(), self.admin)?;
+            check_storage(plan.storage.as_deref(), self.admin)?;
         }
         let (mut options, found) = match &self.selection {
             Selection::Filter(filter) if filter.is_empty() => {

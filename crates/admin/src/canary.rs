@@ -5,7 +5,6 @@ use std::time::Duration;
 use jobqueue::Error;
 use jobqueue_storage::text::chain;
 use tokio::time::{Instant, sleep};
-use tokio_util::sync::CancellationToken;
 
 use super::bulk::Bulk;
 use super::outcome::LookFor;
@@ -38,10 +37,11 @@ impl Bulk<'_> {
         let (done, total) = (first.count, self.total);
         let mut waits = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
         waits(None);
-        let rest = match self.admin.wait_for_canary(&first.plan(), &self.stop, waits).await {
+        let rest = match self.admin.wait_for_canary(&first.plan(), waits).await {
             Ok(()) => {
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
+                (self.progress)(BulkProgress { done, total, waits: false, held_up: None });
                 // Letters that came since the canary began are not part of the selection.
                 self.pass(first.before).await.map_err(|error| chain(&error))
             }
@@ -63,7 +63,6 @@ impl Admin {
     async fn wait_for_canary(
         &self,
         plan: &DeadLetterPlan,
-        stop: &CancellationToken,
         mut waits: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
         let (mut unknown_since, mut pause) = (None, LOOK_EVERY);
@@ -82,12 +81,12 @@ impl Admin {
                 (0, _) => {}
                 _ => {
                     unknown_since = None;
-                    waits(self.hold_of(plan.queue()).await);
+                    waits(self.hold_of(&plan.queue).await);
                 }
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Err(STOPPED.to_owned()),
+                () = self.stop.cancelled() => return Err(STOPPED.to_owned()),
                 () = sleep(pause) => {}
             }
             pause = (pause * 2).min(MAX_PAUSE);

@@ -2,29 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
+use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::{
-    Answer, CancelRequest, Records, Requests, StoredRequest, WorkerRecord, batch_children, batch_source,
-};
+use jobqueue::__internals::{Answer, CancelRequest, Records, Requests, StoredRequest, WorkerRecord};
 use jobqueue::storage::StoreError;
 use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::times::rfc3339;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::sleep;
 
-use super::event::Deed;
-use super::jobs::{MAX_SEARCHED, PAGE};
-use super::membership::Memberships;
 use super::plan::check_storage;
-use super::{Action, Admin, JobFilter, JobReference, JobState, RawJob};
+use super::{Action, Admin, CancelPlan, JobReference};
 
-/// The most jobs of a plan.
-const MAX_PLANNED: usize = 10_000;
-/// The most looks at all jobs until one finds no new one.
-const MAX_LOOKS: u32 = 8;
 /// The number of concurrent requests.
 const AT_ONCE: usize = 16;
 /// The number of consecutive failures after which no further request is made.
@@ -55,51 +47,18 @@ pub enum Cancellation {
     DeadLettered,
 }
 
-/// The jobs that a cancellation takes, and no others: what [`Admin::plan_cancel`] has found, or jobs by name. In JSON it is a file that
-/// one operator writes and another one executes; unknown fields are refused.
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use jobqueue::Storage;
-/// use jobqueue_admin::{AccessLevel, Admin, JobFilter};
-///
-/// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
-/// # admin.create_queue("mails").await?;
-/// let plan = admin.plan_cancel("mails", &JobFilter::new().key("ada")).await?;
-/// println!("{} jobs would be cancelled", plan.jobs.len());
-/// let _ = admin.cancel_all(&plan).await?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[non_exhaustive]
-pub struct CancelPlan {
-    /// The [description](jobqueue::Storage::description) of the storage that was looked at: no other executes the plan. `None` if the jobs were
-    /// named, or if any storage may execute it.
-    #[serde(default)]
-    pub storage: Option<String>,
-    /// The jobs, by their names: when the plan is executed, one that was sent or redriven under such a name since is cancelled too.
-    pub jobs: Vec<JobReference>,
-    /// True if these are all that the filter selects, as far as looks one after the other can say: the storage shows all jobs, and a second
-    /// look met no further one; or there were no more messages than were looked at. A job that begins and fails every second or two may be
-    /// missed by both looks.
-    pub complete: bool,
-}
-
-impl CancelPlan {
-    /// Returns the plan for these jobs.
-    pub fn of_jobs(jobs: impl IntoIterator<Item = JobReference>) -> Self {
-        Self { storage: None, jobs: jobs.into_iter().collect(), complete: true }
-    }
-
-    fn deed(&self) -> Deed {
-        if let [job] = &self.jobs[..] {
-            return Deed::of_job(job);
-        }
-        let queues: BTreeSet<_> = self.jobs.iter().map(|job| job.queue.as_str()).collect();
-        let queues = queues.into_iter().collect::<Vec<_>>().join(", ");
-        let selection = format!("a plan of {} jobs", self.jobs.len());
-        Deed { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
+/// Writes the state as a sentence for people, without its full stop.
+impl fmt::Display for Cancellation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "Its cancellation was not requested, or more than 30 days ago",
+            Self::Requested { by, at } => {
+                return write!(f, "Cancellation was requested by {by} at {at}; no worker has answered yet");
+            }
+            Self::Cancelled => "It was cancelled, by an operator or before by its sender",
+            Self::Completed => "It completed before it could be cancelled",
+            Self::DeadLettered => "It was dead-lettered for another reason before it could be cancelled",
+        })
     }
 }
 
@@ -122,7 +81,8 @@ impl Admin {
     /// [`cancelled`](jobqueue::Reason::CANCELLED), which can be redriven or purged; its key and its batch continue as
     /// after any dead letter. [`cancellation`](Self::cancellation) returns the result.
     ///
-    /// Workers learn of it at their next [record](jobqueue::WorkerBuilder::presence), within 15 seconds by default. A handler that
+    /// Workers learn of it at their next [record](jobqueue::WorkerBuilder::presence), within 15 seconds by default; on a test's paused clock they keep
+    /// one only if [`presence`](jobqueue::WorkerBuilder::presence) was called. A handler that
     /// runs finds its [token](jobqueue::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
     /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
     /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
@@ -217,103 +177,6 @@ impl Admin {
         (made, wait, failure)
     }
 
-    /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
-    /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
-    /// running jobs by their errors; of a whole batch also the children that have not ended, if they have the ids that a batch gives. A plan has
-    /// at most 10,000 jobs, found among the first 100,000 messages of each state; limit and beginning of the filter do not count.
-    ///
-    /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
-    pub async fn plan_cancel(&self, queue: &str, filter: &JobFilter) -> Result<CancelPlan, Error> {
-        if filter.selects_all() {
-            let text = "no jobs are selected: give the filter a condition";
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        let mut found = BTreeSet::new();
-        let mut complete;
-        if self.shows_all_jobs() {
-            complete = self.select_all(queue, filter, &mut found).await?;
-        } else {
-            let ids =
-                |jobs: &[RawJob]| jobs.iter().map(|job| job.message_id.clone()).collect::<BTreeSet<_>>();
-            let before = ids(&self.peek_without_batches(queue).await?);
-            let overview = self.queue(queue).await?;
-            let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
-            let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
-            let peeked = self.peek_without_batches(queue).await?;
-            // Messages that were there before and after the queue was counted are among those counted.
-            complete = overview.length == Some(peeked.len() as u64) && ids(&peeked) == before;
-            let (filter, mut memberships) = (filter.clone().without_batches(), Memberships::default());
-            let selected = filter.select(&self.storage, running.chain(peeked), &mut memberships).await?;
-            found.extend(selected.iter().map(RawJob::reference));
-            if let Some(batch) = filter.whole_batch() {
-                found.extend(self.open_children(queue, batch).await?);
-            }
-        }
-        let jobs: Vec<_> = found.into_iter().take(MAX_PLANNED + 1).collect();
-        complete &= jobs.len() <= MAX_PLANNED;
-        let storage = Some(self.storage.description().to_owned());
-        Ok(CancelPlan { storage, jobs: jobs.into_iter().take(MAX_PLANNED).collect(), complete })
-    }
-
-    /// Returns the children of a batch that have not ended, by the identities that a batch gives to its children. One of them may be in another
-    /// queue, have an identity of its own, or be a dead letter: then the request concerns no job.
-    async fn open_children(&self, queue: &str, batch: &str) -> Result<Vec<JobReference>, Error> {
-        let found = batch_children(&self.storage, batch).await?;
-        let (Some(found), Some(source)) = (found, batch_source(&self.storage, batch).await?) else {
-            return Ok(Vec::new());
-        };
-        let open = (0..found.progress.children).filter(|index| !found.ended.contains(index));
-        // A child that has sent a batch of its own counts too: its handler may be tried again. Mostly it has returned, so the others come first.
-        let (nested, own): (Vec<u64>, Vec<u64>) = open.partition(|index| found.nested.contains_key(index));
-        let child = |index| JobReference::new(queue, format!("{batch}/{index}")).with_source(&source);
-        Ok(own.into_iter().chain(nested).take(MAX_PLANNED + 1).map(child).collect())
-    }
-
-    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.
-    async fn select_all(
-        &self,
-        queue: &str,
-        filter: &JobFilter,
-        found: &mut BTreeSet<JobReference>,
-    ) -> Result<bool, Error> {
-        let filter = filter.clone().limit(PAGE as usize).without_batches();
-        for look in 0..MAX_LOOKS {
-            let (known, mut all) = (found.len(), true);
-            for state in JobState::IN_QUEUE {
-                all &= self.select_in(queue, state, filter.clone().from(None), found).await?;
-            }
-            if !all || found.len() > MAX_PLANNED {
-                return Ok(false);
-            }
-            // A job that begins, fails or becomes due during a look may be missed in every state. The next look finds it.
-            if look > 0 && found.len() == known {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Adds the jobs of one state that a filter selects, a page at a time, whose payloads need not be kept. Returns whether these are all.
-    async fn select_in(
-        &self,
-        queue: &str,
-        state: JobState,
-        mut filter: JobFilter,
-        found: &mut BTreeSet<JobReference>,
-    ) -> Result<bool, Error> {
-        for _ in 0..MAX_SEARCHED / PAGE as usize {
-            let page = self.jobs(queue, state, &filter.clone().searching(PAGE as usize)).await?;
-            found.extend(page.jobs.iter().map(RawJob::reference));
-            if page.next.is_none() || found.len() > MAX_PLANNED {
-                return Ok(page.next.is_none());
-            }
-            filter = filter.from(page.next);
-        }
-        Ok(false)
-    }
-
     fn cancel_request(&self, job: &JobReference) -> Result<CancelRequest, Error> {
         if job.id.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the id of the job is empty"));
@@ -360,7 +223,7 @@ impl Admin {
         Ok(answer.map(answered))
     }
 
-    fn requests(&self) -> Requests {
+    pub(super) fn requests(&self) -> Requests {
         Requests::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone())
     }
 }

@@ -266,7 +266,7 @@ impl Admin {
             let letters = self.dead_letter_queue(queue).await?;
             let mut found = Found::new(queue, limit);
             let options = selecting(filter).stop(self.stop.clone());
-            let report = letters.pass(&options, PassAction::Tell, &mut |letter| found.add(letter)).await?;
+            let report = letters.pass(&options, PassAction::Report, &mut |letter| found.add(letter)).await?;
             Memberships::default().prove(&self.storage, &mut found.letters, None).await?;
             let looked_at = found.matching + report.copies + report.left;
             let is_over = report.stopped.is_some() || self.stop.is_cancelled();

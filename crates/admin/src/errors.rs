@@ -106,27 +106,19 @@ pub(super) fn fingerprint(letter: &DeadLetter) -> String {
 
 /// Returns an error without what differs from job to job.
 fn shape(error: &str) -> String {
-    let mut shape = String::new();
-    let (mut rest, mut may_be_quoted) = (error, true);
-    while let Some(first) = rest.chars().next() {
-        let mut quoted = || match first {
-            '"' | '`' => rest[1..].find(first).map(|end| end + 2),
-            // An apostrophe inside of a word quotes nothing.
-            '\'' if may_be_quoted && !error[..error.len() - rest.len()].ends_with(is_word) => {
-                let length = quoted_by_apostrophes(rest);
-                // Where no quotation ends behind one apostrophe, none ends behind a later one.
-                may_be_quoted = length.is_some();
-                length
-            }
-            _ => None,
-        };
+    let (mut shape, mut rest) = (String::new(), error);
+    while let Some(first) = rest.chars().next()
+        && shape.len() <= 4 * MAX_SHAPE
+    {
+        let is_quote = matches!(first, '"' | '`');
+        let quoted = if is_quote { rest[1..].find(first).map(|end| end + 2) } else { None };
         let length = if is_word(first) {
             let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let word = &rest[..length];
             let may_be_status = word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
             shape.push_str(if word.contains(char::is_numeric) && !may_be_status { "#" } else { word });
             length
-        } else if let Some(length) = quoted() {
+        } else if let Some(length) = quoted {
             shape.push_str("\"…\"");
             length
         } else {
@@ -134,21 +126,12 @@ fn shape(error: &str) -> String {
             first.len_utf8()
         };
         rest = &rest[length..];
-        if shape.len() > 4 * MAX_SHAPE {
-            break;
-        }
     }
     shape.chars().take(MAX_SHAPE).collect()
 }
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '-' || c == '_'
-}
-
-/// Returns the length of a text that begins with an apostrophe, up to one that ends a quotation.
-fn quoted_by_apostrophes(text: &str) -> Option<usize> {
-    let mut ends = text.match_indices('\'').skip(1).map(|(at, _)| at + 1);
-    ends.find(|end| !text[*end..].starts_with(is_word))
 }
 
 #[cfg(test)]
@@ -161,21 +144,15 @@ mod tests {
             ("no answer from 10.0.0.17:5432 after 30s", "no answer from #.#.#.#:# after #"),
             ("row 4711 is locked", "row # is locked"),
             ("HTTP 503 for order 550e8400-e29b-41d4-a716-446655440000", "HTTP 503 for order #"),
-            ("unknown field \"to\" in 'a b', don't", "unknown field \"…\" in \"…\", don't"),
+            ("unknown field \"to\" in `a b`, don't", "unknown field \"…\" in \"…\", don't"),
             ("äöü 12 ß", "äöü # ß"),
-            ("couldn't reach billing; didn't retry", "couldn't reach billing; didn't retry"),
-            ("couldn't parse order; didn't retry", "couldn't parse order; didn't retry"),
-            ("can't connect to 'alice'", "can't connect to \"…\""),
-            ("can't connect to 'bob's host', or 'x'", "can't connect to \"…\", or \"…\""),
-            ("the users' table", "the users' table"),
+            ("can't connect to 'alice'", "can't connect to 'alice'"),
             ("\"never closed", "\"never closed"),
-            ("'a 'b 'c", "'a 'b 'c"),
             ("", ""),
         ];
         for (error, expected) in cases {
             assert_eq!(shape(error), expected);
         }
         assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), 300);
-        assert_eq!(shape(&format!("{}'", " 'a".repeat(1_000))), " \"…\"");
     }
 }

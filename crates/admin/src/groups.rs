@@ -12,6 +12,17 @@ use super::jobs::{PAGE, SEARCHED};
 use super::queues::not_found;
 use super::{Admin, JobState};
 
+/// The FIFO groups of a queue that have jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct GroupList {
+    /// The groups.
+    pub groups: Vec<GroupOverview>,
+    /// True if these are all groups, with all their jobs. False if there were more messages than were looked at: further groups, and further
+    /// jobs of these, may be among the others.
+    pub complete: bool,
+}
+
 /// The jobs of one key that have not ended, in their order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -45,6 +56,31 @@ pub struct GroupEntry {
     pub cancelling: bool,
 }
 
+impl GroupEntry {
+    /// Returns the state of the job as people read it, if it does not simply wait for its turn.
+    pub fn state(&self) -> Option<&'static str> {
+        match self {
+            Self { skipped: true, .. } => Some("abandoned: blocks no other job"),
+            Self { cancelling: true, .. } => Some("is being cancelled"),
+            Self { overdue: true, .. } => Some("overdue: its message has not arrived"),
+            Self { announced: true, .. } => Some("its sender has not confirmed it"),
+            _ => None,
+        }
+    }
+}
+
+/// The group of one job.
+pub(super) struct GroupOfJob {
+    /// The hash of the job.
+    pub(super) job: String,
+    /// The jobs of the group that were found.
+    pub(super) entries: Vec<GroupEntry>,
+    /// [`GroupOverview::is_first_known`].
+    pub(super) is_first_known: bool,
+    /// True if the group has no other jobs.
+    pub(super) is_complete: bool,
+}
+
 /// The hashes of a group and a job.
 type Position = (String, String);
 /// A key and an id.
@@ -56,37 +92,39 @@ impl Admin {
     /// share 4,096 logs.
     ///
     /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the groups are those of the first
-    /// 10,000 messages of each state, or of the first 32 where the storage does not [show all](Self::shows_all_jobs), and more may wait behind
-    /// them. A look there costs up to fifty requests.
+    /// 10,000 messages of each state, or of the first 32 where the storage does not [show all](Self::shows_all_jobs). If more messages are
+    /// behind them, the list is not [complete](GroupList::complete). A look there costs up to fifty requests.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when the logs cannot
     /// be read.
-    pub async fn groups(&self, queue: &str) -> Result<Vec<GroupOverview>, Error> {
+    pub async fn groups(&self, queue: &str) -> Result<GroupList, Error> {
         let name = QueueName::new(queue)?;
         if self.storage.queues().orders_groups(&name).await? {
             return self.groups_of_storage(&name).await;
         }
         let seen = self.seen_in_order(&name).await?;
-        Ok(overviews(groups(&self.storage, name).await?, &seen))
+        Ok(GroupList { groups: overviews(groups(&self.storage, name).await?, &seen), complete: true })
     }
 
-    /// Returns the group of a job with a key, and the hash of the job in it.
-    pub(super) async fn group_of(
-        &self,
-        queue: &str,
-        key: &str,
-        job: &Identity,
-    ) -> Result<Option<(GroupOverview, String)>, Error> {
+    /// Returns the group of a job with a key. It has no entries if none of its jobs was found.
+    pub(super) async fn group_of(&self, queue: &str, key: &str, job: &Identity) -> Result<GroupOfJob, Error> {
         let (name, (group, hash)) = (QueueName::new(queue)?, names_in_order(key, job));
-        let groups = match self.storage.queues().orders_groups(&name).await? {
+        let GroupList { groups, complete } = match self.storage.queues().orders_groups(&name).await? {
             true => self.groups_of_storage(&name).await?,
             false => {
                 let seen = self.seen_in_order(&name).await?;
-                overviews(group_of(&self.storage, name, key, job).await?, &seen)
+                let groups = overviews(group_of(&self.storage, name, key, job).await?, &seen);
+                GroupList { groups, complete: true }
             }
         };
-        Ok(groups.into_iter().find(|found| found.group == group).map(|found| (found, hash)))
+        let found = groups.into_iter().find(|found| found.group == group);
+        Ok(GroupOfJob {
+            job: hash,
+            is_first_known: found.as_ref().is_some_and(|found| found.is_first_known),
+            entries: found.map(|found| found.entries).unwrap_or_default(),
+            is_complete: complete,
+        })
     }
 
     /// Returns the jobs in order that a peek shows.
@@ -98,7 +136,7 @@ impl Admin {
 
     /// Returns the groups of a storage that keeps the order itself. The first of a group may run, be delayed or wait for its next attempt;
     /// those behind it wait.
-    async fn groups_of_storage(&self, queue: &QueueName) -> Result<Vec<GroupOverview>, Error> {
+    async fn groups_of_storage(&self, queue: &QueueName) -> Result<GroupList, Error> {
         let queues = self.storage.queues();
         let not_found = |error| not_found(error, queue);
         let Some(index) = &queues.powers().index else {
@@ -109,10 +147,11 @@ impl Admin {
                 Err(error) if error.kind() == StoreErrorKind::Unsupported => false,
                 Err(error) => return Err(not_found(error)),
             };
-            return Ok(in_sequence(peeked.iter().filter_map(in_order), shows_all));
+            let groups = in_sequence(peeked.iter().filter_map(in_order), shows_all);
+            return Ok(GroupList { groups, complete: shows_all });
         };
-        let (mut first, mut waiting, mut is_first_known) = (Vec::new(), Vec::new(), true);
-        let mut seen = BTreeSet::new();
+        let (mut first, mut waiting, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut is_first_known, mut complete) = (true, true);
         for state in JobState::IN_QUEUE.into_iter().filter_map(JobState::of_messages) {
             let (mut next, mut searched) = (None, 0);
             loop {
@@ -132,8 +171,10 @@ impl Admin {
             }
             // Those that wait for another come after all others that wait.
             is_first_known &= next.is_none() || state == MessageState::Waiting;
+            complete &= next.is_none();
         }
-        Ok(in_sequence(first.into_iter().chain(waiting), is_first_known))
+        let groups = in_sequence(first.into_iter().chain(waiting), is_first_known);
+        Ok(GroupList { groups, complete })
     }
 }
 

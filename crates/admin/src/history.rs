@@ -31,6 +31,9 @@ impl HistoryFilter {
         Self::default()
     }
 
+    /// The outcomes of jobs that have ended, as they are in the journal.
+    pub const OUTCOMES: [&str; 3] = ["completed", "completed_uncertain", "dead_lettered"];
+
     jobqueue_storage::setters! {
         /// Selects jobs of this queue.
         queue(queue some String) => query.queue;
@@ -44,7 +47,7 @@ impl HistoryFilter {
         /// Selects jobs of this kind. Only its first 1,024 bytes count.
         kind(kind: impl Into<String>) => query.kind = Some(kept_text(&kind.into()).to_owned());
 
-        /// Selects jobs with this outcome: `completed`, `completed_uncertain` or `dead_lettered`.
+        /// Selects jobs with this outcome, one of the [`OUTCOMES`](Self::OUTCOMES).
         outcome(outcome some String) => query.outcome;
 
         /// Selects jobs whose error contains this text, in the same case.

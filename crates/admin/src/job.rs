@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use jobqueue::__internals::{
-    ClaimedChild, RunningJob, discard_forged_history, past_dead_letters, unwrap_unreadable,
+    ClaimedChild, RunningJob, UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable,
 };
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::headers::order::IN_ORDER;
-use jobqueue_message::envelope::{Envelope, History, Parsed, parse};
+use jobqueue_message::envelope::{Envelope, Parsed, parse};
 use jobqueue_message::times::{parse_rfc3339, rfc3339};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::payload::{RawCheckpoint, RawPayload};
+use super::payload::RawPayload;
 use super::text::exact_time_option;
 
 /// The state in which a message was found.
@@ -60,11 +60,6 @@ impl JobReference {
         with_source(source some String);
     }
 
-    /// Returns whether the job has the same id after a redrive: a text that is no event is put back as a message with another id.
-    pub(super) fn keeps_its_id(&self) -> bool {
-        self.source.as_deref() != Some(jobqueue::__internals::UNREADABLE_SOURCE)
-    }
-
     /// Returns whether this is the job with these attributes.
     pub(super) fn is(&self, source: &str, id: &str) -> bool {
         self.id == id && self.source.as_deref().is_none_or(|own| own == source)
@@ -78,9 +73,9 @@ impl JobReference {
         &self,
         found: impl Iterator<Item = &'a str>,
     ) -> Result<Option<&'a str>, Error> {
-        let sources: BTreeSet<&str> = found.filter(|source| !source.is_empty()).collect();
+        let sources: BTreeSet<&str> = found.collect();
         if sources.len() > 1 {
-            let sources = Vec::from_iter(sources).join(", ");
+            let sources = senders_text(sources);
             let text = format!("several senders use the id `{}`; name one of them: {sources}", self.id);
             return Err(Error::new(ErrorKind::Invalid, text));
         }
@@ -100,7 +95,7 @@ pub struct RawJob {
     pub message_id: Option<String>,
     /// The job's id; the storage's id of a message that is not an event.
     pub id: String,
-    /// The sender; empty if the message is not an event.
+    /// The sender; `/jobqueue/external` of a message that is not an event, as in the records of workers and in dead letters.
     pub source: String,
     /// The kind; empty if the message is not an event.
     pub kind: String,
@@ -130,7 +125,7 @@ pub struct RawJob {
     /// The payload, or where it is.
     pub payload: RawPayload,
     /// The newest checkpoint, or where it is.
-    pub checkpoint: Option<RawCheckpoint>,
+    pub checkpoint: RawPayload,
     /// The attributes that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
     /// The tokens of batches are left out: who knows them can pass a message off as a child.
     pub headers: BTreeMap<String, String>,
@@ -154,9 +149,6 @@ pub struct RawJob {
     pub past: Vec<PastDeadLetter>,
     /// The reason why the message is not an event; `None` for an event.
     pub problem: Option<String>,
-    /// True if its sender has written a history, which is left out.
-    #[serde(skip)]
-    pub(super) has_forged_history: bool,
 }
 
 /// A wait of a job for something outside it.
@@ -242,9 +234,9 @@ impl<'a> From<&'a LeasedMessage> for Stored<'a> {
 }
 
 impl RawJob {
-    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`. A history that its sender has written counts only
-    /// if the queue `trusts` its producers, as for a worker.
-    pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>, trusts: bool) -> Self {
+    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`. A history that its sender has written does not count,
+    /// as for a worker. A dead letter (`is_letter`) keeps the history of the message that died, whose deliveries are not its own.
+    pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>, is_letter: bool) -> Self {
         let mut job = Self {
             queue: queue.to_owned(),
             state,
@@ -254,12 +246,14 @@ impl RawJob {
             inserted: stored.inserted.map(rfc3339),
             expires: stored.expires.map(rfc3339),
             due: stored.due.map(rfc3339),
+            source: UNREADABLE_SOURCE.to_owned(),
             ..Self::default()
         };
         match stored.text.map(parse) {
             Ok(Ok(Parsed::Event(mut event))) => {
-                job.has_forged_history =
-                    stored.next_delivery.is_some_and(|next| discard(&mut event, next, trusts));
+                if let Some(next) = stored.next_delivery.filter(|_| !is_letter) {
+                    discard_forged_history(&mut event, next);
+                }
                 job.fill(&event);
             }
             Ok(Ok(Parsed::Bare(json))) => {
@@ -287,6 +281,7 @@ impl RawJob {
             source: run.source.clone(),
             kind: run.kind.clone(),
             key: run.key.clone(),
+            inserted: run.inserted.clone(),
             trace: run.trace.clone(),
             claimed: ClaimedChild::of_identity(&run.source, &run.id),
             ..Self::default()
@@ -306,7 +301,7 @@ impl RawJob {
         self.trace = event.traceparent.clone();
         self.content_type = event.content_type.as_deref().map(str::to_owned);
         self.payload = RawPayload::of(&event.payload);
-        self.checkpoint = history.checkpoint.as_ref().map(RawCheckpoint::of);
+        self.checkpoint = history.checkpoint.as_ref().map(RawPayload::of_checkpoint).unwrap_or_default();
         self.headers = event.headers();
         self.claimed = ClaimedChild::of_headers(&self.headers);
         jobqueue::__internals::remove_tokens(&mut self.headers);
@@ -343,6 +338,12 @@ impl RawJob {
         self.not_before.as_deref().and_then(parse_rfc3339)
     }
 
+    /// Returns whether the job waits for another of its key and is delayed beyond `now`: a job that waits for none has the state of its delay.
+    pub(super) fn is_due_after_turn(&self, now: SystemTime) -> bool {
+        let due = self.due.as_deref().and_then(parse_rfc3339);
+        self.state == JobState::Waiting && self.in_order && due.is_some_and(|due| due > now)
+    }
+
     /// Returns whether the job claims to be a child of this batch, which is not judged yet.
     pub(super) fn claims(&self, batch: &str) -> bool {
         self.claimed.as_ref().is_some_and(|claimed| claimed.batch == batch)
@@ -350,17 +351,17 @@ impl RawJob {
 
     /// Returns the reference by which the job is found again.
     pub fn reference(&self) -> JobReference {
-        let source = Some(self.source.clone()).filter(|source| !source.is_empty());
-        JobReference { queue: self.queue.clone(), source, id: self.id.clone() }
+        JobReference::new(&self.queue, &self.id).with_source(&self.source)
     }
 }
 
-/// Removes the history of an event that the framework has not written. Returns whether there was any.
-fn discard(event: &mut Envelope, next_delivery: u32, trusts: bool) -> bool {
-    if event.history == History::default() && event.dead_letter.is_none() {
-        return false;
+/// Returns a list of senders for people: a producer may send messages of one id from any number of them.
+#[doc(hidden)]
+pub fn senders_text<S: AsRef<str>>(senders: BTreeSet<S>) -> String {
+    const SHOWN: usize = 10;
+    let shown: Vec<&str> = senders.iter().take(SHOWN).map(AsRef::as_ref).collect();
+    match senders.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
-    let before = (event.history.clone(), event.dead_letter.is_some());
-    discard_forged_history(event, next_delivery, trusts);
-    before != (event.history.clone(), event.dead_letter.is_some())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName};
+use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_message::times::rfc3339;
 use serde::Serialize;
@@ -11,7 +11,7 @@ use super::event::{Changes, Deed};
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
-use super::{Action, Admin, JobReference, JobState, RawJob, resolve};
+use super::{Action, Admin, JobReference, JobState, RawJob};
 
 /// The number of jobs that are selected unless the filter says another.
 const DEFAULT_LIMIT: usize = 100;
@@ -34,10 +34,6 @@ pub struct JobFilter {
     batch: Option<String>,
     from: Option<String>,
     limit: Option<usize>,
-    /// The most messages that a search reads.
-    most: Option<usize>,
-    /// True if it may stay open to which batches the jobs belong that it selects.
-    leaves_batches: bool,
 }
 
 impl JobFilter {
@@ -76,19 +72,9 @@ impl JobFilter {
         limit(jobs: usize) => limit = Some(jobs.max(1));
     }
 
-    /// Leaves open to which batches the jobs belong, unless one is wanted: their proof costs a request for each batch.
-    pub(super) fn without_batches(self) -> Self {
-        Self { leaves_batches: true, ..self }
-    }
-
-    /// Reads no more than `most` messages.
-    pub(super) fn searching(self, most: usize) -> Self {
-        Self { most: Some(most), ..self }
-    }
-
-    /// Returns a filter that selects one job, among `most` messages.
-    pub(super) fn of(job: &JobReference, most: usize) -> Self {
-        Self { source: job.source.clone(), ..Self::new().ids([&job.id]).limit(1).searching(most) }
+    /// Returns a filter that selects one job.
+    pub(super) fn of(job: &JobReference) -> Self {
+        Self { source: job.source.clone(), ..Self::new().ids([&job.id]).limit(1) }
     }
 
     /// Returns whether all conditions hold but the batch, which is [proven](Memberships) later.
@@ -106,7 +92,7 @@ impl JobFilter {
             && self.error.as_deref().is_none_or(|text| error.contains(text))
     }
 
-    /// Proves the batches of jobs, and returns the jobs for which all conditions hold.
+    /// Returns the jobs for which all conditions hold. Proves their batches only if one is wanted.
     pub(super) async fn select(
         &self,
         storage: &Storage,
@@ -115,7 +101,7 @@ impl JobFilter {
     ) -> Result<Vec<RawJob>, Error> {
         let wanted = self.batch.as_deref();
         let mut jobs: Vec<RawJob> = jobs.filter(|job| self.selects_in_any_batch(job)).collect();
-        if wanted.is_some() || !self.leaves_batches {
+        if wanted.is_some() {
             memberships.prove(storage, &mut jobs, wanted).await?;
         }
         jobs.retain(|job| {
@@ -179,25 +165,45 @@ impl Admin {
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and
     /// there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
     pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
+        let mut page = self.find_jobs(queue, state, filter, MAX_SEARCHED).await?;
+        Memberships::default().prove(&self.storage, &mut page.jobs, None).await?;
+        Ok(page)
+    }
+
+    /// Looks at the jobs of one state among `most` messages, without verifying to which batches they belong unless one is wanted.
+    pub(super) async fn find_jobs(
+        &self,
+        queue: &str,
+        state: JobState,
+        filter: &JobFilter,
+        most: usize,
+    ) -> Result<JobPage, Error> {
         let name = QueueName::new(queue)?;
         let index = self.index()?;
         let of = state.of_messages().ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "dead letters are in a queue of their own; list those")
         })?;
-        let (limit, most) = (filter.limit.unwrap_or(DEFAULT_LIMIT), filter.most.unwrap_or(MAX_SEARCHED));
+        let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
         let (mut page, mut searched) = (JobPage { jobs: Vec::new(), next: filter.from.clone() }, 0);
         let mut memberships = Memberships::default();
         loop {
             let left = u32::try_from(limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
             let count = if filter.selects_all() { left.clamp(1, PAGE) } else { PAGE };
             let found = index.messages(&name, of, page.next.as_deref(), count).await;
-            let found = found.map_err(|error| not_found(error, &name))?;
+            let found = found.map_err(|error| match error.kind() {
+                StoreErrorKind::InvalidInput if page.next.is_some() => {
+                    Error::new(ErrorKind::Invalid, "no search ended at the place where this one is to begin")
+                        .with_source(error)
+                }
+                _ => not_found(error, &name),
+            })?;
             searched += found.messages.len();
             let stored = found
                 .messages
                 .iter()
                 .map(|(message, due)| Stored { due: Some(*due), ..Stored::from(message) });
-            let jobs = self.read_jobs(&name, state, stored, |job| filter.selects_in_any_batch(job)).await;
+            let jobs = stored.map(|stored| RawJob::read(name.as_str(), state, stored, name.is_dead_letter()));
+            let jobs: Vec<_> = jobs.filter(|job| filter.selects_in_any_batch(job)).collect();
             page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
             if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
@@ -206,8 +212,8 @@ impl Admin {
         }
     }
 
-    /// Makes a job due now that is delayed, or that waits between two attempts. Returns it with its sender, or `None` if there is no such
-    /// job: it waits already, runs, or has ended.
+    /// Makes a job due now that is delayed, or that waits between two attempts; one that waits for another of its key then runs as soon as its
+    /// turn comes. Returns it with its sender, or `None` if there is no such job: it waits for no time, runs, or has ended.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed; [`Invalid`](ErrorKind::Invalid) for a job whose message says
@@ -221,7 +227,9 @@ impl Admin {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
             let Some(found) = self.find_delayed(job).await? else { return Ok(None) };
             // A worker would put the message back.
-            if let Some(until) = found.delayed_until().filter(|until| *until > self.clock().now()) {
+            if let Some(until) = found.delayed_until()
+                && until > self.storage_time(&name).await?
+            {
                 let text = format!(
                     "the message of the job says that it does not run before {}: cancel it, and send it again without a delay",
                     rfc3339(until)
@@ -245,13 +253,21 @@ impl Admin {
     async fn find_delayed(&self, job: &JobReference) -> Result<Option<RawJob>, Error> {
         let mut sources: BTreeSet<_> = self.identify(job).await?.source.into_iter().collect();
         let mut first = None;
-        for state in [JobState::Delayed, JobState::BackingOff] {
-            let mut filter = JobFilter::of(job, MAX_SEARCHED).without_batches();
+        // A job that waits for another of its key has a delay of its own, and may become the first of the key during the look.
+        for state in [JobState::Delayed, JobState::BackingOff, JobState::Waiting, JobState::Delayed] {
+            // Those that wait may be many, and the look for the sender has compared the first of them.
+            if first.is_some() && state == JobState::Waiting {
+                break;
+            }
+            let mut filter = JobFilter::of(job);
             loop {
-                let page = self.jobs(&job.queue, state, &filter).await?;
+                let page = self.find_jobs(&job.queue, state, &filter, MAX_SEARCHED).await?;
                 for found in page.jobs {
                     sources.insert(found.source.clone());
-                    first.get_or_insert(found);
+                    // One of a key may be delayed behind its turn: the storage says whether its time has come.
+                    if state != JobState::Waiting || found.in_order {
+                        first.get_or_insert(found);
+                    }
                 }
                 if first.is_some() && job.source.is_some() {
                     return Ok(first);
@@ -264,33 +280,6 @@ impl Admin {
         }
         job.only_sender(sources.iter().map(String::as_str))?;
         Ok(first)
-    }
-
-    /// Reads messages of a queue, and returns the jobs that `selects` selects. Costs a request if a sender has written a history, which
-    /// counts only where the queue trusts its producers.
-    pub(super) async fn read_jobs<'a>(
-        &self,
-        queue: &QueueName,
-        state: JobState,
-        stored: impl Iterator<Item = Stored<'a>> + Clone,
-        selects: impl Fn(&RawJob) -> bool,
-    ) -> Vec<RawJob> {
-        // A dead letter keeps the history of the message that died, whose deliveries are not its own.
-        let read = |trusts, forged: &mut bool| {
-            let trusts = trusts || queue.is_dead_letter();
-            let jobs = stored.clone().map(|stored| RawJob::read(queue.as_str(), state, stored, trusts));
-            let jobs = jobs.inspect(|job| *forged |= job.has_forged_history);
-            jobs.filter(&selects).collect::<Vec<_>>()
-        };
-        let mut forged = false;
-        let jobs = read(false, &mut forged);
-        if !forged {
-            return jobs;
-        }
-        // A queue whose settings cannot be read now is shown as one that trusts nobody.
-        let metadata = self.storage.queues().queue_metadata(queue).await;
-        let trusts = metadata.is_ok_and(|metadata| resolve(&metadata).0.trust_producers);
-        if trusts { read(true, &mut forged) } else { jobs }
     }
 
     fn index(&self) -> Result<&dyn MessageIndex, Error> {

@@ -40,6 +40,7 @@ mod batches;
 mod bulk;
 mod canary;
 mod cancel;
+mod cancel_plan;
 mod dead_letters;
 mod errors;
 mod event;
@@ -81,7 +82,8 @@ use tokio_util::sync::CancellationToken;
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
 pub use bulk::Bulk;
-pub use cancel::{CancelPlan, CancelReport, Cancellation};
+pub use cancel::{CancelReport, Cancellation};
+pub use cancel_plan::CancelPlan;
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
 use event::{Changes, Deed, Pending, Recorders};
@@ -89,14 +91,16 @@ pub use event::{OperatorEvent, OperatorResult};
 pub use explain::{Explanation, IdentifiedJob, JobPlace, Obstacle};
 #[doc(hidden)]
 pub use given::Given;
-pub use groups::{GroupEntry, GroupOverview};
+pub use groups::{GroupEntry, GroupList, GroupOverview};
 pub use history::{HistoryFilter, HistoryPage, HistoryRecord};
+#[doc(hidden)]
+pub use job::senders_text;
 pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};
 pub use jobs::{JobFilter, JobPage};
 pub use leaders::LeaderOverview;
 pub use outcome::{DeadAgain, PlanOutcome};
 pub use pause::{Pause, PauseOptions};
-pub use payload::{BlobReference, RawCheckpoint, RawPayload};
+pub use payload::{BlobReference, RawPayload};
 pub use peek::MAX_INSPECTED;
 pub use plan::{DeadLetterPlan, PlannedLetter};
 #[doc(hidden)]
@@ -134,7 +138,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Returns a view that only reads.
+    /// Returns a view that only reads; [`builder`](Self::builder) makes one that [may act](AdminBuilder::access).
     pub fn new(storage: Storage) -> Self {
         Self::builder(storage).build()
     }
@@ -159,9 +163,10 @@ impl Admin {
         Self { operator: operator.into(), access: self.access.and(access), ..self.clone() }
     }
 
-    /// Returns the same view, whose looks at many messages end early once `token` fires: [`inspect`](Self::inspect) and
-    /// [`search_dead_letters`](Self::search_dead_letters) make the messages that they hold visible again at once, which they do not if
-    /// their future is dropped, and return what they have found.
+    /// Returns the same view, whose passes over many messages end early once `token` fires. [`inspect`](Self::inspect) and
+    /// [`search_dead_letters`](Self::search_dead_letters) return what they have found; a [redrive or a purge](Bulk) ends after the dead letters that are
+    /// under way, at most 16, and so does a look for the jobs of its canary. What they hold is visible again at once, which it is not if their
+    /// future is dropped.
     #[must_use]
     pub fn stop_when(&self, token: CancellationToken) -> Self {
         Self { stop: token, ..self.clone() }
@@ -227,7 +232,7 @@ impl Admin {
         self.require_for(action, &subject.into())
     }
 
-    /// Fires the token by which an action ends early, such as that of [`Bulk::stop_when`], and records who did so. For programs that run
+    /// Fires the token by which an action ends early, such as that of [`stop_when`](Self::stop_when), and records who did so. For programs that run
     /// actions in the background.
     ///
     /// # Errors

@@ -8,7 +8,8 @@ use jobqueue::__internals::{ClaimedChild, batch_secret};
 use jobqueue::dead_letters::DeadLetter;
 use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_message::envelope::{Parsed, parse};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{RawBatch, RawJob};
 
@@ -16,6 +17,8 @@ use super::{RawBatch, RawJob};
 const AT_ONCE: usize = 8;
 /// The time for all batches of a look: it must end while the storage of blobs is away.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The time for all batches of a pass over the dead letters, which itself takes minutes where there are so many.
+const PASS_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The secrets of the batches that a look has met, each read once; `None` for a batch that does not exist.
 #[derive(Default)]
@@ -46,7 +49,8 @@ impl Memberships {
             Some(_) => {}
             None => {
                 let named = jobs.iter().filter_map(|job| job.claimed.as_ref());
-                self.read(storage, named.map(|claimed| claimed.batch.clone()).collect()).await;
+                self.read(storage, named.map(|claimed| claimed.batch.clone()).collect(), sleep(PATIENCE))
+                    .await;
             }
         }
         for job in jobs {
@@ -59,9 +63,19 @@ impl Memberships {
         Ok(())
     }
 
-    /// Returns how many children of batches there are, each counted once; `None` if a batch cannot be read.
-    pub(super) async fn count(mut self, storage: &Storage, children: &[WaitedFor]) -> Option<u64> {
-        self.read(storage, children.iter().map(|child| child.claimed.batch.clone()).collect()).await;
+    /// Returns how many children of batches there are that a pass has met, each counted once; `None` if a batch cannot be read, or not in time.
+    pub(super) async fn count(
+        mut self,
+        storage: &Storage,
+        children: &[WaitedFor],
+        stop: &CancellationToken,
+    ) -> Option<u64> {
+        let batches = children.iter().map(|child| child.claimed.batch.clone()).collect();
+        let patience = async {
+            let _ = timeout(PASS_PATIENCE, stop.cancelled()).await;
+            sleep(PATIENCE).await;
+        };
+        self.read(storage, batches, patience).await;
         let is_proven = |WaitedFor { claimed, source, id }: &&WaitedFor| {
             let secret = self.secrets.get(&claimed.batch).and_then(Option::as_deref);
             secret.is_some_and(|secret| claimed.is_proven(secret, source, id))
@@ -71,8 +85,8 @@ impl Memberships {
         (!self.has_failed).then_some(places.len() as u64)
     }
 
-    /// Reads the secrets of batches, as far as they come in time.
-    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>) {
+    /// Reads the secrets of batches, as far as they come before `patience` ends.
+    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>, patience: impl Future<Output = ()>) {
         let unread = named.into_iter().filter(|batch| !self.secrets.contains_key(batch)).collect::<Vec<_>>();
         if self.has_failed || unread.is_empty() {
             return;
@@ -89,7 +103,11 @@ impl Memberships {
             }
             true
         };
-        self.has_failed = !timeout(PATIENCE, reading).await.unwrap_or(false);
+        self.has_failed = tokio::select! {
+            biased;
+            has_read_all = reading => !has_read_all,
+            () = patience => true,
+        };
     }
 }
 

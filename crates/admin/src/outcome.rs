@@ -1,22 +1,27 @@
 //! The outcome of a redrive: the places in which the jobs of its plan are now.
 
 use std::collections::HashMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use jobqueue::__internals::PassAction;
+use jobqueue::__internals::{PassAction, is_of_this_life};
 use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
+use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
 use super::event::Deed;
 use super::plan::check_storage;
 use super::{
-    Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, JobFilter, JobReference, JobState,
-    PlannedLetter,
+    Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, HistoryRecord, JobFilter, JobReference,
+    JobState, PlannedLetter,
 };
 
 /// The most jobs of each state, and of the history, among which those of a plan are looked for.
 const MAX_LOOKED_AT: usize = 100_000;
+/// The time by which the clock of a worker may differ from that of the storage, as for the journal.
+const SKEW: Duration = Duration::from_secs(3_600);
+/// The precision of times in the journal.
+const ROUNDING: Duration = Duration::from_millis(1);
 /// The number of jobs that are read at once.
 const PAGE: usize = 1_000;
 
@@ -75,18 +80,21 @@ struct Planned<'p> {
     job: &'p JobReference,
     /// The messages of its letters; `None` is any message.
     messages: Vec<Option<&'p str>>,
+    /// True if its message has another id after a redrive.
+    is_text: bool,
 }
 
 impl<'p> Planned<'p> {
     /// Returns the jobs of a plan, in its order.
     fn all(plan: &'p DeadLetterPlan) -> Vec<Self> {
         let (mut jobs, mut numbers) = (Vec::<Self>::new(), HashMap::new());
-        for PlannedLetter { job, message } in &plan.letters {
+        for PlannedLetter { job, message, text } in &plan.letters {
             let number = *numbers.entry(job).or_insert(jobs.len());
             if number == jobs.len() {
-                jobs.push(Self { job, messages: Vec::new() });
+                jobs.push(Self { job, messages: Vec::new(), is_text: false });
             }
             jobs[number].messages.push(message.as_deref());
+            jobs[number].is_text |= text;
         }
         jobs
     }
@@ -220,11 +228,14 @@ impl Admin {
         plan: &DeadLetterPlan,
         look: LookFor,
     ) -> Result<PlanOutcome, Error> {
-        check_storage(plan.storage(), self)?;
+        check_storage(plan.storage.as_deref(), self)?;
         let jobs = Planned::all(plan);
         let first = self.search(plan, jobs.iter().collect(), look).await?;
         // A job that moved meanwhile may have been missed in every place.
-        let again = self.search(plan, first.missing(), look).await?;
+        let again = match self.stop.is_cancelled() {
+            true => Search { sees_all: false, ..Search::new(first.missing(), None, look) },
+            false => self.search(plan, first.missing(), look).await?,
+        };
         let is_certain = first.sees_all && again.sees_all;
         let done = match is_certain || again.has_found_all() {
             true => HashMap::new(),
@@ -240,7 +251,7 @@ impl Admin {
                 Place::DeadAgain(error) => {
                     outcome.dead_again.push(DeadAgain { job: job.clone(), error: error.clone() });
                 }
-                Place::Nowhere if !job.keeps_its_id() => outcome.unknown += 1,
+                Place::Nowhere if planned.is_text => outcome.unknown += 1,
                 Place::Nowhere if is_certain => outcome.ended += 1,
                 Place::Nowhere => {
                     let mut sources = done.get(&job.id).into_iter().flatten();
@@ -278,7 +289,7 @@ impl Admin {
             return Ok(search);
         }
         let options = DeadLetterOptions::new().stop(self.stop.clone());
-        let report = dead.pass(&options, PassAction::Tell, &mut |letter| search.found_dead(letter)).await?;
+        let report = dead.pass(&options, PassAction::Report, &mut |letter| search.found_dead(letter)).await?;
         let is_over = report.stopped.is_some() || self.stop.is_cancelled();
         search.sees_all &= report.unseen == Some(0) && !is_over;
         Ok(search)
@@ -309,8 +320,7 @@ impl Admin {
     async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
         let (mut next, mut looked_at) = (None, 0);
         loop {
-            let page =
-                self.jobs(queue, state, &JobFilter::new().limit(PAGE).from(next).without_batches()).await?;
+            let page = self.find_jobs(queue, state, &JobFilter::new().limit(PAGE).from(next), PAGE).await?;
             page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
             looked_at += page.jobs.len();
             next = page.next;
@@ -327,11 +337,18 @@ impl Admin {
     /// Returns the sources of the jobs, by their ids, that have completed since the plan was made, as far as the journal says it.
     async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashMap<String, Vec<String>>, Error> {
         let Some(before) = plan.before else { return Ok(HashMap::new()) };
-        let filter = HistoryFilter::new().queue(&plan.queue).since(before).outcome("completed");
+        // The ends are by the clocks of workers.
+        let since = before.checked_sub(SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
+        let filter = HistoryFilter::new().queue(&plan.queue).since(since).outcome("completed");
         // The operator may not be allowed to read the history: then nothing is known of it.
         let jobs = self.history(&filter.limit(MAX_LOOKED_AT)).await.map(|page| page.jobs).unwrap_or_default();
         let mut completed = HashMap::<_, Vec<_>>::new();
-        for end in jobs {
+        // The insertions are by the clock of the storage, to the millisecond. An earlier message is one of an earlier life.
+        let is_later = |end: &HistoryRecord| {
+            let inserted = parse_rfc3339(&end.inserted);
+            inserted.is_none_or(|at| before <= at + ROUNDING || is_of_this_life(at, before))
+        };
+        for end in jobs.into_iter().filter(is_later) {
             completed.entry(end.id).or_default().push(end.source);
         }
         Ok(completed)

@@ -63,7 +63,7 @@ impl Replaces {
             (Self::Any, _) | (Self::None, None) => return Ok(()),
             (Self::Shown(shown), Some(holds)) if holds.is_shown_as(shown) => return Ok(()),
             (_, Some(holds)) => format!(
-                "the queue `{queue}` is paused already{holds}; replace that pause, or resume the queue first"
+                "the queue `{queue}` is paused already{holds}; replace that pause (on the command line by `--replace`), or resume the queue first"
             ),
             (Self::Shown(_), None) => format!("the queue `{queue}` is not paused any more"),
         };

@@ -8,12 +8,12 @@ use serde_json::value::RawValue;
 
 use super::text::base64;
 
-/// The payload of a job as it lies in the storage. Anybody may have written it: show it as data.
+/// The payload or the checkpoint of a job as it lies in the storage. Anybody may have written it: show it as data.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(tag = "form", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RawPayload {
-    /// The job has no payload.
+    /// The job has none.
     #[default]
     None,
     /// JSON text.
@@ -22,7 +22,7 @@ pub enum RawPayload {
     Bytes(#[serde(serialize_with = "base64")] Bytes),
     /// A text that is not JSON, of a message that is not an event.
     Text(String),
-    /// A reference to a blob; [`Admin::payload`](super::Admin::payload) reads it.
+    /// A reference to a blob; [`Admin::payload`](super::Admin::payload) or [`Admin::checkpoint`](super::Admin::checkpoint) reads it.
     Blob(BlobReference),
 }
 
@@ -50,19 +50,6 @@ impl BlobReference {
     }
 }
 
-/// A checkpoint as it lies in the storage.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "form", content = "value", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum RawCheckpoint {
-    /// JSON text.
-    Json(Box<RawValue>),
-    /// A text that is not JSON.
-    Text(String),
-    /// A reference to a blob; [`Admin::checkpoint`](super::Admin::checkpoint) reads it.
-    Blob(BlobReference),
-}
-
 impl RawPayload {
     pub(super) fn of(payload: &Payload) -> Self {
         match payload {
@@ -70,6 +57,13 @@ impl RawPayload {
             Payload::Json(json) => Self::read(json.as_bytes()),
             Payload::Binary(bytes) => Self::Bytes(bytes.clone()),
             Payload::Stored(reference) => Self::Blob(BlobReference::of(reference)),
+        }
+    }
+
+    pub(super) fn of_checkpoint(checkpoint: &Checkpoint) -> Self {
+        match checkpoint {
+            Checkpoint::Inline(json) => Self::read(&Bytes::copy_from_slice(json.as_bytes())),
+            Checkpoint::Stored(reference) => Self::Blob(BlobReference::of(reference)),
         }
     }
 
@@ -99,18 +93,5 @@ impl RawPayload {
             Self::Text(text) => text.len() as u64,
             Self::Blob(reference) => reference.bytes,
         }
-    }
-}
-
-impl RawCheckpoint {
-    pub(super) fn of(checkpoint: &Checkpoint) -> Self {
-        match checkpoint {
-            Checkpoint::Inline(json) => Self::read(json),
-            Checkpoint::Stored(reference) => Self::Blob(BlobReference::of(reference)),
-        }
-    }
-
-    pub(super) fn read(text: &str) -> Self {
-        serde_json::from_str(text).map_or_else(|_| Self::Text(text.to_owned()), Self::Json)
     }
 }

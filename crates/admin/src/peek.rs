@@ -9,15 +9,15 @@ use jobqueue_message::envelope::StoredReference;
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
-use super::{Action, Admin, JobState, RawCheckpoint, RawJob, RawPayload};
+use super::{Action, Admin, JobState, RawJob, RawPayload};
 
 /// The most messages at which [`Admin::inspect`] looks. It holds them all at once.
 pub const MAX_INSPECTED: usize = 10_000;
 
 impl Admin {
     /// Looks at up to 32 visible messages of a queue without changing anything: more, no storage shows. A history that a sender has written
-    /// is not shown, because no worker reads it. Costs one request, one for each batch that the jobs name, and one if a message has such a
-    /// history.
+    /// is not shown, because no worker reads it. Costs one request, and one for each batch that the jobs name; on Service Bus up to five,
+    /// and in a queue with sessions a read of a blob for each message.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
@@ -32,11 +32,14 @@ impl Admin {
         let name = QueueName::new(queue)?;
         let peeked = self.storage.queues().peek(&name, MAX_MESSAGES).await;
         let peeked = peeked.map_err(|error| not_found(error, &name))?;
-        Ok(self.read_jobs(&name, JobState::Waiting, peeked.iter().map(Stored::from), |_| true).await)
+        let read = |stored| RawJob::read(queue, JobState::Waiting, stored, name.is_dead_letter());
+        Ok(peeked.iter().map(Stored::from).map(read).collect())
     }
 
     /// Looks at up to `limit` visible messages, at most 10,000, by receiving them and putting them back: where a
-    /// [`peek`](Self::peek) shows 32, this shows all. Workers do not see the messages meanwhile. Their dequeue count rises by one; the
+    /// [`peek`](Self::peek) shows 32, this shows all that can be received. Where the storage keeps the order of a key itself (SQLite, PostgreSQL, and
+    /// Service Bus with sessions) that is the first job of each key in order; behind it a [`peek`](Self::peek), and on databases
+    /// [`jobs`](Self::jobs), shows more. Workers do not see the messages meanwhile. Their dequeue count rises by one; the
     /// delivery is not counted as one of the job, so that no bound comes nearer; of a message that is not an event it is.
     ///
     /// Costs one request for 32 messages, one for each to put it back, and one for each batch that the jobs name. [`stop_when`](Self::stop_when) ends it early.
@@ -55,9 +58,9 @@ impl Admin {
 
     async fn receive_and_put_back(&self, queue: &str, limit: usize) -> Result<Vec<RawJob>, Error> {
         let (mut jobs, opened) = (Vec::new(), self.open(queue).await?);
-        let trusts = opened.trusts_producers() || QueueName::new(queue)?.is_dead_letter();
+        let is_letter = QueueName::new(queue)?.is_dead_letter();
         let look = |leased: &LeasedMessage| {
-            jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased), trusts));
+            jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased), is_letter));
         };
         opened.inspect(limit.min(MAX_INSPECTED), &self.stop, look).await?;
         Memberships::default().prove(&self.storage, &mut jobs, None).await?;
@@ -79,16 +82,13 @@ impl Admin {
         }
     }
 
-    /// Reads the checkpoint of a job, from its blob if it is in one. `None` if it has none.
+    /// Reads the checkpoint of a job, from its blob if it is in one.
     ///
     /// # Errors
     /// As [`payload`](Self::payload).
-    pub async fn checkpoint(&self, job: &RawJob) -> Result<Option<RawCheckpoint>, Error> {
+    pub async fn checkpoint(&self, job: &RawJob) -> Result<RawPayload, Error> {
         match &job.checkpoint {
-            Some(RawCheckpoint::Blob(reference)) => {
-                let data = self.blob(job, reference.stored()).await?;
-                Ok(Some(RawCheckpoint::read(&String::from_utf8_lossy(&data))))
-            }
+            RawPayload::Blob(reference) => Ok(RawPayload::read(&self.blob(job, reference.stored()).await?)),
             inline => Ok(inline.clone()),
         }
     }

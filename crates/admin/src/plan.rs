@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::time::SystemTime;
 
 use jobqueue::dead_letters::DeadLetter;
-use jobqueue::{Error, ErrorKind};
+use jobqueue::{Error, ErrorKind, Reason};
+use jobqueue_message::envelope::{Parsed, UNREADABLE_KIND, parse};
 use jobqueue_message::times::parse_rfc3339;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -23,11 +24,14 @@ pub struct PlannedLetter {
     /// The message that died, by the storage's id: a job that was sent twice, or that died again, has another letter. `None` means any
     /// letter of the job.
     pub message: Option<String>,
+    /// True if it is a text that is no event: a redrive makes a message of it that has another id.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text: bool,
 }
 
 impl From<JobReference> for PlannedLetter {
     fn from(job: JobReference) -> Self {
-        Self { job, message: None }
+        Self { job, message: None, text: false }
     }
 }
 
@@ -39,7 +43,11 @@ impl PlannedLetter {
 
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
         let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
-        Self { job, message: letter.message_id().map(str::to_owned) }
+        // The id of a raw payload is known if the storage itself has moved it there.
+        let loses_its_id =
+            |text| letter.reason == Reason::UNKNOWN || !matches!(parse(text), Ok(Parsed::Bare(_)));
+        let text = *letter.kind == *UNREADABLE_KIND || letter.unreadable_text().is_some_and(loses_its_id);
+        Self { job, message: letter.message_id().map(str::to_owned), text }
     }
 
     /// Returns whether this names a letter of that job and message.
@@ -64,7 +72,7 @@ impl PlannedLetter {
 /// # admin.create_queue("mails").await?;
 /// let filter = DeadLetterFilter::new().reason("rejected");
 /// let plan = admin.purge("mails").filter(filter).dry_run(true).run().await?.plan();
-/// println!("{} dead letters would be deleted", plan.letters().len());
+/// println!("{} dead letters would be deleted", plan.letters.len());
 /// let _ = admin.purge("mails").plan(plan).run().await?;
 ///
 /// let one = DeadLetterPlan::of_jobs("mails", [JobReference::new("mails", "7").with_source("/shop")]);
@@ -73,15 +81,18 @@ impl PlannedLetter {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct DeadLetterPlan {
-    /// The storage that the dry run looked at; none if the jobs were named.
-    #[serde(default)]
-    pub(super) storage: Option<String>,
-    pub(super) queue: String,
+    /// The [description](jobqueue::Storage::description) of the storage that the dry run looked at: no other executes the plan. `None` if the jobs
+    /// were named, or if any storage may execute it, which has another description on another machine.
+    pub storage: Option<String>,
+    /// The queue whose dead letters are meant.
+    pub queue: String,
     /// The time after which no dead letter belongs to the plan, by the storage's clock; none if the jobs were named.
     #[serde(serialize_with = "exact_time_option", deserialize_with = "time_option")]
-    pub(super) before: Option<SystemTime>,
-    pub(super) letters: Vec<PlannedLetter>,
+    pub before: Option<SystemTime>,
+    /// The dead letters. A copy of one equals it.
+    pub letters: Vec<PlannedLetter>,
 }
 
 impl DeadLetterPlan {
@@ -93,34 +104,6 @@ impl DeadLetterPlan {
     ) -> Self {
         let letters = jobs.into_iter().map(Into::into).collect();
         Self { storage: None, queue: queue.into(), before: None, letters }
-    }
-
-    jobqueue_storage::setters! {
-        /// Leaves dead letters alone that have come after this time, by the storage's clock.
-        before(time: SystemTime) => before;
-    }
-
-    /// Returns the [description](jobqueue::Storage::description) of the storage that the dry run looked at: no other executes the plan. `None` if
-    /// the jobs were named.
-    pub fn storage(&self) -> Option<&str> {
-        self.storage.as_deref()
-    }
-
-    /// Lets any storage execute the plan: a storage may have another description on another machine.
-    #[must_use]
-    pub fn for_any_storage(mut self) -> Self {
-        self.storage = None;
-        self
-    }
-
-    /// Returns the queue whose dead letters are meant.
-    pub fn queue(&self) -> &str {
-        &self.queue
-    }
-
-    /// Returns the dead letters. A copy of one equals it.
-    pub fn letters(&self) -> &[PlannedLetter] {
-        &self.letters
     }
 
     /// Returns the jobs, one for each dead letter.

@@ -6,23 +6,21 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, join, stream};
 use jobqueue::__internals::{QueueReading, oldest_age};
-use jobqueue::settings::{Metadata, QueueSettings};
+use jobqueue::settings::{Metadata, QueueSettings, SettingWarning};
 use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
-/// The number of queues that are asked at once.
-pub(super) const AT_ONCE: usize = 8;
+/// The number of queues that are looked at together: with 32 a list of hundreds comes within [`PATIENCE`].
+const AT_ONCE: usize = 32;
 
-/// The time after which a queue counts as one that cannot be read: a request to it must not hold up the figures of the others.
+/// The time after which a part of the storage counts as one that cannot be read: a request to it must not hold up the figures of the others.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// The time that a queue has at least, also if it is asked late.
-const LEAST: Duration = Duration::from_secs(1);
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -63,32 +61,26 @@ pub struct QueueOverview {
 
 impl Admin {
     /// Returns all queues, in order of name. A dead-letter queue is part of its queue; it stands here by itself only if that does not
-    /// exist. A queue that cannot be read, or not within 8 seconds, is in the list with its [error](QueueOverview::error).
+    /// exist. A queue that cannot be read, or not within 8 seconds of the call, is in the list with its [error](QueueOverview::error).
     ///
     /// Costs one request to list, and three for each queue. SQLite, PostgreSQL and memory count by state too.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
+        // One time for all, counted from the request for the names: queues that hang do not add up.
+        let end = Instant::now() + PATIENCE;
         let names = self.queue_names().await?;
-        // One time for all: several that hang would use it up one after the other.
-        let until = Instant::now() + PATIENCE;
         let looks = names.into_iter().map(|name| async move {
-            let until = until.max(Instant::now() + LEAST);
-            let look = timeout_at(until, self.look_at(&name)).await;
-            let silent = |_| {
-                let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
-                Err(Error::new(ErrorKind::Storage, text))
-            };
-            match look.unwrap_or_else(silent) {
+            match timeout_at(end, self.look_at(&name)).await.unwrap_or_else(|_| Err(silent())) {
                 Ok(overview) => Some(overview),
                 // Deleted since it was listed.
                 Err(e) if e.kind() == ErrorKind::NotFound => None,
                 Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::unread(&name) }),
             }
         });
-        let looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-        let mut found: Vec<_> = looks.filter_map(std::future::ready).collect().await;
+        let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
     }
@@ -185,6 +177,16 @@ impl Admin {
             ..QueueOverview::unread(name).with_metadata(&metadata, now)
         })
     }
+}
+
+/// Reads a part of the storage; fails if that takes longer than [`PATIENCE`].
+pub(super) async fn in_time<T>(read: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(silent()))
+}
+
+fn silent() -> Error {
+    let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
+    Error::new(ErrorKind::Storage, text)
 }
 
 /// Returns the error of a request that a missing queue makes fail.
@@ -284,7 +286,7 @@ impl QueueOverview {
         self.settings =
             settings.entries().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         self.metadata = metadata.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        self.warnings = warnings.iter().map(ToString::to_string).collect();
+        self.warnings = warnings.iter().map(SettingWarning::without_type).collect();
         self
     }
 }

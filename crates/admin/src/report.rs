@@ -25,7 +25,7 @@ pub struct BulkProgress {
 }
 
 /// The result of a redrive or a purge.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[must_use]
 #[non_exhaustive]
 pub struct BulkReport {
@@ -53,7 +53,8 @@ pub struct BulkReport {
     /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
     pub payloads_left: u64,
     /// The number of these jobs that are children for which batches [wait](jobqueue::batch::OnDeadLetters::Wait). Once its dead letter is purged,
-    /// such a child cannot end, and its batch never continues. `None` if a batch cannot be read, and in the report of a redrive that was made.
+    /// such a child cannot end, and its batch never continues. `None` if a batch cannot be read, or all of them not within a minute, and in the report of a
+    /// redrive that was made.
     pub waited_for: Option<u64>,
     /// The number of dead letters that were looked at and left.
     pub left: u64,
@@ -155,28 +156,22 @@ impl BulkReport {
         });
         let (count, skipped) = (letters.len() as u64, skipped.collect());
         let jobs = letters.iter().map(|letter| letter.job.clone()).collect();
-        let (stopped, missing, complete) = (failed.or(stopped), None, false);
         Self {
-            storage: None,
             queue,
             before: began,
             dry_run,
             count,
             jobs,
-            errors: Vec::new(),
-            ungrouped: 0,
             skipped,
             copies,
             payloads_left,
-            waited_for: None,
             left,
             newer,
-            missing,
             unseen,
-            complete,
-            stopped,
+            stopped: failed.or(stopped),
             letters,
             maybe_changed,
+            ..Self::default()
         }
     }
 }

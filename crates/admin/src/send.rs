@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jobqueue::__internals::{UntypedQueue, is_in_order, time_of};
-use jobqueue::{Error, ErrorKind, SendOptions};
+use jobqueue::{Error, ErrorKind, QueueName, SendOptions};
 use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
 use super::event::{Changes, Deed};
@@ -162,11 +162,28 @@ impl RawSend {
 }
 
 impl Admin {
+    /// Fails for a queue to which no job is sent. For programs that check a send before they make it.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a queue of dead letters.
+    #[doc(hidden)]
+    pub fn check_target(queue: &str) -> Result<(), Error> {
+        match QueueName::new(queue).is_ok_and(|queue| queue.is_dead_letter()) {
+            true => {
+                let text = format!(
+                    "`{queue}` has dead letters: a job that is sent there is one of them, and no worker runs it"
+                );
+                Err(Error::new(ErrorKind::Invalid, text))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Sends a job. Costs a request, and one more for a payload that is too large for the queue.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue: none is created; the errors of
-    /// [`Queue::send`](jobqueue::Queue::send).
+    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue: none is created;
+    /// [`Invalid`](ErrorKind::Invalid) for a queue of dead letters; the errors of [`Queue::send`](jobqueue::Queue::send).
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.
@@ -178,6 +195,7 @@ impl Admin {
         let selection = copied.unwrap_or_default();
         let deed = Deed { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
         let work = async {
+            Self::check_target(queue)?;
             match self.open(queue).await?.send(event, job.options).await {
                 Err(error) if error.is_outcome_unknown() => {
                     let id = reference.id.escape_debug();

@@ -150,43 +150,27 @@ impl Admin {
 
     /// Changes the metadata of a queue by `change`, which returns its result and whether there is something to write. It is called again if
     /// another program has changed the metadata meanwhile.
-    pub(super) async fn change_metadata<T: Clone>(
+    pub(super) async fn change_metadata<T>(
         &self,
         name: &QueueName,
         change: impl Fn(&mut Metadata) -> Result<(T, bool), Error>,
-    ) -> Result<T, Error> {
-        let mut made = None;
-        let changed = self.try_to_change(name, change, &mut made).await;
-        changed.map_err(|error| match made {
-            None => error,
-            Some(_) => {
-                let text = format!(
-                    "another program has changed the metadata of `{name}` at the same time: it is not known whether the change is made"
-                );
-                Error::new(error.kind(), text).with_source(error)
-            }
-        })
-    }
-
-    /// Changes the metadata. `made` is the result of the first attempt that may have been made although another program has changed the
-    /// metadata at the same time.
-    async fn try_to_change<T: Clone>(
-        &self,
-        name: &QueueName,
-        change: impl Fn(&mut Metadata) -> Result<(T, bool), Error>,
-        made: &mut Option<T>,
     ) -> Result<T, Error> {
         for _ in 0..ATTEMPTS {
             let before = self.metadata(name).await?;
             let mut metadata = before.clone();
             let (result, writes) = change(&mut metadata)?;
             if !writes {
-                return Ok(made.clone().unwrap_or(result));
+                return Ok(result);
             }
             match self.replace_metadata(name, &before, &metadata).await? {
-                Replaced::Yes => return Ok(made.clone().unwrap_or(result)),
-                Replaced::Maybe => _ = made.get_or_insert(result),
+                Replaced::Yes => return Ok(result),
                 Replaced::No => {}
+                Replaced::Maybe => {
+                    let text = format!(
+                        "another program has changed the metadata of `{name}` at the same time: it is not known whether the change is made"
+                    );
+                    return Err(Error::new(ErrorKind::Conflict, text));
+                }
             }
         }
         let text = format!("other programs keep changing the metadata of `{name}`; try again");
@@ -231,7 +215,7 @@ fn warning(name: &str, value: Option<&str>) -> Option<String> {
     }
     let (settings, warnings) = resolve(&alone);
     if let Some(warning) = warnings.first() {
-        return Some(warning.to_string());
+        return Some(warning.without_type());
     }
     let is_known = settings.entries().iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
         || QueueSettings::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name));

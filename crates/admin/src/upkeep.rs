@@ -29,8 +29,7 @@ pub struct ClockSkew {
 
 impl Admin {
     /// Removes blobs that no job can need any more, as [`sweep`] does. With
-    /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed, or needs [`Action::Inspect`] if it
-    /// [receives dead letters](SweepOptions::receives_dead_letters).
+    /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if a listing or the count of a queue fails.
@@ -38,18 +37,16 @@ impl Admin {
     /// # Cancel safety
     /// As [`sweep`].
     pub async fn sweep(&self, options: SweepOptions) -> Result<SweepReport, Error> {
-        let dry = options.is_dry_run();
-        if dry && !options.receives_dead_letters() {
+        if options.is_dry_run() {
             return sweep(&self.storage, options).await;
         }
-        let (action, would) = if dry { (Action::Inspect, "would be ") } else { (Action::Sweep, "") };
         let deed = Deed { selection: options.to_string(), ..Deed::from("storage") };
         let work = sweep(&self.storage, options);
         let summary = |report: &SweepReport| {
             let SweepReport { seen, removed, bytes, failed, .. } = report;
-            format!("{removed} of {seen} blobs {would}removed ({bytes} bytes), {failed} failed")
+            format!("{removed} of {seen} blobs removed ({bytes} bytes), {failed} failed")
         };
-        self.act(action, deed, work, summary).await
+        self.act(Action::Sweep, deed, work, summary).await
     }
 
     /// Measures the difference between the clock of this process and that of the storage: writes a small blob beside the records of workers,

@@ -52,14 +52,15 @@ impl Connection {
             http_client(&setup).map_err(|error| failed("no HTTP client", error.without_url().into()))?;
         let exchange = pipeline::exchange(http, setup.in_process.as_ref());
         let account = &setup.account;
-        let token = || match &account.credential {
-            Credential::Token(source) => source.credential().map(Some),
-            Credential::SharedKey(_) | Credential::Sas(_) => Ok(None),
+        let token = match &account.credential {
+            Credential::Token(source) => Some(source.credential()),
+            Credential::SharedKey(_) | Credential::Sas(_) => None,
         };
-        let token = || token().map_err(|error| failed("no credential", error.into()));
+        // One for both clients, so that they share its token.
+        let token = token.transpose().map_err(|error| failed("no credential", error.into()))?;
         let queues = QueueServiceClient::new(
             account.queues.clone(),
-            token()?,
+            token.clone(),
             Some(QueueServiceClientOptions {
                 client_options: pipeline::client_options(account, &account.queues, Arc::clone(&exchange)),
                 version: API_VERSION.to_owned(),
@@ -67,7 +68,7 @@ impl Connection {
         );
         let blobs = BlobServiceClient::new(
             account.blobs.clone(),
-            token()?,
+            token,
             Some(BlobServiceClientOptions {
                 client_options: pipeline::client_options(account, &account.blobs, Arc::clone(&exchange)),
                 version: API_VERSION.to_owned(),

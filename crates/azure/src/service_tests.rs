@@ -1,12 +1,16 @@
 //! Answers of a service in this process.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use azure_core::credentials::{AccessToken, TokenCredential, TokenRequestOptions};
 use azure_core::http::headers::Headers;
 use azure_core::http::{AsyncRawResponse, HttpClient, Method, Request};
 use jobqueue_storage::{BlobName, OpenStores as _, PutBlob, PutMessage, StoreErrorKind, Stores};
+
+use azure_core::time::OffsetDateTime;
 
 use crate::Options;
 
@@ -148,4 +152,36 @@ async fn length_of_an_error_is_not_the_length_of_the_blob() {
         let error = stores.blobs.get_blob(&blob(), 1 << 20).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{status}: {error}");
     }
+}
+
+/// Counts its tokens.
+#[derive(Debug, Default)]
+struct Tokens(AtomicUsize);
+
+#[async_trait]
+impl TokenCredential for Tokens {
+    async fn get_token(
+        &self,
+        _: &[&str],
+        _: Option<TokenRequestOptions<'_>>,
+    ) -> azure_core::Result<AccessToken> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(AccessToken::new("token", OffsetDateTime::now_utc() + Duration::from_secs(3_600)))
+    }
+}
+
+#[tokio::test]
+async fn queues_and_blobs_share_a_token() {
+    let tokens = Arc::new(Tokens::default());
+    let answers = |request: &Request| match request.url().host_str() {
+        Some("orders.queue.core.windows.net") => page("orders", ""),
+        _ => (200, "x".to_owned()),
+    };
+    let service = Service { pause: Duration::ZERO, answers, seen: Mutex::default() };
+    let options = Options::from_endpoint("https://orders.queue.core.windows.net").unwrap();
+    let options = options.credential(Arc::clone(&tokens) as _).in_process(Arc::new(service));
+    let stores = options.open().await.unwrap();
+    assert_eq!(stores.queues.list_queues("").await.unwrap(), ["orders".parse().unwrap()]);
+    assert_eq!(&stores.blobs.get_blob(&blob(), 1).await.unwrap().data[..], b"x");
+    assert_eq!(tokens.0.load(Ordering::Relaxed), 1);
 }

@@ -68,17 +68,8 @@ impl Failure {
     }
 
     /// Returns the text without the exit code, where other work succeeds beside what failed.
-    pub(crate) fn into_text(self) -> String {
-        match self {
-            Self::Parser(error) => error.to_string(),
-            Self::ClosedPipe => String::new(),
-            Self::Failed(text)
-            | Self::Usage(text)
-            | Self::NothingMatched(text)
-            | Self::Refused(text)
-            | Self::Differs(text)
-            | Self::Interrupted(text) => text,
-        }
+    pub(crate) fn into_text(mut self) -> String {
+        self.text_mut().map(std::mem::take).unwrap_or_default()
     }
 }
 

@@ -154,7 +154,20 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", crate::text::clean(text));
 }
 
-/// Returns an empty table with these columns; columns whose name begins with `#` hold numbers.
+/// A column of a table, and its text for an item. Columns whose name begins with `#` hold numbers.
+pub(crate) type Column<T> = (&'static str, fn(&T) -> String);
+
+/// Returns a table with a row for each item.
+pub(crate) fn rows<'a, T: 'a>(columns: &[Column<T>], items: impl IntoIterator<Item = &'a T>) -> Table {
+    let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
+    let mut all = table(&names);
+    for item in items {
+        all.add_row(columns.iter().map(|(_, text)| text(item)));
+    }
+    all
+}
+
+/// Returns an empty table with these columns.
 pub(crate) fn table(columns: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -2,7 +2,6 @@
 //! release.
 
 pub use core::option::Option;
-pub use core::result::Result;
 pub use core::time::Duration;
 pub use std::borrow::Cow;
 
@@ -12,14 +11,9 @@ pub use serde::de::DeserializeOwned;
 pub use crate::codec::Json;
 pub use crate::job::Backoff;
 pub use crate::message::key::{Key, key};
-pub use crate::message::upgrade::{
-    accepts_or_upgrades, content_type_or_upgrade, decode_or_upgrade, original_kind_with_upgrades,
-    versions_with_upgrades,
-};
-pub use crate::message::{DecodeError, MessageDefaults, QueueMessage};
+pub use crate::message::{MessageDefaults, QueueMessage, Upgrade};
 pub use crate::validate::rules::{
     Limit, Measure, Measured, Pattern, Provides, Ranged, Text, custom, email, length, non_empty, pattern,
     url, whole,
 };
 pub use crate::validate::{Path, Validate, Violations};
-pub use std::vec::Vec;

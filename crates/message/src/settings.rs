@@ -30,8 +30,6 @@ pub const MAX_DELIVERIES: &str = Metadata::MAX_DELIVERIES;
 
 /// The metadata name of [`QueueSettings::unknown_kind_timeout`], in seconds.
 pub const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
-/// The metadata name of [`QueueSettings::trust_producers`]: `true` or `false`.
-pub const TRUST_PRODUCERS: &str = "trustproducers";
 /// The metadata name of [`QueueSettings::raw_version`].
 pub const RAW_VERSION: &str = "rawversion";
 
@@ -84,9 +82,6 @@ pub struct QueueSettings {
     /// The time for which a message of an unknown kind or version is left to other workers, from the first such
     /// delivery; after it the message is dead-lettered. 1 second to 365 days, default 1 day.
     pub unknown_kind_timeout: Duration,
-    /// True if producers' statements about earlier deliveries are believed: `attempts`, `excused`, `checkpoint` and the
-    /// like. The default is false.
-    pub trust_producers: bool,
     /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
     /// `None`, means the newest version that can be decoded.
     pub raw_version: Option<u32>,
@@ -136,6 +131,18 @@ impl SettingWarning {
     /// Returns the name of the setting in the metadata, such as `poisonthreshold`.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Returns the text for a reader that knows no message type: for a setting that each type [decides](QueueSettings::OF_TYPES), it names no
+    /// value.
+    pub fn without_type(&self) -> String {
+        let Self { name, allowed, .. } = self;
+        match QueueSettings::OF_TYPES.contains(name) {
+            true => format!(
+                "queue metadata `{name}` is not {allowed}; until it is corrected, the value of each message type is used, or the default"
+            ),
+            false => self.to_string(),
+        }
     }
 }
 
@@ -202,7 +209,6 @@ impl QueueSettings {
         let switch = [("false", false), ("true", true)];
         let paused = reader.word(PAUSED, "`true` or `false`", &switch);
         let paused_until = reader.moment(PAUSED_UNTIL, "a time such as 2026-11-22T15:00:00Z");
-        let trust_producers = reader.word(TRUST_PRODUCERS, "`true` or `false`", &switch);
         let raw_version = reader.version(RAW_VERSION, "a whole number from 1 to 4294967295");
         let settings = Self {
             poison_threshold,
@@ -212,7 +218,6 @@ impl QueueSettings {
             paused_until,
             max_deliveries: set_max.unwrap_or(generous),
             unknown_kind_timeout,
-            trust_producers,
             raw_version,
             set: SettingOverrides {
                 poison_threshold: set_threshold,
@@ -234,7 +239,6 @@ impl QueueSettings {
         PAUSE_NOTE,
         MAX_DELIVERIES,
         UNKNOWN_KIND_SECONDS,
-        TRUST_PRODUCERS,
         RAW_VERSION,
     ];
 
@@ -282,7 +286,6 @@ impl QueueSettings {
             (MESSAGE_ENCODING, encoding.to_owned()),
             (PAUSED, self.paused.to_string()),
             (UNKNOWN_KIND_SECONDS, self.unknown_kind_timeout.as_secs().to_string()),
-            (TRUST_PRODUCERS, self.trust_producers.to_string()),
         ]);
         entries.extend(self.paused_until.map(|until| (PAUSED_UNTIL, rfc3339(until))));
         entries.extend(self.raw_version.map(|version| (RAW_VERSION, version.to_string())));

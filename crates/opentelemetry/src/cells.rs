@@ -38,8 +38,8 @@ pub(crate) struct Cell {
     attributes: [KeyValue; 2],
     /// The handlers that run, and how many of them the instrument knows.
     in_flight: AtomicI64,
-    told_in_flight: AtomicI64,
-    is_told: AtomicBool,
+    flushed_in_flight: AtomicI64,
+    is_flushed: AtomicBool,
     /// The deliveries that have ended by outcome, and that the instrument does not know yet.
     attempts: [AtomicU64; OUTCOMES.len()],
 }
@@ -53,8 +53,8 @@ impl Cell {
             kind,
             attributes: [destination(queue), KeyValue::new(names::KIND, value)],
             in_flight: AtomicI64::default(),
-            told_in_flight: AtomicI64::default(),
-            is_told: AtomicBool::default(),
+            flushed_in_flight: AtomicI64::default(),
+            is_flushed: AtomicBool::default(),
             attempts: Default::default(),
         }
     }
@@ -75,10 +75,10 @@ impl Cell {
         self.in_flight.fetch_add(jobs, Ordering::Relaxed);
     }
 
-    fn tell(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
+    fn flush(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
         let now = self.in_flight.load(Ordering::Relaxed);
-        let change = now - self.told_in_flight.swap(now, Ordering::Relaxed);
-        if change != 0 || !self.is_told.swap(true, Ordering::Relaxed) {
+        let change = now - self.flushed_in_flight.swap(now, Ordering::Relaxed);
+        if change != 0 || !self.is_flushed.swap(true, Ordering::Relaxed) {
             in_flight.add(change, &self.attributes);
         }
         for (count, outcome) in self.attempts.iter().zip(OUTCOMES) {
@@ -142,9 +142,9 @@ impl Cells {
     }
 
     /// Gives the numbers to the instruments.
-    pub(crate) fn tell(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
+    pub(crate) fn flush(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner).clone();
-        cells.iter().for_each(|cell| cell.tell(attempts, in_flight));
+        cells.iter().for_each(|cell| cell.flush(attempts, in_flight));
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Instruments {
     pub(crate) renewals: Counter<u64>,
     pub(crate) transactions: Counter<u64>,
     pub(crate) throttled: Counter<u64>,
-    /// Told by [`Cells::tell`] only, as those in flight.
+    /// Increased by [`Cells::flush`] only, as those in flight.
     pub(crate) attempts: Counter<u64>,
     pub(crate) in_flight: UpDownCounter<i64>,
     /// The state of circuits. Its collection also reports the accumulated counts of jobs.
@@ -86,13 +86,13 @@ fn circuit(
 ) -> ObservableGauge<u64> {
     let circuit = meter.u64_observable_gauge(names::CIRCUIT_STATE).with_unit("1");
     let circuit = circuit.with_description("1 while nothing is fetched because every job fails.");
-    let told = move |observer: &dyn AsyncInstrument<u64>| {
-        cells.tell(&attempts, &in_flight);
+    let observe = move |observer: &dyn AsyncInstrument<u64>| {
+        cells.flush(&attempts, &in_flight);
         for (queue, is_open) in cells.circuits() {
             observer.observe(u64::from(is_open), &[queue]);
         }
     };
-    circuit.with_callback(told).build()
+    circuit.with_callback(observe).build()
 }
 
 fn counter(meter: &Meter, (name, unit, about): About) -> Counter<u64> {

@@ -22,8 +22,8 @@ impl Listener {
         Self { shared, system: KeyValue::new(names::SYSTEM, system) }
     }
 
-    pub(crate) fn hear(&self, event: &Event) {
-        let Some(instruments) = &self.shared.instruments else { return };
+    pub(crate) fn record(&self, event: &Event) {
+        let instruments = &self.shared.instruments;
         match event {
             Event::Sent { queue, messages, failed, error, .. } => {
                 self.sent(instruments, queue, messages.saturating_sub(*failed), None);
@@ -36,7 +36,7 @@ impl Listener {
                     instruments.consumed.add(*messages as u64, &attributes);
                 }
                 // A view may drop the gauge whose collection reports these counts.
-                self.shared.cells.tell(&instruments.attempts, &instruments.in_flight);
+                self.shared.cells.flush(&instruments.attempts, &instruments.in_flight);
             }
             Event::Started { job, waited, .. } => self.started(instruments, job, *waited),
             Event::Finished { job, queue, outcome, .. } => {

@@ -13,8 +13,7 @@ pub(crate) struct Shared {
     /// The tracer; `None` if no spans are made.
     pub(crate) tracer: Option<BoxedTracer>,
     pub(crate) meter: Meter,
-    /// The instruments; `None` if nothing is measured.
-    pub(crate) instruments: Option<Instruments>,
+    pub(crate) instruments: Instruments,
     pub(crate) options: Options,
     pub(crate) cells: Arc<Cells>,
 }

@@ -104,7 +104,7 @@ impl JobSpan {
     }
 
     fn measure(&self, error: Option<&'static str>) {
-        let Some(instruments) = &self.shared.instruments else { return };
+        let instruments = &self.shared.instruments;
         let took = match self.received {
             Some((since, _)) => since.elapsed().unwrap_or_default(),
             None => self.began.elapsed(),

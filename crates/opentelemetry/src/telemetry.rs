@@ -53,12 +53,8 @@ impl Telemetry {
         let is_service_bus = storage.description().starts_with("servicebus");
         let system = if is_service_bus { SERVICE_BUS } else { JOBQUEUE };
         let tracer = JobTracer::new(Arc::clone(&self.shared), system);
-        let storage = storage.with_tracer(Arc::new(tracer));
-        if self.shared.instruments.is_none() {
-            return storage;
-        }
         let listener = Listener::new(Arc::clone(&self.shared), system);
-        storage.on_event(move |event| listener.hear(event))
+        storage.with_tracer(Arc::new(tracer)).on_event(move |event| listener.record(event))
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -119,14 +115,13 @@ pub struct TelemetryBuilder {
     tracer: Option<BoxedTracer>,
     meter: Option<Meter>,
     spans: bool,
-    metrics: bool,
     options: Options,
 }
 
 impl Default for TelemetryBuilder {
     fn default() -> Self {
         let options = Options { always_linked: false, receive_spans: true, log_spans: false };
-        Self { tracer: None, meter: None, spans: true, metrics: true, options }
+        Self { tracer: None, meter: None, spans: true, options }
     }
 }
 
@@ -137,15 +132,12 @@ impl TelemetryBuilder {
         tracer_provider(provider: &impl ObjectSafeTracerProvider) => tracer =
             Some(BoxedTracer::new(provider.boxed_tracer(scope())));
 
-        /// Sets the provider of meters, instead of the global one. Its scope is that of the tracer.
+        /// Sets the provider of meters, instead of the global one, which records nothing until the application sets another. Its scope is that of
+        /// the tracer.
         meter_provider(provider: &impl MeterProvider) => meter = Some(provider.meter_with_scope(scope()));
 
         /// Sets whether spans are made. The default is yes. Without them messages carry the context that is current where they are sent.
         spans(make: bool) => spans;
-
-        /// Sets whether metrics are recorded. The default is yes. Without them the storage is not listened to, which saves a little for each
-        /// request and job.
-        metrics(record: bool) => metrics;
 
         /// Sets whether every attempt begins a trace of its own that links to the sender. The default is no: the first attempt is a child of the
         /// span that sent the message, and later attempts begin traces of their own with a link.
@@ -167,7 +159,7 @@ impl TelemetryBuilder {
         let cells = Arc::new(Cells::default());
         let shared = Shared {
             tracer: self.spans.then(tracer),
-            instruments: self.metrics.then(|| Instruments::new(&meter, &cells)),
+            instruments: Instruments::new(&meter, &cells),
             meter,
             options: self.options,
             cells,

@@ -7,12 +7,11 @@ use jobqueue::{JobInfo, QueueName};
 use opentelemetry::trace::{Link, SpanBuilder, SpanKind, TraceContextExt};
 use opentelemetry::{Context, KeyValue, StringValue};
 
-use crate::attributes::destination;
+use crate::attributes::{destination, plain, plain_shared};
 use crate::contexts::span_context;
 use crate::conventions as names;
 use crate::shared::Shared;
 use crate::span::{JobSpan, Measured};
-use crate::text::{plain, plain_shared};
 
 /// The greatest number of links of a span: as many as the SDK keeps by default.
 const MOST_LINKS: usize = 128;

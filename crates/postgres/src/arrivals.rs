@@ -40,8 +40,6 @@ pub(crate) struct ArrivalHub {
     sender: String,
     channel: String,
     notifiers: Mutex<HashMap<QueueName, Notifier>>,
-    /// False where [`Options::notifications`](crate::Options::notifications) has switched them off.
-    announces: bool,
     /// True while notifications of other processes arrive. Through a pooler this process may send notifications and receive none.
     is_listening: AtomicBool,
     outgoing: Mutex<Outgoing>,
@@ -57,13 +55,12 @@ struct Outgoing {
 
 impl ArrivalHub {
     /// Returns a hub, and the end of a channel that closes with it.
-    pub(crate) fn new(schema: &str, announces: bool, runtime: &Runtime) -> (Self, oneshot::Receiver<()>) {
+    pub(crate) fn new(schema: &str, runtime: &Runtime) -> (Self, oneshot::Receiver<()>) {
         let (_alive, closed) = oneshot::channel();
         let hub = Self {
             sender: format!("{:032x}", runtime.random_u128()),
             channel: channel(schema),
             notifiers: Mutex::default(),
-            announces,
             is_listening: AtomicBool::new(false),
             outgoing: Mutex::default(),
             _alive,
@@ -96,9 +93,6 @@ impl ArrivalHub {
     /// Announces that a message of a queue may have become visible, also where this process itself does not listen.
     pub(crate) fn announce(self: &Arc<Self>, database: &Arc<Database>, runtime: &Runtime, queue: &QueueName) {
         self.notify(queue);
-        if !self.announces {
-            return;
-        }
         let mut outgoing = lock(&self.outgoing);
         outgoing.queues.insert(queue.clone());
         if std::mem::replace(&mut outgoing.is_sending, true) {
@@ -183,20 +177,14 @@ impl Drop for Sending {
 mod tests {
     use super::*;
     use crate::fake_server::FakeServer;
-    use tokio::sync::mpsc::unbounded_channel;
 
     /// A pooler, or a slow start, keeps this process from listening.
     #[tokio::test]
     async fn process_that_does_not_listen_notifies_others() {
-        let (sent, mut arrived) = unbounded_channel();
-        let server = FakeServer::start(move |_| {
-            sent.send(()).unwrap();
-            Vec::new()
-        })
-        .await;
+        let (server, mut arrived) = FakeServer::silent().await;
         let runtime = Runtime::new();
         let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
-        let (hub, _closed) = ArrivalHub::new("jobqueue", true, &runtime);
+        let (hub, _closed) = ArrivalHub::new("jobqueue", &runtime);
         let hub = Arc::new(hub);
         assert!(!hub.is_listening());
         hub.announce(&database, &runtime, &"jobs".parse().unwrap());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
@@ -23,6 +24,8 @@ pub(crate) struct Parsed {
     pub(crate) tls: Tls,
     /// True if passwords are tokens of Entra ID.
     pub(crate) uses_entra: bool,
+    /// True unless the string says `listen=off`.
+    pub(crate) listens: bool,
 }
 
 /// Parses a connection string. What it lacks is taken from the variables.
@@ -62,7 +65,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     };
     config.ssl_mode(mode);
     check_servers(&config)?;
-    Ok(Parsed { config, tls, uses_entra: own.uses_entra })
+    Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listens_not })
 }
 
 /// Returns whether a character of a password was not encoded: `tokio-postgres` takes all up to the first `@` for the role and its password, and
@@ -79,6 +82,7 @@ struct Own {
     root: Option<String>,
     has_attributes: bool,
     uses_entra: bool,
+    listens_not: bool,
 }
 
 /// Takes these settings out of a connection string, and adds the defaults of others.
@@ -90,10 +94,14 @@ fn split(text: &str) -> Result<(String, Own), String> {
         match pair.split_once('=') {
             Some(("sslmode", value)) => own.mode = Some(value.to_owned()),
             Some(("sslrootcert", value)) => {
-                own.root = Some(decode(value).ok_or("`sslrootcert` is malformed")?)
+                let root = percent_decode_str(value).decode_utf8();
+                own.root = Some(root.map_err(|_| "`sslrootcert` is malformed")?.into_owned());
             }
             Some(("credential", "entra")) => own.uses_entra = true,
             Some(("credential", _)) => return Err("`credential` is not entra".to_owned()),
+            Some(("listen", "off")) => own.listens_not = true,
+            Some(("listen", "on")) => {}
+            Some(("listen", _)) => return Err("`listen` is none of on and off".to_owned()),
             Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
                 return Err("certificates of clients (`sslcert`, `sslkey`) are not supported".to_owned());
             }
@@ -104,22 +112,6 @@ fn split(text: &str) -> Result<(String, Own), String> {
         }
     }
     Ok((format!("{address}?{}", others.join("&")), own))
-}
-
-/// Decodes `%2F` and the like.
-fn decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                u8::try_from(digit(bytes.next())? * 16 + digit(bytes.next())?).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(decoded).ok()
 }
 
 /// Takes from the variables what is not set.
@@ -138,7 +130,7 @@ fn fill(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
         }
     }
     if config.get_user().is_none()
-        && let Some(user) = variable("PGUSER")
+        && let Some(user) = variable("PGUSER").or_else(|| whoami::username().ok())
     {
         config.user(user);
     }
@@ -235,6 +227,13 @@ mod tests {
         assert!(refused("postgres://u@h/d?sslmode=full").contains("sslmode"));
     }
 
+    /// The database is called like the role, if it is not named either, and the description of the storage names it.
+    #[test]
+    fn user_of_the_machine_is_the_role_if_none_is_named() {
+        let Parsed { config, .. } = parse("postgres://h", &none).unwrap();
+        assert_eq!(config.get_user().map(str::to_owned), whoami::username().ok());
+    }
+
     #[test]
     fn variables_set_what_the_string_lacks() {
         let variable = |name: &str| match name {
@@ -272,6 +271,14 @@ mod tests {
         assert_eq!((config.get_hosts().len(), config.get_ports()), (3, &[6432, 5432, 6434][..]));
         let wrong = |name: &str| (name == "PGPORT").then(|| "6432,x".to_owned());
         assert!(parse("postgres://", &wrong).err().expect("it is refused").contains("PGPORT"));
+    }
+
+    // audit 25, databases C7
+    #[test]
+    fn string_says_whether_to_listen() {
+        let listens = |query: &str| parse(&format!("postgres://h/d{query}"), &none).unwrap().listens;
+        assert!(listens("") && listens("?listen=on") && !listens("?sslmode=disable&listen=off"));
+        assert!(refused("postgres://h/d?listen=never").contains("`listen`"));
     }
 
     /// Load balancers forget a connection that is idle for some minutes without a word.

@@ -16,6 +16,7 @@ use deadpool::Runtime as PoolRuntime;
 use deadpool::managed::{PoolError, WeakPool};
 use scopeguard::{ScopeGuard, guard};
 use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -45,6 +46,8 @@ pub(crate) struct Database {
     pool: Pool,
     /// The pool of the handle that this one was made from. It lends idle connections while this one can open none.
     lender: Option<WeakPool<Connector>>,
+    /// Limits the connections of statements that take long, such as those with a large content: the others are left to gets and completions.
+    long: Semaphore,
     settings: Settings,
     runtime: Runtime,
 }
@@ -84,7 +87,8 @@ impl Database {
                 StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description)
                     .with_source(error)
             })?;
-        Ok(Self { pool, lender: None, settings, runtime })
+        let long = Semaphore::new((settings.max_connections / 2).max(1));
+        Ok(Self { pool, lender: None, long, settings, runtime })
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -166,7 +170,7 @@ impl Database {
         self.query_longer(call, text, parameters, Duration::ZERO).await
     }
 
-    /// Runs a statement that may take longer than others.
+    /// Runs a statement that may take longer than others, by `further`. Of those, half of the connections are in use at most.
     pub(crate) async fn query_longer(
         &self,
         call: Call<'_>,
@@ -174,8 +178,15 @@ impl Database {
         parameters: &[Parameter<'_>],
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
+        let _permit = if further.is_zero() { None } else { Some(self.permit(call).await?) };
         let client = self.client(call).await?;
         self.query_on(client, call, text, parameters, further).await
+    }
+
+    /// Waits for a turn, for at most the timeout of a connection.
+    async fn permit(&self, call: Call<'_>) -> Result<SemaphorePermit<'_>, StoreError> {
+        let permit = timeout(self.settings.timeout, self.long.acquire()).await;
+        permit.ok().and_then(Result::ok).ok_or_else(|| call.of(error::ALL_IN_USE))
     }
 
     /// Runs a statement on a connection of the pool.
@@ -365,26 +376,4 @@ impl<'c> Call<'c> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake_server::FakeServer;
-    use tokio::sync::mpsc::unbounded_channel;
-
-    /// A pooler forgets the statement of a client that is gone, and takes the session for free.
-    #[tokio::test]
-    async fn statement_is_cancelled_before_its_connection_is_closed() {
-        let (sent, mut arrived) = unbounded_channel();
-        let mut server = FakeServer::start(move |_| {
-            sent.send(()).unwrap();
-            Vec::new()
-        })
-        .await;
-        let database = Database::new(server.settings(), Runtime::new()).unwrap();
-        let call = Call::new(Operation::Put, &"jobs");
-        tokio::select! {
-            _ = database.query(call, "SELECT 1", &[]) => panic!("there is no answer"),
-            _ = arrived.recv() => {}
-        }
-        assert_eq!(server.cancelled().await, 1);
-    }
-}
+mod tests;

@@ -13,16 +13,23 @@ use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
 /// The advice for sessions whose transactions would read from a snapshot of their beginning.
 pub(crate) const ISOLATION: &str = "transactions of the role are not `read committed`, which the order of groups needs; \
-    `ALTER ROLE … SET default_transaction_isolation = 'read committed'`, or append \
+    `ALTER ROLE … SET default_transaction_isolation = 'read committed'`, or, unless a pooler is between, append \
     `options=-c%20default_transaction_isolation%3Dread%5C%20committed` to the connection string";
 
 /// The advice where a token is refused.
 const TOKEN_REFUSED: &str = "the server refused the token of Entra ID: it must accept them, and the role in the connection string must be one that \
     was made for this identity, by `pgaadauth_create_principal`";
 
+/// The code of a login that PgBouncer refuses.
+const PROTOCOL_VIOLATION: &str = "08P01";
+
 /// The server, or what lies before it, is silent.
 pub(crate) const NOT_OPENED: Verdict =
     Verdict::certain(Kind::Timeout, "no connection could be opened in time");
+
+/// The pool has no connection in time.
+pub(crate) const ALL_IN_USE: Verdict =
+    Verdict::certain(Kind::Timeout, "all connections were in use; allow more by `Options::max_connections`");
 
 /// The judgement of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,10 +114,7 @@ pub(crate) fn of_statement(error: &tokio_postgres::Error) -> Verdict {
 /// Judges the failure to get a connection, but for an attempt to open one that has failed. Nothing was sent.
 pub(crate) fn of_pool<E>(error: &PoolError<E>) -> Verdict {
     match error {
-        PoolError::Timeout(TimeoutType::Wait) => Verdict::certain(
-            Kind::Timeout,
-            "all connections were in use; allow more by `Options::max_connections`",
-        ),
+        PoolError::Timeout(TimeoutType::Wait) => ALL_IN_USE,
         PoolError::Timeout(_) => NOT_OPENED,
         _ => Verdict::certain(Kind::Unavailable, "no connection to the server"),
     }
@@ -119,12 +123,30 @@ pub(crate) fn of_pool<E>(error: &PoolError<E>) -> Verdict {
 /// Judges the failure to open a connection, whose password may have been a token.
 pub(crate) fn of_connection(error: &tokio_postgres::Error, sends_tokens: bool) -> Verdict {
     match error.as_db_error() {
+        Some(answer) if answer.code().code() == PROTOCOL_VIOLATION => of_pooler(answer.message()),
         Some(answer) if sends_tokens && answer.code().code().starts_with("28") => {
             Verdict::certain(Kind::Unauthorized, TOKEN_REFUSED)
         }
         // No statement was sent.
         Some(answer) => Verdict { is_uncertain: false, ..of_code(answer.code()) },
         None => Verdict::certain(Kind::Unavailable, "the server cannot be reached"),
+    }
+}
+
+/// Judges the refusal of a login by PgBouncer, which has one code for all of them. Its texts are not translated.
+fn of_pooler(message: &str) -> Verdict {
+    let of = Verdict::certain;
+    if message.contains("no more connections") {
+        of(Kind::Throttled, "the pooler has no more connections")
+    } else if message.contains("authentication failed") {
+        of(Kind::Unauthorized, "the pooler refused the role or its password")
+    } else if message.contains("unsupported startup parameter") {
+        of(
+            Kind::Configuration,
+            "the pooler refuses a setting of the connection string; set it by `ALTER ROLE … SET`",
+        )
+    } else {
+        of(Kind::Unavailable, "the connection failed")
     }
 }
 
@@ -195,6 +217,24 @@ mod tests {
         let database = Database::new(server.settings(), Default::default()).unwrap();
         let call = Call::new(Operation::Put, &"jobs");
         database.query(call, "SELECT 1", &[]).await.unwrap_err()
+    }
+
+    // audit 25, databases C8: the answers of PgBouncer 1.18 to a login
+    #[tokio::test]
+    async fn refusals_of_a_pooler_are_told_apart_by_their_text() {
+        for (text, kind) in [
+            ("no more connections allowed (max_client_conn)", Kind::Throttled),
+            ("password authentication failed", Kind::Unauthorized),
+            ("SASL authentication failed", Kind::Unauthorized),
+            ("unsupported startup parameter: options", Kind::Configuration),
+            ("server login has been failing", Kind::Unavailable),
+        ] {
+            let server = FakeServer::refusing(text).await;
+            let database = Database::new(server.settings(), Default::default()).unwrap();
+            let error =
+                database.query(Call::new(Operation::Put, &"jobs"), "SELECT 1", &[]).await.unwrap_err();
+            assert_eq!((error.kind(), error.is_ambiguous()), (kind, false), "{text}: {error}");
+        }
     }
 
     /// A server that panics while it syncs a commit finds the commit when it starts again.

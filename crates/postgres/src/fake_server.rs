@@ -45,6 +45,31 @@ impl FakeServer {
         Self { port, cancels }
     }
 
+    /// Starts a server that answers no statement. The receiver gets an item for each round trip that it has read.
+    pub(crate) async fn silent() -> (Self, UnboundedReceiver<()>) {
+        let (sent, arrived) = unbounded_channel();
+        let read = move |_| {
+            sent.send(()).unwrap();
+            Vec::new()
+        };
+        (Self::start(read).await, arrived)
+    }
+
+    /// Starts a server that refuses each login as PgBouncer does.
+    pub(crate) async fn refusing(text: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, (_, cancels)) = (listener.local_addr().unwrap().port(), unbounded_channel());
+        Runtime::new().spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                if read_body(&mut stream).await.is_some() {
+                    let refusal = format!("SFATAL\0C08P01\0M{text}\0\0");
+                    drop(stream.write_all(&message(b'E', refusal.as_bytes())).await);
+                }
+            }
+        });
+        Self { port, cancels }
+    }
+
     /// Waits for a request to cancel a statement. Returns the number of sessions that were open when it came.
     pub(crate) async fn cancelled(&mut self) -> usize {
         self.cancels.recv().await.unwrap()

@@ -186,7 +186,7 @@ mod tests {
         let server = FakeServer::start(|_| Vec::new()).await;
         let runtime = Runtime::new();
         let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
-        let (hub, closed) = ArrivalHub::new("jobqueue", true, &runtime);
+        let (hub, closed) = ArrivalHub::new("jobqueue", &runtime);
         let hub = Arc::new(hub);
         let starting = start(&database, &runtime, &hub, closed);
         let error = timeout(Duration::from_secs(60), starting).await.expect("a limit").unwrap_err();
@@ -225,7 +225,7 @@ mod tests {
         let warnings = Warnings::default();
         let _counted = set_default(warnings.clone());
         for (subscribes, expected) in [(false, 0), (true, 1)] {
-            let (hub, _closed) = ArrivalHub::new("jobqueue", true, &Runtime::new());
+            let (hub, _closed) = ArrivalHub::new("jobqueue", &Runtime::new());
             let hub = Arc::new(hub);
             hub.set_listening(true);
             let _subscription = subscribes.then(|| hub.subscribe(&"jobs".parse().unwrap()));

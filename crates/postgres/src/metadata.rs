@@ -6,6 +6,8 @@ use jobqueue_storage::{Metadata, StoreError, StoreErrorKind};
 
 use crate::database::Call;
 
+/// Parses the text of a column.
+///
 /// # Errors
 /// `Corrupt` for a text that this adapter does not write.
 pub(crate) fn from_text(call: Call<'_>, text: &str) -> Result<Metadata, StoreError> {

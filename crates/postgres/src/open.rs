@@ -24,21 +24,21 @@ impl OpenStores for Options {
     /// [`timeout`](Self::timeout).
     async fn open(self) -> Result<Stores, StoreError> {
         self.check()?;
-        let Self { settings, notifications, migrates, runtime } = self;
+        let Self { settings, listens, migrates, runtime } = self;
         let description = settings.description.clone();
-        let (arrivals, closed) = ArrivalHub::new(&settings.schema, notifications, &runtime);
+        let (arrivals, closed) = ArrivalHub::new(&settings.schema, &runtime);
         let arrivals = Arc::new(arrivals);
         let database = Arc::new(Database::new(settings, runtime.clone())?);
         schema::prepare(&database, migrates).await?;
-        if notifications {
+        if listens {
             let come = listen::start(&database, &runtime, &arrivals, closed).await?;
             arrivals.set_listening(come);
             if !come {
                 warn!(
                     storage = description,
                     "no notification has come within 5 seconds: workers of this process poll until it opens the storage again. Where a \
-                     pooler in transaction mode holds them back, `Options::notifications(false)` saves the wait, and also ends the \
-                     notifications that this process sends"
+                     pooler in transaction mode holds them back, set `listen=off` in the connection string, or `Options::listen(false)`: \
+                     each opening without it leaves a session of the pooler that listens"
                 );
             }
         }

@@ -13,6 +13,9 @@ use jobqueue_storage::clock::WITHOUT_END;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
+/// The greatest number of connections. The pool has memory for each, and a server has seldom more.
+const MOST_CONNECTIONS: usize = 10_000;
+
 /// Options that open queues and blobs in a PostgreSQL database. `Storage::open` takes them. `Debug` shows no password.
 ///
 /// ```no_run
@@ -29,7 +32,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 #[must_use = "a database is opened by `Storage::open`"]
 pub struct Options {
     pub(crate) settings: Settings,
-    pub(crate) notifications: bool,
+    pub(crate) listens: bool,
     pub(crate) migrates: bool,
     pub(crate) runtime: Runtime,
 }
@@ -53,7 +56,7 @@ impl Options {
     ///
     /// Of several hosts one that can be written is used, unless `target_session_attrs` says otherwise. A connection without traffic is
     /// probed after a minute, and one that does not acknowledge what was sent is given up after 10 seconds, unless `keepalives_idle`,
-    /// `keepalives_interval`, `keepalives_retries` or `tcp_user_timeout` are set, all in seconds.
+    /// `keepalives_interval`, `keepalives_retries` or `tcp_user_timeout` are set, all in seconds. `listen=off` is [`listen`](Self::listen).
     ///
     /// # Errors
     /// [`Configuration`](StoreErrorKind::Configuration) with the name of a wrong setting, never with its value.
@@ -65,7 +68,7 @@ impl Options {
         };
         let parsed = connection_string::parse(text, &variable);
         // It does not count as unset: the connection would go to another place, or without the check of the server.
-        let Parsed { config, tls, uses_entra } =
+        let Parsed { config, tls, uses_entra, listens } =
             unreadable.take().map_or(parsed, Err).map_err(misconfigured)?;
         let mut settings = Settings {
             config,
@@ -78,7 +81,7 @@ impl Options {
             description: String::new(),
         };
         settings.describe();
-        let options = Self { settings, notifications: true, migrates: true, runtime: Runtime::new() };
+        let options = Self { settings, listens, migrates: true, runtime: Runtime::new() };
         if uses_entra { options.automatic() } else { Ok(options) }
     }
 
@@ -139,11 +142,11 @@ impl Options {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the greatest number of connections that operations use at once, by default 10, at least 1. A further one waits for notifications,
+        /// Sets the greatest number of connections that operations use at once, by default 10, from 1 to 10,000. A further one waits for notifications,
         /// two renew the leases of messages, and two are those of leaders, of records of workers and of claims of children. The journal of each worker
         /// uses one more, at times two. While these can open none, they borrow idle ones of the operations. After an outage up to four more of each kind may stay
         /// open until they are used. To cancel a statement that is given up, one more is opened for a moment.
-        max_connections(connections: usize) => settings.max_connections = connections.max(1);
+        max_connections(connections: usize) => settings.max_connections = connections.clamp(1, MOST_CONNECTIONS);
 
         /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
         /// servers share equally, and of each statement. After
@@ -152,14 +155,13 @@ impl Options {
         /// second more for each mebibyte.
         timeout(timeout: Duration) => settings.timeout = timeout.min(WITHOUT_END);
 
-        /// Sets whether workers are notified of messages by `LISTEN` and `NOTIFY`, as they are by default. Without it they poll.
-        ///
-        /// Notifications do not come through a pooler that gives each transaction another connection, such as PgBouncer in transaction mode: opening
-        /// finds that out in 5 seconds, and workers poll. Those that are sent do pass it, to workers with connections of their own. With
-        /// `false` the process neither listens nor notifies, except by sends within a transaction of the application; everything else works there.
+        /// Sets whether this process listens for notifications of messages, as it does by default. Without it its workers poll, and its sends notify the workers
+        /// of others all the same: for programs that receive nothing, and behind a pooler that gives each transaction another connection, such as PgBouncer in
+        /// transaction mode. There notifications do not arrive: opening finds that out in 5 seconds, workers poll, and a session of the pooler is left that listens to
+        /// no purpose until its `server_lifetime`. In a connection string it is `listen=off`.
         ///
         /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
-        notifications(notifications: bool);
+        listen(listen: bool) => listens;
 
         /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails if they are
         /// missing or too old for this program: programs of operators, and roles that only use the tables, change no schema by mistake.

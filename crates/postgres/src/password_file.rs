@@ -27,7 +27,7 @@ pub(crate) fn password_of_file(config: &Config, variable: Variables<'_>) -> Opti
         Host::Unix(_) => "localhost".to_owned(),
     };
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
-    let user = config.get_user().map(str::to_owned).or_else(|| variable("USER"))?;
+    let user = config.get_user()?.to_owned();
     let database = config.get_dbname().unwrap_or(&user).to_owned();
     find_password(&std::fs::read_to_string(path).ok()?, &[&host, &port, &database, &user])
 }

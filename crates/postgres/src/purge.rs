@@ -17,12 +17,13 @@ const MESSAGES: i64 = 500;
 const BLOBS: i64 = 16;
 /// The statements of a kind in a pass.
 const STATEMENTS: usize = 4;
-/// The time between two passes that find little: for expired messages, which can hold up their groups, and for garbage.
-const EXPIRED: Duration = Duration::from_secs(1);
-const GARBAGE: Duration = Duration::from_secs(10);
+/// The pause between two passes that find little: for expired messages, which can hold up their groups, and for garbage.
+const EXPIRED_PAUSE: Duration = Duration::from_secs(1);
+const GARBAGE_PAUSE: Duration = Duration::from_secs(10);
 
-/// The condition that the group of a message `m` has no row of a [former first](PASS_ON_EXPIRED). The deletion of the first of a group waits for the
-/// transactions that have locked such a row, with everything in hand that its statement deletes. `OFFSET` keeps the planner from reading the rows of all
+/// The condition that the group of a message `m` has no row of a former first. Such a row has passed its turn on, and stays while open transactions may
+/// put others behind it ([`PASS_ON_EXPIRED`]). The deletion of the first of a group waits for the transactions that have locked such
+/// a row, and with it all other rows that its statement deletes. `OFFSET` keeps the planner from reading the rows of all
 /// groups at once.
 macro_rules! has_no_former {
     () => {
@@ -47,14 +48,16 @@ macro_rules! delete_expired {
     };
 }
 
-/// Ends the expired first messages of groups behind which open transactions put others.
+/// Passes on the turns of expired messages that are the first of their groups, behind which open transactions put others. Their rows stay as former
+/// firsts.
 const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
         SELECT id, queue FROM jobqueue.message
         WHERE expires_at <= (SELECT jobqueue.now()) AND group_hash IS NOT NULL AND waiting::integer = 0
         ORDER BY expires_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED) m
     LEFT JOIN jobqueue.queue q ON q.id = m.queue WHERE jobqueue.pass_on(m.id)";
 
-/// Those that wait for another of their group come first, so that none of them becomes the first of its group.
+/// The statements that remove expired messages. Those that wait for another of their group are removed before the others, so that none of them gets a
+/// turn.
 const REMOVE_EXPIRED: [&str; 3] = [
     delete_expired!("group_hash IS NOT NULL AND waiting::integer = 1"),
     delete_expired!(concat!("waiting::integer = 0 AND ", has_no_former!())),
@@ -83,7 +86,8 @@ macro_rules! delete_of_queue {
     };
 }
 
-/// Those that wait for another of their group, and the others; without those that another transaction has locked or holds up.
+/// The statements that remove the messages of a queue: those that wait for another of their group, then the others. They skip messages that another
+/// transaction has locked or holds up.
 pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
     delete_of_queue!("", "m.waiting", "m.group_hash, m.turn", " SKIP LOCKED"),
     delete_of_queue!(
@@ -93,7 +97,7 @@ pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
         " SKIP LOCKED"
     ),
 ];
-/// Builds the same statement with a limit of the time, $4, for which it waits for a lock.
+/// Builds the same statement with a lock timeout of $4.
 macro_rules! delete_locked_of_queue {
     ($which:literal, $order:literal) => {
         concat!(
@@ -103,7 +107,7 @@ macro_rules! delete_locked_of_queue {
     };
 }
 
-/// To be used for one message at a time.
+/// The same statements with a lock timeout, for one message at a time.
 pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] = [
     delete_locked_of_queue!("m.waiting", "m.group_hash, m.turn"),
     delete_locked_of_queue!("NOT m.waiting", "m.visible_at, m.id"),
@@ -127,7 +131,7 @@ const FORGET: &str = "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $
         ELSE (SELECT id FROM jobqueue.blob WHERE container = $2 ORDER BY name LIMIT 1) IS NULL END
     RETURNING owner";
 
-/// Says when to remove what.
+/// Removes unreachable rows in the background, at intervals.
 #[derive(Debug)]
 pub(crate) struct Purge {
     database: Arc<Database>,
@@ -139,7 +143,7 @@ pub(crate) struct Purge {
 
 impl Purge {
     pub(crate) fn new(database: Arc<Database>, runtime: Runtime, arrivals: Arc<ArrivalHub>) -> Arc<Self> {
-        let (expired, garbage) = (Pace::new(EXPIRED), Pace::new(GARBAGE));
+        let (expired, garbage) = (Pace::new(EXPIRED_PAUSE), Pace::new(GARBAGE_PAUSE));
         Arc::new(Self { database, runtime, arrivals, expired, garbage })
     }
 
@@ -159,7 +163,7 @@ impl Purge {
     async fn expired(&self) -> Result<bool, StoreError> {
         let (mut has_more, mut failed) = (false, None);
         for sql in REMOVE_EXPIRED {
-            // The messages of the other kinds do not stay because of a failure.
+            // A statement that fails does not skip the others.
             match self.expired_by(sql).await {
                 Ok(more) => has_more |= more,
                 Err(error) => failed = failed.or(Some(error)),

@@ -10,7 +10,8 @@ use crate::purge::Purge;
 use crate::receipt::ReceiptUse;
 use crate::scans::Scans;
 use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace};
+use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace, Updated};
+use tokio::sync::{Semaphore, oneshot};
 
 /// The approximate number of bytes of an operation besides a text.
 const ROW: usize = 64;
@@ -21,7 +22,10 @@ pub(crate) struct Store {
     pub(crate) runtime: Runtime,
     pub(crate) puts: Arc<Puts>,
     pub(crate) deletions: Arc<Deletions>,
+    pub(crate) renewals: Arc<Renewals>,
     pub(crate) held: Arc<HeldUp>,
+    /// Limits the messages that are put back at once over the connections of renewals.
+    pub(crate) releases: Semaphore,
     pub(crate) scans: Scans,
     pub(crate) purge: Arc<Purge>,
     /// Shared by all handles of this process.
@@ -32,6 +36,17 @@ pub(crate) struct Store {
 pub(crate) type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
 /// Joins deletions. An answer of `Err` returns one that another transaction holds up.
 pub(crate) type Deletions = Combiner<DeleteLane, ReceiptUse, Result<(), ReceiptUse>>;
+
+/// Joins renewals of a queue whose leases have one length, in whole seconds. An answer is the change, and whether the message becomes visible earlier; `None` if it was refused.
+pub(crate) type Renewals = Combiner<(QueueName, i64), WaitingRenewal, Option<(Updated, bool)>>;
+/// A renewal, and the sender whose receiver its caller drops with its future.
+pub(crate) type WaitingRenewal = (Renewal, oneshot::Sender<()>);
+
+pub(crate) struct Renewal {
+    pub(crate) offered: ReceiptUse,
+    pub(crate) visibility: i64,
+    pub(crate) receipt: Vec<u8>,
+}
 
 /// The deletions of a queue that share statements: those that were held up do not delay the others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -74,7 +89,9 @@ impl Store {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
             puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
             deletions: Combiner::new(runtime.clone(), |_| ROW),
+            renewals: Combiner::new(runtime.clone(), |_| ROW),
             held: Arc::new(HeldUp::new(settings.max_connections, settings.timeout)),
+            releases: Semaphore::new(Semaphore::MAX_PERMITS),
             database,
             runtime,
             scans: Scans::default(),
@@ -92,7 +109,9 @@ impl Store {
     pub(crate) fn again(&self) -> Self {
         const RENEWING: usize = 2;
         let database = self.database.again(RENEWING).map_or_else(|_| Arc::clone(&self.database), Arc::new);
-        Self::new(database, self.runtime.clone(), Arc::clone(&self.arrivals))
+        // The other connection is left to renewals. The handle of the operations makes none.
+        let releases = Semaphore::new(RENEWING / 2);
+        Self { releases, ..Self::new(database, self.runtime.clone(), Arc::clone(&self.arrivals)) }
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::amqp::{instant, millis};
+use super::amqp::millis;
 use super::held::Held;
 use super::texts::{Beside, ROUNDS, SavedText};
 use jobqueue_storage::json_blob::is_raced;
@@ -52,7 +52,7 @@ impl Beside {
                     return Ok(Begun::Now);
                 }
                 Some(saved) => {
-                    if let Some(at) = saved.not_before.map(instant).filter(|at| self.runtime.now() < *at) {
+                    if let Some(at) = saved.held_until(self.runtime.now()) {
                         return Ok(Begun::NotBefore(at));
                     }
                     held.begins(counted.max(saved.delivery.saturating_add(1)));
@@ -77,7 +77,7 @@ impl Beside {
             .with_detail("gave up after repeated conflicts: other processes keep updating this message"))
     }
 
-    /// Saves the time before which a message that is given back must not be delivered, and its text where that is not what the message has: the
+    /// Saves the time before which a message that is given back must not be delivered, and its text, unless the message is read as that text anyway: the
     /// text of another program may be longer than a blob here. A saved text that cannot be read stays as it is, for whoever can read it.
     pub(super) async fn save_given_back(
         &self,
@@ -85,11 +85,11 @@ impl Beside {
         text: Option<&str>,
         not_before: Option<SystemTime>,
     ) -> Result<(), StoreError> {
-        let (present, body) = (&*held.text, &*held.body);
-        if text.is_none() && present.is_err() && present != body {
+        let (present, sent_text) = (&*held.text, &*held.sent_text);
+        if text.is_none() && present.is_err() && present != sent_text {
             return Ok(());
         }
-        let text = text.or(present.as_deref().ok()).filter(|text| body.as_deref() != Ok(text));
+        let text = text.or(present.as_deref().ok()).filter(|text| sent_text.as_deref() != Ok(text));
         let text = text.map_or_else(String::new, |text| format!("\n{text}"));
         let time = not_before.map_or_else(String::new, |at| format!(" {}", millis(at)));
         self.write(held, &format!("{}{time}{text}", held.fence)).await.map(drop)

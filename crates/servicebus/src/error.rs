@@ -1,6 +1,7 @@
 //! Maps failures of the service and of connections to errors of the port.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
@@ -22,19 +23,49 @@ pub(super) enum Fault {
     /// The answer may be that of a gateway on the way: it has not the service's form, or another answer contradicts it.
     #[error("an answer that need not be the service's: {0}")]
     Doubtful(String),
+    /// What is in the blobs beside the queue could not be read.
+    #[error(transparent)]
+    Blobs(Arc<StoreError>),
 }
 
-const LOCK_LOST: [&str; 2] = ["com.microsoft:message-lock-lost", "com.microsoft:session-lock-lost"];
-/// The name here of the status 409: another operation on the queue is under way, its creation or deletion.
-const CONFLICT: &str = "com.microsoft:conflict";
-/// The name here of the answer that the management API is too busy. It has limits of its own.
-pub(super) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
-/// The name here of the answer that the tier, or this queue, has no transactions.
-const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
-/// The beginning of the conditions of a transaction that was rolled back.
-const ROLLED_BACK: &str = "amqp:transaction:";
-const NO_MESSAGE: &str = "com.microsoft:message-not-found";
-const NOT_FOUND: [&str; 2] = ["amqp:not-found", "com.microsoft:entity-not-found"];
+/// The conditions of errors: those of the service and of AMQP that mean something here, and the names here of answers that have none.
+pub(super) mod condition {
+    pub(crate) const MESSAGE_LOCK_LOST: &str = "com.microsoft:message-lock-lost";
+    pub(crate) const SESSION_LOCK_LOST: &str = "com.microsoft:session-lock-lost";
+    pub(super) const NO_MESSAGE: &str = "com.microsoft:message-not-found";
+    pub(super) const NO_ENTITY: &str = "com.microsoft:entity-not-found";
+    pub(super) const ENTITY_DISABLED: &str = "com.microsoft:entity-disabled";
+    pub(super) const SERVER_BUSY: &str = "com.microsoft:server-busy";
+    /// Of an attach for the next free session: there is none.
+    pub(super) const TIMEOUT: &str = "com.microsoft:timeout";
+    pub(super) const CANCELLED: &str = "com.microsoft:operation-cancelled";
+    pub(super) const AUTH_FAILED: &str = "com.microsoft:auth-failed";
+    pub(super) const SERVICE_FULL: &str = "com.microsoft:resource-limit-exceeded";
+    pub(super) const ARGUMENT: &str = "com.microsoft:argument-error";
+    pub(super) const ARGUMENT_OUT_OF_RANGE: &str = "com.microsoft:argument-out-of-range";
+
+    pub(super) const NOT_FOUND: &str = "amqp:not-found";
+    pub(super) const UNAUTHORIZED: &str = "amqp:unauthorized-access";
+    pub(super) const NOT_ALLOWED: &str = "amqp:not-allowed";
+    pub(super) const NOT_IMPLEMENTED: &str = "amqp:not-implemented";
+    pub(super) const INVALID_FIELD: &str = "amqp:invalid-field";
+    pub(super) const DECODE_ERROR: &str = "amqp:decode-error";
+    pub(super) const PRECONDITION_FAILED: &str = "amqp:precondition-failed";
+    pub(super) const FULL: &str = "amqp:resource-limit-exceeded";
+    pub(crate) const TOO_LARGE: &str = "amqp:link:message-size-exceeded";
+    pub(crate) const INTERNAL_ERROR: &str = "amqp:internal-error";
+    /// The beginning of the conditions of a transaction that was rolled back.
+    pub(super) const ROLLED_BACK: &str = "amqp:transaction:";
+
+    /// The status 409: another operation on the queue is under way, its creation or deletion.
+    pub(super) const CONFLICT: &str = "com.microsoft:conflict";
+    /// The management API is too busy. It has limits of its own.
+    pub(crate) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
+    /// The tier, or this queue, has no transactions.
+    pub(super) const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
+    /// A message was refused in a transaction, by an outcome whose reason cannot be read.
+    pub(crate) const REFUSED_IN_TRANSACTION: &str = "jobqueue:refused-in-transaction";
+}
 
 impl Fault {
     pub(super) fn not_sent(reason: impl fmt::Display) -> Self {
@@ -51,24 +82,31 @@ impl Fault {
 
     /// Returns the fault of something that was not begun, because there is no room for more of them.
     pub(super) fn full(reason: impl fmt::Display) -> Self {
-        Self::Refused {
-            condition: "amqp:resource-limit-exceeded".to_owned(),
-            description: reason.to_string(),
-        }
+        Self::Refused { condition: condition::FULL.to_owned(), description: reason.to_string() }
+    }
+
+    pub(super) fn missing_queue() -> Self {
+        let description = "there is no such queue".to_owned();
+        Self::Refused { condition: condition::NO_ENTITY.to_owned(), description }
+    }
+
+    /// Returns the fault of something that the service does not do here.
+    pub(super) fn unsupported(reason: impl fmt::Display) -> Self {
+        Self::Refused { condition: condition::NOT_IMPLEMENTED.to_owned(), description: reason.to_string() }
     }
 
     /// Returns a fault by the status and the condition of an answer to a management request.
     pub(super) fn of_answer(status: i32, condition: Option<String>, description: String) -> Self {
         let condition = condition.unwrap_or_else(|| {
             let known = match status {
-                401 | 403 => "amqp:unauthorized-access",
-                404 => NO_MESSAGE,
-                408 => "com.microsoft:timeout",
-                409 => CONFLICT,
-                410 => LOCK_LOST[0],
-                429 | 503 => "com.microsoft:server-busy",
-                500..=599 => "amqp:internal-error",
-                _ => "com.microsoft:argument-error",
+                401 | 403 => condition::UNAUTHORIZED,
+                404 => condition::NO_MESSAGE,
+                408 => condition::TIMEOUT,
+                409 => condition::CONFLICT,
+                410 => condition::MESSAGE_LOCK_LOST,
+                429 | 503 => condition::SERVER_BUSY,
+                500..=599 => condition::INTERNAL_ERROR,
+                _ => condition::ARGUMENT,
             };
             known.to_owned()
         });
@@ -76,25 +114,25 @@ impl Fault {
     }
 
     pub(super) fn is_lock_lost(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if LOCK_LOST.contains(&condition.as_str()))
+        self.is_of_kind(Kind::LeaseExpired)
     }
 
     pub(super) fn is_missing_entity(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if NOT_FOUND.contains(&condition.as_str()))
+        self.is_of_kind(Kind::QueueNotFound)
     }
 
     pub(super) fn is_missing_message(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if condition == NO_MESSAGE)
+        matches!(self, Self::Refused { condition, .. } if condition == condition::NO_MESSAGE)
     }
 
     pub(super) fn is_unauthorized(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Unauthorized)
+        self.is_of_kind(Kind::Unauthorized)
     }
 
     /// Returns whether the service says that it never does this here: unlike a throttled request, a lack of rights or a timeout,
     /// that does not pass.
     pub(super) fn is_unsupported(&self) -> bool {
-        let never = ["amqp:not-implemented", "amqp:not-allowed"];
+        let never = [condition::NOT_IMPLEMENTED, condition::NOT_ALLOWED];
         matches!(self, Self::Refused { condition, .. } if never.contains(&condition.as_str()))
     }
 
@@ -102,7 +140,7 @@ impl Fault {
     pub(super) fn of_coordinator(self) -> Self {
         match self {
             Self::Refused { ref condition, ref description } if self.is_unsupported() => Self::Refused {
-                condition: NO_TRANSACTIONS.to_owned(),
+                condition: condition::NO_TRANSACTIONS.to_owned(),
                 description: format!("{condition}: {description}"),
             },
             other => other,
@@ -111,13 +149,23 @@ impl Fault {
 
     /// Returns whether the service has no transactions here.
     pub(super) fn lacks_transactions(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if condition == NO_TRANSACTIONS)
+        matches!(self, Self::Refused { condition, .. } if condition == condition::NO_TRANSACTIONS)
+    }
+
+    /// Returns whether the same may be done without a transaction, or the service says why not.
+    pub(super) fn is_of_transaction(&self) -> bool {
+        let refused = |condition: &str| {
+            [condition::NO_TRANSACTIONS, condition::REFUSED_IN_TRANSACTION].contains(&condition)
+        };
+        self.is_unsupported() || matches!(self, Self::Refused { condition, .. } if refused(condition))
     }
 
     /// Returns the fault of a commit: what is certainly not done was rolled back with the rest.
     pub(super) fn of_commit(self) -> Self {
         match &self {
-            Self::Refused { condition, .. } if condition.starts_with(ROLLED_BACK) || !self.is_ambiguous() => {
+            Self::Refused { condition, .. }
+                if condition.starts_with(condition::ROLLED_BACK) || !self.is_ambiguous() =>
+            {
                 Self::not_sent(self)
             }
             _ => self,
@@ -127,8 +175,8 @@ impl Fault {
     /// Returns the fault of a token that was refused. The answer has a status and no condition, and what is not found is the queue.
     pub(super) fn of_token(self) -> Self {
         match self {
-            Self::Refused { condition, description } if condition == NO_MESSAGE => {
-                Self::Refused { condition: NOT_FOUND[0].to_owned(), description }
+            Self::Refused { condition, description } if condition == condition::NO_MESSAGE => {
+                Self::Refused { condition: condition::NOT_FOUND.to_owned(), description }
             }
             other => other,
         }
@@ -137,8 +185,8 @@ impl Fault {
     /// Returns the fault of a settlement: there, "not found" means that the lock is lost, not that the queue is missing.
     pub(super) fn of_settlement(self) -> Self {
         match self {
-            Self::Refused { condition, description } if condition == NOT_FOUND[0] => {
-                Self::Refused { condition: LOCK_LOST[0].to_owned(), description }
+            Self::Refused { condition, description } if condition == condition::NOT_FOUND => {
+                Self::Refused { condition: condition::MESSAGE_LOCK_LOST.to_owned(), description }
             }
             other => other,
         }
@@ -146,27 +194,31 @@ impl Fault {
 
     /// Returns whether the service's wait for a free session has expired.
     pub(super) fn is_no_session(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if condition == "com.microsoft:timeout")
+        matches!(self, Self::Refused { condition, .. } if condition == condition::TIMEOUT)
     }
 
     /// Returns whether the service says that this cannot be done with the entity as it is.
     pub(super) fn is_not_allowed(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if condition == "amqp:not-allowed")
+        matches!(self, Self::Refused { condition, .. } if condition == condition::NOT_ALLOWED)
     }
 
     /// Returns whether the service was too busy, and has done nothing.
     pub(super) fn is_throttled(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Throttled)
+        self.is_of_kind(Kind::Throttled)
     }
 
     /// Returns whether there is no room for more of them.
     pub(super) fn is_full(&self) -> bool {
-        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == Kind::Full)
+        self.is_of_kind(Kind::Full)
     }
 
     /// Returns the fault of a step that changes nothing by itself, however it ended.
     pub(super) fn unsent(self) -> Self {
         if self.is_ambiguous() { Self::not_sent(self) } else { self }
+    }
+
+    fn is_of_kind(&self, kind: Kind) -> bool {
+        matches!(self, Self::Refused { condition, .. } if kind_of(condition) == kind)
     }
 
     fn kind(&self) -> Kind {
@@ -175,6 +227,7 @@ impl Fault {
             Self::NotSent(_) | Self::Lost(_) | Self::Doubtful(_) => Kind::Unavailable,
             Self::Late => Kind::Timeout,
             Self::Unreadable(_) => Kind::Protocol,
+            Self::Blobs(error) => error.kind(),
         }
     }
 
@@ -182,7 +235,7 @@ impl Fault {
     fn is_ambiguous(&self) -> bool {
         match self {
             Self::Refused { .. } => matches!(self.kind(), Kind::Timeout | Kind::Unavailable),
-            Self::NotSent(_) => false,
+            Self::NotSent(_) | Self::Blobs(_) => false,
             Self::Lost(_) | Self::Late | Self::Unreadable(_) | Self::Doubtful(_) => true,
         }
     }
@@ -191,7 +244,8 @@ impl Fault {
     pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let kind = self.kind();
         // A busy management API says nothing of messages.
-        let is_of_part = matches!(&self, Self::Refused { condition, .. } if condition == MANAGEMENT_BUSY);
+        let is_of_part =
+            matches!(&self, Self::Refused { condition, .. } if condition == condition::MANAGEMENT_BUSY);
         StoreError::new(kind, operation, subject).with_of_part(is_of_part).with_source(self)
     }
 
@@ -202,25 +256,28 @@ impl Fault {
     }
 }
 
+/// Returns the kind of a condition. An unknown one is `Unavailable`: it is retried, and whether the request was applied is not known.
 fn kind_of(condition: &str) -> Kind {
     match condition {
-        _ if NOT_FOUND.contains(&condition) => Kind::QueueNotFound,
-        _ if LOCK_LOST.contains(&condition) => Kind::LeaseExpired,
-        NO_MESSAGE => Kind::MessageNotFound,
-        CONFLICT => Kind::QueueBeingDeleted,
-        "com.microsoft:entity-disabled" => Kind::QueueDisabled,
-        "com.microsoft:server-busy" | MANAGEMENT_BUSY => Kind::Throttled,
-        "com.microsoft:timeout" | "com.microsoft:operation-cancelled" => Kind::Timeout,
-        "amqp:unauthorized-access" | "com.microsoft:auth-failed" => Kind::Unauthorized,
-        "amqp:link:message-size-exceeded" => Kind::TooLarge,
-        "amqp:resource-limit-exceeded" | "com.microsoft:resource-limit-exceeded" => Kind::Full,
-        "amqp:not-allowed"
-        | "amqp:invalid-field"
-        | "amqp:decode-error"
-        | "amqp:precondition-failed"
-        | "com.microsoft:argument-error"
-        | "com.microsoft:argument-out-of-range" => Kind::InvalidInput,
-        "amqp:not-implemented" | NO_TRANSACTIONS => Kind::Unsupported,
+        condition::NOT_FOUND | condition::NO_ENTITY => Kind::QueueNotFound,
+        condition::MESSAGE_LOCK_LOST | condition::SESSION_LOCK_LOST => Kind::LeaseExpired,
+        condition::NO_MESSAGE => Kind::MessageNotFound,
+        condition::CONFLICT => Kind::QueueBeingDeleted,
+        condition::ENTITY_DISABLED => Kind::QueueDisabled,
+        condition::SERVER_BUSY | condition::MANAGEMENT_BUSY => Kind::Throttled,
+        condition::TIMEOUT | condition::CANCELLED => Kind::Timeout,
+        condition::UNAUTHORIZED | condition::AUTH_FAILED => Kind::Unauthorized,
+        condition::TOO_LARGE => Kind::TooLarge,
+        condition::FULL | condition::SERVICE_FULL => Kind::Full,
+        condition::NOT_ALLOWED
+        | condition::INVALID_FIELD
+        | condition::DECODE_ERROR
+        | condition::PRECONDITION_FAILED
+        | condition::ARGUMENT
+        | condition::ARGUMENT_OUT_OF_RANGE => Kind::InvalidInput,
+        condition::NOT_IMPLEMENTED | condition::NO_TRANSACTIONS | condition::REFUSED_IN_TRANSACTION => {
+            Kind::Unsupported
+        }
         _ => Kind::Unavailable,
     }
 }
@@ -256,7 +313,7 @@ mod tests {
     fn refusals_are_certain_and_lost_answers_are_not() {
         assert_eq!(refused("com.microsoft:server-busy").kind(), Kind::Throttled);
         assert!(!refused("com.microsoft:server-busy").is_ambiguous());
-        for busy in ["com.microsoft:server-busy", MANAGEMENT_BUSY] {
+        for busy in ["com.microsoft:server-busy", condition::MANAGEMENT_BUSY] {
             // The callers' own pauses grow, and their jitter parts them.
             assert_eq!(
                 (refused(busy).kind(), refused(busy).retry_after()),

@@ -30,12 +30,12 @@ pub(super) struct Held {
     pub(super) sequence: i64,
     /// The number of a dead letter here. Its text may be under this one: a message that was delayed has had two in its queue.
     pub(super) letter_sequence: Option<i64>,
-    /// The blob with the text of a dead letter of the framework, as the letter says. A tool that sends a letter again sends that along.
-    pub(super) letter: Option<Uuid>,
     pub(super) text: Arc<Result<String, String>>,
-    /// The text that the message itself has, whatever was saved for it.
-    pub(super) body: Arc<Result<String, String>>,
-    /// That body, if it is no text.
+    /// The text with which the message was sent, or that of the dead letter which a tool has sent again. It counts while none is saved.
+    pub(super) sent_text: Arc<Result<String, String>>,
+    /// The digest of the body, if the text of a dead letter stands in its place.
+    pub(super) body_digest: Option<String>,
+    /// The body, if it is no text.
     pub(super) other: Option<Arc<Body<Value>>>,
     pub(super) dequeue_count: u32,
     /// The number of the delivery among those that write the text of the message: a later one is greater.
@@ -49,6 +49,8 @@ pub(super) struct Held {
     pub(super) is_given_back: bool,
     /// True once a copy has taken its place in the queue: it is still to be completed, and must not be copied again.
     pub(super) is_copied: bool,
+    /// True once it is a dead letter whose text is still to be written.
+    pub(super) is_settled: bool,
     pub(super) inserted: SystemTime,
     /// The time at which it came, by the service's clock.
     pub(super) enqueued: SystemTime,
@@ -65,14 +67,13 @@ impl Held {
     /// Forgets the content of a message that is not copied any more: it was given back, or is a dead letter.
     pub(super) fn shed_content(&mut self) {
         let none = Arc::new(Ok(String::new()));
-        (self.text, self.body) = (Arc::clone(&none), none);
+        (self.text, self.sent_text) = (Arc::clone(&none), none);
         (self.other, self.properties, self.application_properties) = (None, None, None);
     }
 
-    /// Returns a dead letter by the other one of the two numbers that its message may have had; `None` if there is no other one, or if it
-    /// names its blob.
+    /// Returns a dead letter by the other one of the two numbers that its message may have had; `None` if there is no other one.
     pub(super) fn other_number(&self) -> Option<Self> {
-        let other = self.letter_sequence.filter(|other| self.letter.is_none() && *other != self.sequence)?;
+        let other = self.letter_sequence.filter(|other| *other != self.sequence)?;
         Some(Self { sequence: other, ..self.clone() })
     }
 }

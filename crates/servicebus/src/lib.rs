@@ -23,12 +23,12 @@
 //! - **A text cannot change under a lock.** A checkpoint is written to a blob beside the queue, on condition that the lock is
 //!   held and that no later delivery has written there; the next delivery reads it. A message that is given back with a
 //!   new text or a delay is replaced by a copy, in one transaction where the tier has them, whatever became of its link;
-//!   otherwise the copy is sent first, and a crash between the two leaves both.
+//!   otherwise the copy is sent first, and a crash between the two leaves both. A queue that takes no sends keeps the message, with its text and the end of
+//!   its delay in a blob.
 //! - **The receipt of a put** cancels a delayed message until its delay is over. A message without a delay cannot be
 //!   cancelled.
 //! - **A peek** shows leased messages as well; **clearing a queue** leaves leased messages.
 //! - **An expired lock** is refused, whatever [`ExpiredReceipt`](jobqueue_storage::ExpiredReceipt) says.
-//! - Delays need the tier Standard or Premium.
 //!
 //! Dead letters are in the dead-letter queue that the service has for each queue, with their reason and description, so that
 //! other tools see them. A message moves there by one settlement. It accepts no sends. The name `<queue>-poison` denotes it, and a queue
@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod amqp;
+mod cache;
 mod connection_string;
 mod deliveries;
 mod entity;

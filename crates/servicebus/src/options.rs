@@ -83,8 +83,8 @@ impl Options {
 
     jobqueue_storage::setters! {
         /// Enables duplicate detection in created queues, within a window of 20 seconds to 7 days: a send repeated after a
-        /// lost answer is one job, and so are two sends with the same id and source, whatever they contain. The default is
-        /// off. Existing queues cannot be switched. Not available on the tier Basic.
+        /// lost answer is one job, and so are two sends with the same id and source, whatever they contain. The log of a key recognises jobs in
+        /// order in queues without sessions instead. The default is off. Existing queues cannot be switched. Not available on the tier Basic.
         duplicate_detection(window: Duration) => new.duplicates;
 
         /// Sets the length of the locks in created queues: 5 seconds to 5 minutes. The default is a minute. Existing queues

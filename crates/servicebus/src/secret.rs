@@ -4,31 +4,17 @@
 //! that only a holder of the secret can make. The secret is made by the first program that needs it, and is a blob like any other
 //! record: every reader of it is trusted.
 
-use std::sync::Arc;
-
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
-use tokio::sync::OnceCell;
 
+use super::texts::Beside;
+use jobqueue_storage::StoreError;
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
-use jobqueue_storage::runtime::Runtime;
-use jobqueue_storage::{BlobName, BlobStore, StoreError};
 
 const MAX_BYTES: u64 = 1_024;
 
-/// A secret in a blob, read once and then kept.
-pub(super) struct SharedSecret {
-    blob: JsonBlob<String>,
-    key: OnceCell<String>,
-}
-
-impl SharedSecret {
-    /// Returns the secret in the blob `name`. No request is made before the secret is needed.
-    pub(super) fn new(blobs: &Arc<dyn BlobStore>, runtime: &Runtime, name: BlobName) -> Self {
-        Self { blob: JsonBlob::new(blobs, runtime, name, MAX_BYTES), key: OnceCell::new() }
-    }
-
+impl Beside {
     /// Returns the seal of a content: 64 hexadecimal digits.
     ///
     /// # Errors
@@ -45,7 +31,7 @@ impl SharedSecret {
         let Some(seal) = read_hex::<32>(seal.as_bytes()) else { return Ok(false) };
         let key = match self.key.get() {
             Some(key) => key,
-            None => match self.blob.read().await? {
+            None => match self.secret()?.read().await? {
                 Some(read) => self.key.get_or_init(|| async { read.value }).await,
                 None => return Ok(false),
             },
@@ -53,22 +39,22 @@ impl SharedSecret {
         Ok(code(key, parts).verify_slice(&seal).is_ok())
     }
 
+    /// Returns the secret, which is read once and then kept.
     async fn key(&self) -> Result<&str, StoreError> {
         let made = self.key.get_or_try_init(|| async {
-            let fresh = to_hex(&self.blob.runtime().random_bytes::<32>());
+            let fresh = to_hex(&self.runtime.random_bytes::<32>());
             let change = |present: Option<String>| match present {
                 Some(key) => Edit::Keep(key),
                 None => Edit::Write(fresh.clone(), fresh.clone()),
             };
-            self.blob.change(Known::Nothing, change).await.map(|changed| changed.result)
+            self.secret()?.change(Known::Nothing, change).await.map(|changed| changed.result)
         });
         made.await.map(String::as_str)
     }
-}
 
-jobqueue_storage::debug_fields! {
-    /// Shows no secret.
-    SharedSecret {}
+    fn secret(&self) -> Result<JsonBlob<String>, StoreError> {
+        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.blob("secrets", "key")?, MAX_BYTES))
+    }
 }
 
 /// Each part is preceded by its length, so that no two lists of parts are the same bytes.
@@ -85,12 +71,15 @@ fn code(key: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::connection_string::parse;
     use super::*;
-    use jobqueue_storage::{ContainerName, memory};
+    use jobqueue_storage::runtime::Runtime;
+    use jobqueue_storage::{BlobStore, memory};
+    use std::sync::Arc;
 
-    fn of(blobs: &Arc<dyn BlobStore>) -> SharedSecret {
-        let name = BlobName::new(ContainerName::new("jobqueue-servicebus").unwrap(), "secret").unwrap();
-        SharedSecret::new(blobs, &Runtime::new(), name)
+    fn of(blobs: &Arc<dyn BlobStore>) -> Beside {
+        let (namespace, _) = parse("Endpoint=sb://localhost").unwrap();
+        Beside::new(Arc::clone(blobs), Runtime::new(), &namespace)
     }
 
     #[tokio::test]
@@ -107,7 +96,10 @@ mod tests {
         }
         let empty = memory::open().blobs;
         assert!(!of(&empty).is_sealed(&[b"one", b"two"], &seal).await.unwrap());
-        assert!(of(&empty).blob.read().await.unwrap().is_none(), "a forged seal has a secret made");
+        assert!(
+            of(&empty).secret().unwrap().read().await.unwrap().is_none(),
+            "a forged seal has a secret made"
+        );
         assert!(!format!("{other:?}").contains(other.key().await.unwrap()));
     }
 }

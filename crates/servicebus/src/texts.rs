@@ -4,18 +4,17 @@
 //! earlier one: the write is on condition that the blob is as it was read, and that its number is not greater.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
-use uuid::Uuid;
+use tokio::sync::OnceCell;
 
-use super::amqp::millis;
+use super::amqp::instant;
 use super::connection_string::Namespace;
 use super::held::Held;
 use super::place::Place;
-use super::secret::SharedSecret;
 use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::runtime::Runtime;
@@ -25,7 +24,7 @@ use jobqueue_storage::{
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
-/// A number of up to ten digits, perhaps a time and another number, and a line break precede the text.
+/// A number of up to ten digits, perhaps a time, and a line break precede the text.
 const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 60;
 /// The time for which a note is believed that texts are saved. It is renewed while they are.
 const NOTE_TTL: Duration = Duration::from_secs(86_400);
@@ -39,7 +38,8 @@ pub(super) struct Beside {
     pub(super) runtime: Runtime,
     /// The name of the namespace in those of its blobs.
     namespace: Arc<str>,
-    secret: Arc<OnceLock<SharedSecret>>,
+    /// The secret by which the framework recognises what it has written into messages, once it is known.
+    pub(super) key: Arc<OnceCell<String>>,
 }
 
 jobqueue_storage::debug_fields! {
@@ -52,61 +52,49 @@ pub(super) struct SavedText {
     /// The text, or why it cannot be read: damaged, or of a later version. `None` if the delivery was only counted.
     pub(super) text: Option<Result<String, String>>,
     pub(super) delivery: u32,
-    /// The time before which a message in a session must not be delivered, in milliseconds since 1970. Of a dead letter, the time at which its
-    /// message came.
-    pub(super) not_before: Option<i64>,
-    /// The number that the message of a dead letter had.
-    sequence: Option<i64>,
+    /// The time before which the message must not be delivered, in milliseconds since 1970.
+    not_before: Option<i64>,
     pub(super) tag: ETag,
 }
 
 impl SavedText {
-    /// Reads `number[ time[ sequence]][\ntext]`.
+    /// Reads `number[ time][\ntext]`.
     fn parse(data: &[u8], tag: ETag) -> Option<Self> {
         let data = std::str::from_utf8(data).ok()?;
         let (head, text) =
             data.split_once('\n').map_or((data, None), |(head, text)| (head, Some(Ok(text.to_owned()))));
         let mut numbers = head.split(' ');
         let delivery = numbers.next()?.parse().ok()?;
-        let mut number = || numbers.next().map(str::parse).transpose().ok();
-        let (not_before, sequence) = (number()?, number()?);
-        numbers.next().is_none().then_some(Self { text, delivery, not_before, sequence, tag })
+        let not_before = numbers.next().map(str::parse).transpose().ok()?;
+        numbers.next().is_none().then_some(Self { text, delivery, not_before, tag })
     }
 
-    /// Returns whether the blob that a dead letter names is its own, and not that of a letter which a tool has copied. A text that cannot be
-    /// read is taken for its own. It is not documented which of the two the service keeps when a message becomes a dead letter.
-    fn is_of(&self, held: &Held) -> bool {
-        matches!(self.text, Some(Err(_)))
-            || self.not_before == Some(millis(held.enqueued))
-            || self.sequence == Some(held.sequence)
+    /// Returns the time until which the message is held, if that time has not come yet.
+    pub(super) fn held_until(&self, now: SystemTime) -> Option<SystemTime> {
+        self.not_before.map(instant).filter(|until| now < *until)
     }
 }
 
 impl Beside {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime, namespace: &Namespace) -> Self {
-        Self { blobs, runtime, namespace: namespace.name().into(), secret: Arc::default() }
+        Self { blobs, runtime, namespace: namespace.name().into(), key: Arc::default() }
     }
 
     pub(super) fn by(&self, blobs: Arc<dyn BlobStore>) -> Self {
         Self { blobs, ..self.clone() }
     }
 
-    /// Returns the secret by which the framework recognises what it has written into messages.
-    pub(super) fn secret(&self) -> Result<&SharedSecret, StoreError> {
-        if let Some(secret) = self.secret.get() {
-            return Ok(secret);
-        }
-        let name = self.blob("secrets", "key")?;
-        Ok(self.secret.get_or_init(|| SharedSecret::new(&self.blobs, &self.runtime, name)))
+    /// Returns the beginning of the names of the texts of this namespace.
+    pub(super) fn texts(&self) -> String {
+        self.folder("texts")
     }
 
-    /// Returns the beginning of the names of this namespace's blobs of a kind.
-    pub(super) fn folder(&self, kind: &str) -> String {
+    fn folder(&self, kind: &str) -> String {
         format!("{kind}/{}/", self.namespace)
     }
 
     /// Returns the name of a blob of this namespace. Another one may have its blobs in the same storage, and a queue of the same name.
-    fn blob(&self, kind: &str, name: impl fmt::Display) -> Result<BlobName, StoreError> {
+    pub(super) fn blob(&self, kind: &str, name: impl fmt::Display) -> Result<BlobName, StoreError> {
         named(&format!("{}{name}", self.folder(kind)))
     }
 
@@ -121,16 +109,8 @@ impl Beside {
     /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and created again; ids do not.
     pub(super) fn name_of(&self, held: &Held) -> Result<BlobName, StoreError> {
         let queue = Place::of(&held.queue).queue;
-        if let Some(letter) = held.letter {
-            return self.letter_blob(queue, letter);
-        }
         let id = Sha256::digest(held.first_id.as_str());
         self.blob("texts", format_args!("{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
-    }
-
-    /// Returns the name of the blob with the text of a dead letter. The blob says whose it is: copies of the letter name it, too.
-    fn letter_blob(&self, queue: &str, letter: Uuid) -> Result<BlobName, StoreError> {
-        self.blob("letters", format_args!("{queue}/{letter}"))
     }
 
     /// Returns the text that was saved for a dead letter, and the tag of its blob; `None` if there is none. Notes under which of its numbers
@@ -140,10 +120,6 @@ impl Beside {
         held: &mut Held,
     ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
         let mut saved = self.record(held).await?;
-        if held.letter.is_some() && saved.as_ref().is_none_or(|saved| !saved.is_of(held)) {
-            held.letter = None;
-            saved = self.record(held).await?;
-        }
         if let (None, Some(other)) = (&saved, held.other_number()) {
             saved = self.record(&other).await?;
             if saved.is_some() {
@@ -155,11 +131,8 @@ impl Beside {
 
     /// Returns the names of the blobs that a message may have.
     pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
-        // The blob that a letter names may be another one's: then its text is under a number of its own.
-        let numbered = Held { letter: None, ..held.clone() };
-        let letter = held.letter.is_some().then(|| self.name_of(held));
-        let other = numbered.other_number().map(|other| self.name_of(&other));
-        [letter, Some(self.name_of(&numbered)), other].into_iter().flatten().flatten()
+        let other = held.other_number().map(|other| self.name_of(&other));
+        [Some(self.name_of(held)), other].into_iter().flatten().flatten()
     }
 
     /// Notes for all processes that texts are saved for messages of a queue.
@@ -176,7 +149,7 @@ impl Beside {
                 Ok(true)
             }
             Ok(_) => {
-                let prefix = format!("{}{}/", self.folder("texts"), Place::of(queue).queue);
+                let prefix = format!("{}{}/", self.texts(), Place::of(queue).queue);
                 has_any(&*self.blobs, note.container(), &prefix).await
             }
             Err(error) if matches!(error.kind(), Kind::BlobNotFound | Kind::ContainerNotFound) => Ok(false),
@@ -200,7 +173,7 @@ impl Beside {
         };
         Ok(Some(saved.unwrap_or_else(|| {
             let unreadable = format!("the text in the blob {name} is not of this framework's form");
-            SavedText { text: Some(Err(unreadable)), delivery: 0, not_before: None, sequence: None, tag }
+            SavedText { text: Some(Err(unreadable)), delivery: 0, not_before: None, tag }
         })))
     }
 
@@ -231,31 +204,12 @@ impl Beside {
             .with_detail("gave up after repeated conflicts: other processes keep updating this text"))
     }
 
-    /// Writes the text of a message that is to be dead-lettered; returns its number, under which the dead letter finds it.
-    pub(super) async fn write_letter(&self, held: &Held, text: &str) -> Result<Uuid, StoreError> {
-        let letter = self.runtime.uuid_v4();
-        let name = self.letter_blob(Place::of(&held.queue).queue, letter)?;
-        let data =
-            format!("{} {} {}\n{text}", held.dequeue_count, millis(held.enqueued), held.sequence).into();
-        put_creating(&*self.blobs, &name, data, PutBlob::new()).await?;
-        Ok(letter)
-    }
-
-    /// Removes the text of a dead letter that did not come about. A failure leaves a blob that a sweep removes.
-    pub(super) async fn forget_letter(&self, held: &Held, letter: Uuid) {
-        self.remove(held, self.letter_blob(Place::of(&held.queue).queue, letter)).await;
-    }
-
     /// Deletes the text of a deleted message. A failure leaves an orphaned blob.
     pub(super) async fn forget(&self, held: &Held) {
-        if held.saved.is_some() {
-            self.remove(held, self.name_of(held)).await;
-        }
-    }
-
-    async fn remove(&self, held: &Held, name: Result<BlobName, StoreError>) {
-        let Ok(name) = name else { return };
-        if let Err(error) = self.blobs.delete_blob(&name, None).await {
+        let Ok(name) = self.name_of(held) else { return };
+        if held.saved.is_some()
+            && let Err(error) = self.blobs.delete_blob(&name, None).await
+        {
             log::debug!(queue = %held.queue, %error, "the saved text of a message was not removed");
         }
     }

@@ -21,6 +21,8 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// Never copy the file itself while any process has it open: the copy lacks the content of the log, and closing the
 /// copied file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
 ///
+/// The copy is one read transaction: until it ends, the log of the store grows by all that is written meanwhile.
+///
 /// To put a copy back, end all processes, move the file away together with its `-wal` and `-shm`, and copy the copy to its name: SQLite takes a log
 /// that a killed process has left beside a file for the file's own, and destroys the copy with it.
 ///

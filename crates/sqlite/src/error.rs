@@ -68,6 +68,10 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
             (K::Full, "no space for the index of the write-ahead log")
         }
         Some(ErrorCode::SystemIoFailure) => (K::Stopped, "the disk failed; check it first"),
+        Some(ErrorCode::ReadOnly) if extended == rusqlite::ffi::SQLITE_READONLY_DIRECTORY => (
+            K::Unauthorized,
+            "no file can be created in its folder, which SQLite needs beside the database (`-wal`, `-shm`)",
+        ),
         Some(ErrorCode::ReadOnly) => (K::Unauthorized, "the file cannot be written"),
         Some(ErrorCode::PermissionDenied) => (K::Unauthorized, "the file may not be accessed"),
         Some(ErrorCode::CannotOpen) if extended == rusqlite::ffi::SQLITE_CANTOPEN_SYMLINK => {
@@ -99,5 +103,19 @@ impl From<rusqlite::Error> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::Refused(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // audit 25, databases C11
+    #[test]
+    fn folder_without_write_access_is_not_called_a_file() {
+        let code = rusqlite::ffi::SQLITE_READONLY_DIRECTORY;
+        let cause = from_sql(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
+        assert_eq!(cause.kind, StoreErrorKind::Unauthorized);
+        assert!(cause.detail.contains("folder"), "{}", cause.detail);
     }
 }

@@ -65,7 +65,6 @@ mod error;
 mod full_tests;
 mod groups;
 mod health;
-mod holders;
 mod inbox;
 mod journal;
 mod known;

@@ -57,8 +57,7 @@ impl Space {
         folder: PathBuf,
         max_bytes: Option<u64>,
     ) -> rusqlite::Result<Self> {
-        let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
-        let page = u64::try_from(page).unwrap_or(0).max(512);
+        let page = number(connection, "page_size")?.max(512);
         let max_pages =
             max_bytes.map_or(ALL_PAGES, |bytes| i64::try_from(bytes / page).unwrap_or(ALL_PAGES).max(1));
         let mut space = Self { folder, max_pages, page, limit: ALL_PAGES, free: None };
@@ -104,8 +103,7 @@ impl Space {
     }
 
     pub(super) fn checkpoint_pages(&self) -> u32 {
-        let share = self.free.map_or(u64::MAX, |free| free / 16 / self.page);
-        u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
+        checkpoint_pages(self.free, self.page)
     }
 
     /// Returns the number of bytes that a log has before it starts over, unless a reader uses an old state.
@@ -127,6 +125,16 @@ impl Space {
         let room = (free / self.page).saturating_sub(log);
         Ok(present.saturating_add(i64::try_from(room).unwrap_or(ALL_PAGES)).min(self.max_pages))
     }
+}
+
+fn checkpoint_pages(free: Option<u64>, page: u64) -> u32 {
+    let share = free.map_or(u64::MAX, |free| free / 16 / page);
+    u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
+}
+
+fn number(connection: &Connection, pragma: &str) -> rusqlite::Result<u64> {
+    let number: i64 = connection.pragma_query_value(None, pragma, |row| row.get(0))?;
+    Ok(u64::try_from(number).unwrap_or(0))
 }
 
 #[cfg(test)]

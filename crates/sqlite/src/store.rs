@@ -12,7 +12,6 @@ use super::batch::Batch;
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, from_sql};
 use super::health::Health;
-use super::holders::Holders;
 use super::inbox::Inbox;
 use super::known::Known;
 use super::notifiers::Notifiers;
@@ -42,7 +41,6 @@ pub(super) struct Store {
     readers: Vec<JoinHandle<()>>,
     watch: Mutex<Option<Watch>>,
     guard: Weak<ProcessGuard>,
-    pub(super) holders: Holders,
 }
 
 /// The ways to the store's threads.
@@ -255,7 +253,6 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     let (tasks, requested) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
-        holders: Holders::beside(&file),
         file,
         channels: Some(Channels { tasks, questions, searches }),
         health: Arc::clone(&health),

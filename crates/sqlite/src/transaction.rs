@@ -26,8 +26,9 @@ use jobqueue_storage::{
 /// tables live in the same file, under names that do not begin with `jobqueue_`. The caller waits for locks and
 /// commits: begin with [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy
 /// timeout, and commit soon, since it blocks all other writers. Leave the connection's `synchronous` at `FULL`,
-/// SQLite's default: with less, a power cut may lose the commit and leave a log that looks damaged. The time is that of the store, if this
-/// process has it open, and else the system's.
+/// SQLite's default, and on macOS set `PRAGMA fullfsync = ON` and `PRAGMA checkpoint_fullfsync = ON`, without which SQLite passes the data only to the cache of
+/// the disk: with less, a power cut may lose the commit and leave a log that looks damaged. `PRAGMA user_version` and `application_id` belong to the
+/// store: keep the version of your own tables in a table. The time is that of the store, if this process has it open, and else the system's.
 ///
 /// ```no_run
 /// # fn order() -> Result<(), Box<dyn std::error::Error>> {
@@ -45,8 +46,7 @@ use jobqueue_storage::{
 /// ```
 ///
 /// # Errors
-/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put), and `InvalidInput` when the file has no schema or
-/// another one, or when the transaction does not hold the write lock: it was begun as `Deferred` and has written nothing
+/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put); `InvalidInput` when the file has no schema or another one, or when the transaction does not hold the write lock: it was begun as `Deferred` and has written nothing
 /// yet. After an error from SQLite roll the transaction back; after any other it can continue.
 pub fn put_in(
     connection: &Connection,

@@ -99,7 +99,6 @@ impl Writer {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
         }
-        tasks.retain(|task| !task.is_abandoned());
         self.upkeep.before_transaction(&self.connection);
         match self.try_until_deadline(&mut tasks, joining) {
             Ok(()) => tasks.into_iter().for_each(|task| task.answer()),
@@ -122,10 +121,12 @@ impl Writer {
         }
     }
 
-    /// Tries for the write lock until each task's patience is over; fails and removes the tasks whose time is up.
+    /// Tries for the write lock until each task's patience is over; fails and removes the tasks whose time is up. A try is made only for
+    /// callers that still wait: a renewal that is made after its caller has given up leaves a receipt that no lease has.
     fn try_until_deadline(&mut self, tasks: &mut Tasks, joining: Joining) -> Result<(), Cause> {
         let mut pause = FIRST_PAUSE;
         loop {
+            tasks.retain(|task| !task.is_abandoned());
             if tasks.is_empty() {
                 return Ok(());
             }
@@ -240,6 +241,7 @@ impl Writer {
     }
 
     fn commit(&mut self) -> Result<(), Abort> {
+        self.lacks_room = false;
         let error = match self.connection.prepare_cached("COMMIT").and_then(|mut commit| commit.execute([])) {
             Ok(_) => return self.files.check().map_err(Abort::Failed),
             Err(error) => error,

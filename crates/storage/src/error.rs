@@ -124,8 +124,8 @@ kinds! {
     /// This handle has stopped for good: its disk has failed, or it was inherited by `fork`. A newly opened handle may
     /// work.
     Stopped = "stopped": "this storage handle has stopped; open the storage again",
-    /// The disk is full.
-    Full = "full": "the disk is full; free space on it",
+    /// There is no room: the disk is full, or a queue of Service Bus has reached its size.
+    Full = "full": "the storage has no room for more; free some",
     /// The stored data are damaged. Work stops; damage is never read as an empty queue.
     Corrupt = "corrupt": "the stored data are damaged; restore them from a backup",
     /// The storage's answer was not understood.

@@ -104,15 +104,6 @@ pub struct Changed<T, R> {
     pub version: Option<Version<T>>,
 }
 
-/// The blobs of a transaction, which no other connection can change while it is open. The operations block.
-pub trait ExclusiveBlobs {
-    /// Reads a blob of at most `max_bytes` bytes; `None` if there is none.
-    fn get(&self, blob: &BlobName, max_bytes: u64) -> Result<Option<Blob>, StoreError>;
-
-    /// Writes a blob, and creates its container if it is missing.
-    fn put(&self, blob: &BlobName, data: Bytes, options: PutBlob) -> Result<(), StoreError>;
-}
-
 impl<T> JsonBlob<T> {
     /// Returns the document in `name`, of at most `max_bytes`.
     pub fn new(blobs: &Arc<dyn BlobStore>, runtime: &Runtime, name: BlobName, max_bytes: u64) -> Self {
@@ -271,27 +262,6 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                     }
                     attempts.again(e, !unanswered.is_empty(), &self.runtime).await?;
                 }
-            }
-        }
-    }
-
-    /// Changes the document in a transaction of the caller's, which keeps others from changing it meanwhile.
-    ///
-    /// # Errors
-    /// Those of the storage.
-    pub fn change_exclusively<R>(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        change: impl FnOnce(Option<T>) -> Edit<T, R>,
-    ) -> Result<R, StoreError> {
-        let before = blobs.get(&self.name, self.max_bytes)?.map(|blob| self.parse(&blob)).transpose()?;
-        match change(before.as_ref().map(|version| version.value.clone())) {
-            Edit::Keep(result) => Ok(result),
-            Edit::Write(value, result) => {
-                let (_, marks) = next_marks(before.as_ref(), &self.runtime);
-                let (data, metadata) = self.encode(&value, &marks)?;
-                blobs.put(&self.name, data, if_unchanged(before.map(|version| version.tag), metadata))?;
-                Ok(result)
             }
         }
     }

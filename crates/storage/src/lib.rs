@@ -77,8 +77,8 @@ pub use notifier::{Notifier, Subscription};
 pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{
-    Arrivals, Batches, BlobLeases, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked, MessageIndex,
-    MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions, Rest,
+    Arrivals, Batches, BlobLeases, DeliveriesStopped, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked,
+    MessageIndex, MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions,
     StateCounter, StateCounts, TransactionPlace, Upkeep, WarmUp,
 };
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};

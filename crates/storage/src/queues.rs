@@ -4,9 +4,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{
-    Access, Advice, DeadLetterMessage, ExpiredReceipt, Guarantees, LeaseRevoked, MessageRef, Metadata,
-    Operation, PutMessage, PutOutcome, QueuePowers, QueueStore, Rest, StateCounts, StoreError,
-    StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, WarmUp,
+    Access, Advice, DeadLetterMessage, DeliveriesStopped, ExpiredReceipt, Guarantees, LeaseRevoked,
+    MessageRef, Metadata, Operation, PutMessage, PutOutcome, QueuePowers, QueueStore, StateCounts,
+    StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, WarmUp,
 };
 use crate::name::QueueName;
 
@@ -186,8 +186,8 @@ impl Queues {
     }
 
     /// Returns a future after which no message comes without a further get; `None` for a store that never sends any.
-    pub fn rest(&self, queue: &QueueName) -> Option<Rest> {
-        self.powers.arrivals.as_ref()?.rest(queue)
+    pub fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {
+        self.powers.arrivals.as_ref()?.stop_deliveries(queue)
     }
 
     /// Returns a future that resolves if the storage revokes a lease early; `None` if it only ends by its time.

@@ -26,10 +26,10 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// (`golden/thumbnail.request.v1.large.json`). Run the test once with `JOBQUEUE_BLESS=1` to create the file,
 /// and commit it. Later
 /// - a change of the wire form, of the queue or of the key fails the test, with the differences;
-/// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid, under the media type that
-///   they name;
-/// - a file of the same Rust type under a former kind fails the test, unless `alias` names the kind. A file names its Rust type since it was
-///   blessed last; a kind and a module that are renamed in one change are not recognised.
+/// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid, under the media type, with the queue
+///   and with the key that they name;
+/// - a file of the same Rust type under a former kind fails the test, unless `alias` names the kind. A kind and a module that are renamed in one
+///   change are not recognised.
 ///
 /// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
 ///
@@ -118,17 +118,26 @@ pub fn check_in<M: QueueMessage>(
 }
 
 /// Checks that every file in the folder that was written as `M` or as one of its predecessors can still be read as `M`, as a worker
-/// reads it.
+/// reads it, and that one of a former form has the queue and the key that it had.
 fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
     for (path, golden) in file::all(folder)? {
-        if !M::accepts(&golden.kind) {
+        if !M::kinds().contains(&&*golden.kind) {
             if golden.is_of::<M>() {
                 return Err(GoldenError::FormerKind { path, kind: golden.kind });
             }
         } else if golden.version <= M::VERSION {
             let payload = golden.payload_bytes(&path)?;
-            decode_any_version::<M>(Some(golden.version), Some(&golden.datacontenttype), &payload)
-                .map_err(|source| GoldenError::Unreadable { path, source })?;
+            let read = decode_any_version::<M>(Some(golden.version), Some(&golden.datacontenttype), &payload);
+            let message = match read {
+                Ok((_, message)) => message,
+                Err(source) => return Err(GoldenError::Unreadable { path, source }),
+            };
+            // A file of the present form is compared by the test of its example.
+            let is_former = (&*golden.kind, golden.version) != (M::KIND, M::VERSION);
+            if is_former && let Some(moved) = golden.moved_to(&message) {
+                let differences = diff::lines(&golden.to_json(), &moved.to_json());
+                return Err(GoldenError::Moved { path, differences });
+            }
         }
     }
     Ok(())
@@ -169,6 +178,20 @@ pub enum GoldenError {
     )]
     #[non_exhaustive]
     Changed {
+        /// The golden file.
+        path: PathBuf,
+        /// The differences, one per line.
+        differences: Differences,
+    },
+    /// A message that an earlier release sent has another queue or key in this one.
+    #[error(
+        "{} is of an earlier form, whose queue and key are no longer those of the type:\n{differences}\nMessages of that form may be waiting: workers \
+         must read both queues until the old one is empty, and a key decides order, shard and unique work. Undo the change, or delete the \
+         file if no such message can be waiting",
+        path.display()
+    )]
+    #[non_exhaustive]
+    Moved {
         /// The golden file.
         path: PathBuf,
         /// The differences, one per line.

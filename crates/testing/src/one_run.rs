@@ -6,8 +6,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::codec::{decode_message, encode_message};
+use jobqueue::__internals::{is_of_another_kind, read_text};
 use jobqueue::handler::Handler;
+use jobqueue::storage::{
+    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, UpdateMessage,
+};
+use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue::{
     Error, ErrorKind, Event, Outcome, Queue, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory,
 };
@@ -15,6 +19,8 @@ use jobqueue_storage::sync::lock;
 
 /// The longest time to wait for the handler, by tokio's clock.
 const PATIENCE: Duration = Duration::from_secs(3_600);
+/// The time in which a handler runs once. A message that is visible again at once would come again before the worker stops.
+const ONCE: Duration = Duration::from_secs(24 * 3_600);
 
 /// Runs `handler` once on `message`, with nothing else in the storage. For handlers that take state, see [`HandlerTest`].
 ///
@@ -85,7 +91,7 @@ impl HandlerTest {
         self.worker(move |builder| builder.state(state.clone()))
     }
 
-    /// Changes the worker that runs the handler: layers, retry policies, limits.
+    /// Changes the worker that runs the handler: layers, retry policies, limits. A limit of the handler's own messages is replaced by one run.
     #[must_use]
     pub fn worker(
         mut self,
@@ -123,7 +129,9 @@ impl HandlerTest {
         };
         let builder =
             self.parts.iter().fold(Worker::builder(storage.clone()), |builder, part| part.0(builder));
-        let worker = builder.concurrency(1).handle_on(QUEUE, handler).on_event(told).build()?;
+        let once = HandlerLimits::new().rate(&RateLimit::new(1, ONCE));
+        let builder = builder.concurrency(1).limit::<H::Message>(once);
+        let worker = builder.handle_on(QUEUE, handler).on_event(told).build()?;
         let mut end = None;
         let stop = async {
             end = tokio::time::timeout(PATIENCE, ended).await.ok().and_then(Result::ok);
@@ -191,22 +199,62 @@ impl OneRun {
         assert!(error.contains(part), "the error is {error:?}, which does not contain {part:?}");
     }
 
-    /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, except delayed ones.
+    /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, except delayed ones, and removes them from
+    /// the queue. Messages of other kinds stay in it.
     ///
     /// # Errors
-    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is not an `M`.
+    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is no event, or cannot be decoded as an `M`.
     ///
     /// # Cancel safety
     /// If the future is dropped, messages that were already taken are not returned by the next call.
     pub async fn sent<M: QueueMessage>(&self) -> Result<Vec<M>, Error> {
         let queue: Queue<M> = self.storage.queue().await?;
-        let mut sent = Vec::new();
-        while let Some(delivery) = queue.receive(Duration::ZERO).await? {
-            // The message is copied by the codec, since messages need not be `Clone`.
-            sent.push(decode_message(M::VERSION, &encode_message(delivery.message())?)?);
-            delivery.complete().await?;
+        let mut others = Vec::new();
+        let sent = self.take_sent(&queue, &mut others).await;
+        // In their order, so that they keep it.
+        for other in others {
+            let visible = UpdateMessage::new(Duration::ZERO);
+            self.storage.queues().update(queue.name(), &other, visible).await?;
         }
-        Ok(sent)
+        sent
+    }
+
+    /// Takes all visible messages of a queue. Those of other kinds are leased, and added to `others`.
+    async fn take_sent<M: QueueMessage>(
+        &self,
+        queue: &Queue<M>,
+        others: &mut Vec<MessageRef>,
+    ) -> Result<Vec<M>, Error> {
+        let (queues, name) = (self.storage.queues(), queue.name());
+        let (mut sent, mut failed) = (Vec::new(), None);
+        loop {
+            let messages = queues.get(name, GetMessages::new(MAX_MESSAGES, PATIENCE)).await?.messages;
+            if messages.is_empty() {
+                return failed.map_or(Ok(sent), Err);
+            }
+            for LeasedMessage { message, text, .. } in messages {
+                let read = match text {
+                    Err(problem) => Err(Error::new(ErrorKind::Undecodable, problem)),
+                    Ok(text) if is_of_another_kind::<M>(&text) => {
+                        others.push(message);
+                        continue;
+                    }
+                    Ok(text) => read_text(queue, &text).await,
+                };
+                match read {
+                    Ok(read) if failed.is_none() => {
+                        sent.push(read);
+                        queues.delete(name, &message, ExpiredReceipt::Refuse).await?;
+                    }
+                    Ok(_) => others.push(message),
+                    // It stays in the queue, as those behind it do.
+                    Err(error) => {
+                        failed.get_or_insert(error);
+                        others.push(message);
+                    }
+                }
+            }
+        }
     }
 
     /// Returns the storage of the run, for further checks.

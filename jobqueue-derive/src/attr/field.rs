@@ -24,15 +24,17 @@ pub(crate) struct FieldAttrs {
 impl FieldAttrs {
     /// Returns the names of the rules on the field, as written; `key` is not a rule.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Ident> {
+        // A rule that is missing here would never be checked, so a new attribute does not compile before it has its place.
+        let Self { key: _, range, length, non_empty, url, email, pattern, nested, with } = self;
         [
-            self.range.name(),
-            self.length.name(),
-            self.non_empty.name(),
-            self.url.name(),
-            self.email.name(),
-            self.pattern.name(),
-            self.nested.name(),
-            self.with.name(),
+            range.name(),
+            length.name(),
+            non_empty.name(),
+            url.name(),
+            email.name(),
+            pattern.name(),
+            nested.name(),
+            with.name(),
         ]
         .into_iter()
         .flatten()

@@ -11,6 +11,8 @@ use crate::ctxt::Ctxt;
 /// The greatest length of a queue's name: Azure's 63 less the seven of `-poison`.
 const LONGEST_QUEUE: usize = 56;
 const LONGEST_KIND: usize = 128;
+/// The beginning of the framework's own kinds.
+const OWN_KINDS: &str = "jobqueue.";
 
 pub(super) fn check(ctxt: &Ctxt, attrs: &ContainerAttrs) {
     required(ctxt, attrs, "queue", &attrs.queue, r#"`queue = "…"`, the queue that values are sent to"#);
@@ -91,6 +93,12 @@ fn kind(ctxt: &Ctxt, what: &str, literal: &LitStr) {
         ctxt.error(
             literal,
             format!("`{what}` has at most {LONGEST_KIND} characters, this has {length}; write a shorter one"),
+        );
+    }
+    if name == "*" || name.starts_with(OWN_KINDS) {
+        ctxt.error(
+            literal,
+            format!("`{what}` is one of the framework's own; choose a name that is not `*` and does not begin with `{OWN_KINDS}`"),
         );
     }
     if name.chars().any(char::is_control) {

@@ -134,27 +134,8 @@ fn find_key<'f, 'a>(fields: &'f [Field<'a>]) -> Option<&'f Field<'a>> {
 fn upgrade(container: &Container<'_>) -> Option<TokenStream> {
     let Some(Upgrade::Type(old)) = container.attrs.upgrade_from.get() else { return None };
     Some(quote! {
-        fn decode(
-            version: ::core::primitive::u32,
-            payload: &[::core::primitive::u8],
-        ) -> __jobqueue::Result<Self, __jobqueue::DecodeError> {
-            __jobqueue::decode_or_upgrade::<Self, #old>(version, payload)
-        }
-
-        fn content_type(version: ::core::primitive::u32) -> __jobqueue::Option<&'static ::core::primitive::str> {
-            __jobqueue::content_type_or_upgrade::<Self, #old>(version)
-        }
-
-        fn versions() -> __jobqueue::Vec<::core::primitive::u32> {
-            __jobqueue::versions_with_upgrades::<Self, #old>()
-        }
-
-        fn accepts(kind: &::core::primitive::str) -> ::core::primitive::bool {
-            __jobqueue::accepts_or_upgrades::<Self, #old>(kind)
-        }
-
-        fn original_kind() -> &'static ::core::primitive::str {
-            __jobqueue::original_kind_with_upgrades::<Self, #old>()
+        fn upgrade_from() -> __jobqueue::Option<__jobqueue::Upgrade<Self>> {
+            __jobqueue::Option::Some(__jobqueue::Upgrade::of::<#old>())
         }
     })
 }

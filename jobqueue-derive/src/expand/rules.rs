@@ -110,7 +110,18 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
     (order, quote!((#min, #max)))
 }
 
-/// Returns an assertion about bounds that are constants, whose values the macro cannot see.
+/// Returns an assertion about bounds that are constants, whose values the macro cannot see. It fails when the program is built; `cargo check` does not
+/// evaluate it.
+///
+/// ```compile_fail
+/// const LOW: u32 = 5;
+///
+/// #[derive(jobqueue::Validate)]
+/// struct Part {
+///     #[message(range(LOW..=4))]
+///     n: u32,
+/// }
+/// ```
 fn order(
     bounds: &Bounds,
     primitive: TokenStream,

@@ -7,7 +7,6 @@
 //! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::maintenance::sweep) removes it
 //! when no message can need it.
 
-mod letters;
 mod payload_error;
 mod sweep;
 mod sweep_options;

@@ -2,15 +2,14 @@
 //!
 //! A sweep never decides by age alone, and by the storage's clock only. It removes a blob after the time that was written into its metadata, because
 //! no message that refers to it can exist then. It removes a blob with the time `never` only on request, and only if
-//! its queue is empty and no dead letter refers to it; the count of a queue is never 0 while there are messages.
+//! its queue and the dead-letter queue are empty; the count of a queue is never 0 while there are messages.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
 
 use super::CONTAINER;
-use super::letters::{count, needed_by};
 use super::sweep_options::{SweepOptions, SweepReport};
 use crate::error::Error;
 use crate::sharded::MAPS;
@@ -74,9 +73,9 @@ struct Sweep<'a> {
     options: SweepOptions,
     /// The storage's time of the newest listing; before the first, and where the storage returns none, that of this process.
     now: SystemTime,
-    /// For each queue that is drained the blobs that its dead letters refer to; `None` if it is not drained. Kept for the whole sweep: no new
-    /// message refers to a blob that is old enough to be swept.
-    drained: HashMap<QueueName, Option<HashSet<String>>>,
+    /// The queues that were looked at, each with whether it is drained. Kept for the whole sweep: no new message refers to a blob that is old
+    /// enough to be swept.
+    drained: HashMap<QueueName, bool>,
 }
 
 impl Sweep<'_> {
@@ -185,35 +184,38 @@ impl Sweep<'_> {
             return Ok(false);
         }
         let Some(Ok(queue)) = name.split('/').nth(1).map(QueueName::new) else { return Ok(false) };
-        if !self.drained.contains_key(&queue) {
-            let needed = match self.needed_by_letters(&queue).await {
-                // Its length is not known: it may have messages. The queues behind it are swept all the same.
-                Err(error) if error.kind() == StoreErrorKind::QueueDisabled => {
-                    crate::log::warn!(%queue, %error, "the payloads of a queue that is disabled stay");
-                    None
-                }
-                needed => needed?,
-            };
-            self.drained.insert(queue.clone(), needed);
+        if let Some(is_drained) = self.drained.get(&queue) {
+            return Ok(*is_drained);
         }
-        Ok(self.drained[&queue].as_ref().is_some_and(|needed| !needed.contains(name)))
+        let is_drained = match self.is_drained(&queue).await {
+            // Its length is not known: it may have messages. The queues behind it are swept all the same.
+            Err(error) if !error.is_retryable() => {
+                crate::log::warn!(%queue, %error, "the payloads of a queue that cannot be counted stay");
+                false
+            }
+            is_drained => is_drained?,
+        };
+        self.drained.insert(queue, is_drained);
+        Ok(is_drained)
     }
 
-    /// Returns the blobs that the dead letters of `queue` refer to; `None` if messages of the queue may exist elsewhere, or if a dead
-    /// letter may refer to any blob. Looks at the queue twice, so that it sees a message on its way to the dead letters.
-    async fn needed_by_letters(&self, queue: &QueueName) -> Result<Option<HashSet<String>>, StoreError> {
-        let store = self.storage.queues();
-        let letters = queue.dead_letter().ok();
-        if self.is_sharded(queue).await? || count(store, queue).await? > 0 {
-            return Ok(None);
+    /// Returns whether neither the queue nor its dead-letter queue has a message. Looks at the queue twice, so that a message on its way between
+    /// them is seen.
+    async fn is_drained(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        for queue in [Some(queue), queue.dead_letter().ok().as_ref(), Some(queue)].into_iter().flatten() {
+            if self.is_sharded(queue).await? || !self.is_empty(queue).await? {
+                return Ok(false);
+            }
         }
-        let needed = match &letters {
-            Some(letters) if self.is_sharded(letters).await? => None,
-            Some(letters) => needed_by(self.storage, letters, &self.options.stop).await?,
-            None => Some(HashSet::new()),
-        };
-        let is_still_empty = count(store, queue).await? == 0;
-        Ok(needed.filter(|_| is_still_empty))
+        Ok(true)
+    }
+
+    async fn is_empty(&self, queue: &QueueName) -> Result<bool, StoreError> {
+        match self.storage.queues().queue_properties(queue).await {
+            Ok(properties) => Ok(properties.approximate_count == 0),
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
+            Err(e) => Err(e),
+        }
     }
 
     /// Returns whether messages of `queue` may be on shards, which this storage handle may not see.

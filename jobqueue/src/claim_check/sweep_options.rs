@@ -56,10 +56,8 @@ impl SweepOptions {
         grace(grace: Duration) = grace.max(Duration::from_secs(3600));
 
         /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
-        /// more), their queue is empty, invisible messages included, and no dead letter of it refers to them. The sweep reads
-        /// up to 10,000 dead letters of a queue, which are invisible to others meanwhile; it leaves out queues with more, with
-        /// messages of other programs among them, and queues that are spread over shards. Do not use it while dead letters are redriven. The default
-        /// is off.
+        /// more), and their queue and its dead-letter queue are empty, invisible messages included. It leaves out queues that are spread over
+        /// shards. Do not use it while dead letters are redriven. The default is off.
         drained_queues(sweep: bool) => drained_queues;
 
         /// Only counts the blobs that would be removed. The default is off.
@@ -71,13 +69,8 @@ impl SweepOptions {
         self.dry_run
     }
 
-    /// Returns whether the sweep may receive dead letters, also in a dry run.
-    pub fn receives_dead_letters(&self) -> bool {
-        self.drained_queues
-    }
-
     jobqueue_storage::setters! {
-        /// Ends the sweep early once `token` fires: it makes the dead letters that it holds visible, and removes no further blobs.
+        /// Ends the sweep early once `token` fires: it removes no further blobs.
         stop(token: CancellationToken) => stop;
 
         /// Sets the maximum number of blobs to remove.

@@ -55,7 +55,7 @@ impl Seen {
     /// Records that a letter was handled, and whether its job is in its queue again.
     pub(crate) fn done(&mut self, held: &Held, action: PassAction) {
         self.deaths.extend(death(held));
-        if matches!(action, PassAction::PutBack | PassAction::TellPutBack) {
+        if matches!(action, PassAction::PutBack | PassAction::ReportPutBack) {
             self.put_back.insert(Key::of(held));
         }
     }

@@ -14,9 +14,9 @@ use crate::storage::{MessageId, MessageRef};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassAction {
     /// Reports them.
-    Tell,
+    Report,
     /// Reports what [`PutBack`](Self::PutBack) would do: of several letters of one job it deletes all but one as copies.
-    TellPutBack,
+    ReportPutBack,
     /// Puts their jobs back into the queue.
     PutBack,
     /// Deletes them with their payloads.
@@ -25,8 +25,8 @@ pub enum PassAction {
 
 impl PassAction {
     /// Returns whether it changes nothing.
-    pub(super) fn only_tells(self) -> bool {
-        matches!(self, Self::Tell | Self::TellPutBack)
+    pub(super) fn only_reports(self) -> bool {
+        matches!(self, Self::Report | Self::ReportPutBack)
     }
 }
 

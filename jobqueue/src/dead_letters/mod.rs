@@ -196,7 +196,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// As for [`list`](Self::list).
     pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
-        let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Tell, &mut look).await?;
+        let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Report, &mut look).await?;
         match report.stopped {
             Some(why) => {
                 let is_passing = why != pass::TOO_MANY;
@@ -223,7 +223,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes. The one
     /// that it was moving may be in both queues.
     pub async fn redrive(&self, options: DeadLetterOptions) -> Result<RedriveReport, Error> {
-        let action = if options.dry_run { PassAction::TellPutBack } else { PassAction::PutBack };
+        let action = if options.dry_run { PassAction::ReportPutBack } else { PassAction::PutBack };
         self.letters.pass(&options, action, &mut |_| {}).await
     }
 
@@ -260,7 +260,7 @@ impl<M: QueueMessage> DeadLetters<M> {
             let text = "a purge needs a filter; `.filter(|_| true)` selects all dead letters";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
-        let action = if options.dry_run { PassAction::Tell } else { PassAction::Delete };
+        let action = if options.dry_run { PassAction::Report } else { PassAction::Delete };
         Ok(self.letters.pass(&options, action, &mut |_| {}).await?.into())
     }
 }

@@ -14,7 +14,7 @@ use super::options::{DeadLetterOptions, RedriveReport};
 use super::pass_state::{Handled, Listener, Listeners, MAX_AT_ONCE, Pass, Task};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
-use crate::delivery::{LetterClaim, claim_letter, was_put_back};
+use crate::delivery::{LetterClaim, claim_letter, was_redriven};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
@@ -40,7 +40,7 @@ impl DeadLetterQueue {
         tell: &mut Listener<'_>,
     ) -> Result<RedriveReport, Error> {
         let listeners = Listeners { of_letters: tell, of_copies: &mut |_| {} };
-        self.pass_telling_copies(&mut self.none_seen(), options, action, listeners).await
+        self.pass_reporting_copies(&mut self.none_seen(), options, action, listeners).await
     }
 
     /// Returns what a first pass has seen before it begins.
@@ -50,7 +50,7 @@ impl DeadLetterQueue {
 
     /// Handles all dead letters that exist when it begins, like [`pass`](Self::pass). Also reports each letter that it deletes as a copy, or
     /// would delete, including copies of letters that an earlier pass has handled (`seen`).
-    pub async fn pass_telling_copies(
+    pub async fn pass_reporting_copies(
         &self,
         seen: &mut Seen,
         options: &DeadLetterOptions,
@@ -78,7 +78,7 @@ impl DeadLetterQueue {
         }
         self.release(pass.held).await;
         match done {
-            Err(error) if pass.looked_at.is_empty() || action.only_tells() => return Err(error),
+            Err(error) if pass.looked_at.is_empty() || action.only_reports() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
             Ok(_) => {}
         }
@@ -226,7 +226,7 @@ impl DeadLetterQueue {
     /// The error, and whether the action had its effect all the same.
     async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Put, Error)> {
         let (held, not_put) = (&task.held, |error| (Put::No, error));
-        if action.only_tells() {
+        if action.only_reports() {
             return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
@@ -240,7 +240,7 @@ impl DeadLetterQueue {
             // The redrive that put the job back has copied its blobs, whatever their size.
             LetterClaim::Repeated
                 if action == PassAction::PutBack
-                    && was_put_back(&self.core, &held.stored()).await.map_err(not_put)? =>
+                    && was_redriven(&self.core, &held.stored()).await.map_err(not_put)? =>
             {
                 Some(self.discard(held).await)
             }
@@ -258,7 +258,7 @@ impl DeadLetterQueue {
         sleep_until(task.begin).await;
         let payload_left = match action {
             PassAction::PutBack => self.put_back(held).await?,
-            PassAction::Delete | PassAction::Tell | PassAction::TellPutBack => self.discard(held).await?,
+            PassAction::Delete | PassAction::Report | PassAction::ReportPutBack => self.discard(held).await?,
         };
         Ok(Handled { is_copy: false, payload_left })
     }

@@ -118,7 +118,7 @@ impl Pass<'_> {
                     self.leave(held.message);
                     continue;
                 }
-                (LetterRole::First, Some(rate)) if !self.action.only_tells() => {
+                (LetterRole::First, Some(rate)) if !self.action.only_reports() => {
                     self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
                 }
                 _ => {}
@@ -155,7 +155,7 @@ impl Pass<'_> {
                     (listeners.of_letters)(&held.letter);
                     self.report.moved.push(held.letter.id);
                 }
-                if self.action.only_tells() {
+                if self.action.only_reports() {
                     self.held.push(held.message);
                 }
             }
@@ -174,7 +174,7 @@ impl Pass<'_> {
     /// Returns how many of `there` letters the pass did not meet.
     pub(super) fn unseen(&self, there: u64) -> u64 {
         let gone = match self.action {
-            PassAction::Tell | PassAction::TellPutBack => 0,
+            PassAction::Report | PassAction::ReportPutBack => 0,
             PassAction::PutBack | PassAction::Delete => self.report.moved.len() as u64 + self.report.copies,
         };
         there.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))

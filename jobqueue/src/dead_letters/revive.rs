@@ -10,7 +10,7 @@ use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{
-    HistoryTrim, add_past_dead_letter, event_of_raw, event_with_blobs, record_put_back, unwrap_unreadable,
+    HistoryTrim, add_past_dead_letter, event_of_raw, event_with_blobs, record_redrive, unwrap_unreadable,
 };
 use crate::envelope::{DeadLetterNote, Envelope, Parsed, RAW_KIND, StoredReference, UNREADABLE_KIND, parse};
 use crate::error::{Error, ErrorKind};
@@ -89,7 +89,7 @@ impl DeadLetterQueue {
         }
         // The hold of the letter must last for its deletion. Where that is not certain, the record is needed all the same.
         let stored = held.stored();
-        let mut recording = pin!(record_put_back(&self.core, &stored));
+        let mut recording = pin!(record_redrive(&self.core, &stored));
         let is_recorded = timeout_at(held.until - SPARE / 2, recording.as_mut()).await.is_ok();
         let discarded = self.discard(held).await;
         if !is_recorded && discarded.is_err() {
@@ -267,7 +267,7 @@ impl DeadLetterQueue {
         envelope.history.uncounted = 0;
         envelope.history.delivery = 0;
         envelope.history.deferral = None;
-        // Otherwise a worker that trusts histories would end the job without running it.
+        // It runs again.
         envelope.history.finished = None;
         envelope
     }

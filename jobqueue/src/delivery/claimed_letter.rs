@@ -66,8 +66,8 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
 
 /// Records, before a letter is deleted, that a redrive has put its job back: if the deletion gets no answer, a later redrive must not put
 /// the job back again. Without the record, which the storage may refuse, it does.
-pub(crate) async fn record_put_back(core: &QueueCore, letter: &StoredLetter<'_>) {
-    let recorded = async { record_brief(core, &name_of_put_back(core, letter)?, String::new()).await };
+pub(crate) async fn record_redrive(core: &QueueCore, letter: &StoredLetter<'_>) {
+    let recorded = async { record_brief(core, &name_of_redrive(core, letter)?, String::new()).await };
     if let Err(error) = recorded.await {
         crate::log::debug!(queue = %core.name, error = %chain(&error), "it is not recorded that a redrive has put a job back");
     }
@@ -77,8 +77,8 @@ pub(crate) async fn record_put_back(core: &QueueCore, letter: &StoredLetter<'_>)
 ///
 /// # Errors
 /// [`Storage`](ErrorKind::Storage) if the storage does not say.
-pub(crate) async fn was_put_back(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<bool, Error> {
-    match read(&**core.blobs(), &name_of_put_back(core, letter)?).await {
+pub(crate) async fn was_redriven(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<bool, Error> {
+    match read(&**core.blobs(), &name_of_redrive(core, letter)?).await {
         Err(error) if is_refused(&error) => Ok(false),
         recorded => Ok(recorded?.is_some()),
     }
@@ -89,7 +89,7 @@ async fn record_brief(core: &QueueCore, name: &BlobName, text: String) -> Result
     record(core, name, text, expiry(core.now(), None), Tries::brief(core.runtime(), 1, 2)).await
 }
 
-fn name_of_put_back(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<BlobName, Error> {
+fn name_of_redrive(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<BlobName, Error> {
     let inserted = letter.inserted.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let (message, inserted) = (letter.message.to_string(), inserted.to_string());
     digest_name(COMPLETED, ["put back", core.name.as_str(), &message, &inserted, letter.text])

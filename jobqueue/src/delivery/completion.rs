@@ -27,12 +27,9 @@ const MAX_TOGETHER: usize = 1_024;
 const MAX_REQUESTS: usize = 2;
 
 impl Executor {
-    /// Returns whether the message is deleted together with others and not by its own delivery. A message whose lease
-    /// has expired is deleted at once, before any worker can receive it again, this one included.
+    /// Returns whether the message is deleted together with others and not by its own delivery.
     pub(super) fn deletes_in_batch(&self, leased_job: &LeasedJob) -> bool {
-        self.core.store().guarantees().commits_together
-            && leased_job.lease.loss().is_none()
-            && !leased_job.has_blobs()
+        self.core.store().guarantees().commits_together && !leased_job.has_blobs()
     }
 
     /// Deletes the message of a job that is done.

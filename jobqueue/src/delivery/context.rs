@@ -119,14 +119,15 @@ impl Context {
     /// Saves progress with the message and renews the lease. A later attempt reads the latest acknowledged checkpoint
     /// with [`resume`](Self::resume). A large checkpoint is stored in a blob.
     ///
-    /// If no answer says whether it is saved, the handler need not care: it goes on, further checkpoints of this delivery are
-    /// not saved, and each returns [`Unknown`](CheckpointOutcome::Unknown). Look at the outcome only if something else, such as
-    /// the deletion of a source, must not happen before the checkpoint is saved.
+    /// If no answer says whether it is saved, the outcome is [`Unknown`](CheckpointOutcome::Unknown), and the handler need not care: it goes on.
+    /// Further checkpoints are not sent until a renewal shows that the lease is held; what was not saved until then is saved with the next
+    /// change of the message. Look at the outcome only if something else, such as the deletion of a source, must not happen before the
+    /// checkpoint is saved.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
     /// [`TooLarge`](ErrorKind::TooLarge): with the results of steps it has more than 32 MiB, and is not saved.
-    /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held.
+    /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held; the next change of the message saves it, such as its put-back.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
@@ -217,8 +218,8 @@ impl Context {
 
     /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called several times, the
     /// last call before the handler returns `Ok` wins. Without a batch it has no effect. A result of more than 16 KiB is not kept with the
-    /// message: if the end of the job cannot be recorded within a minute, or within seconds while no slot can be freed, as in an outage of the
-    /// storage, the handler runs again.
+    /// message: if the end of the job cannot be recorded within a minute, or before a shutdown ends, as in an outage of the storage, the handler
+    /// runs again.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if the value cannot be written as JSON, [`TooLarge`](ErrorKind::TooLarge) if
@@ -248,7 +249,7 @@ impl Context {
         lock(&self.inner.left)
     }
 
-    pub(crate) fn leased_job(&self) -> &LeasedJob {
+    pub(crate) fn leased_job(&self) -> &Arc<LeasedJob> {
         &self.inner.leased_job
     }
 }

@@ -6,7 +6,7 @@ use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
 use crate::clock::rfc3339;
 use crate::envelope::{
-    DeadLetterNote, Envelope, EventDigest, History, JsonText, Parsed, Payload, UNREADABLE_KIND, parse,
+    DeadLetterNote, Envelope, EventDigest, JsonText, Parsed, Payload, UNREADABLE_KIND, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
@@ -24,8 +24,6 @@ pub(crate) fn dead_envelope(
     attempts: u32,
 ) -> Result<Envelope, Error> {
     let mut envelope = match &*job.content() {
-        // Kept whole: there is no room in it for the attributes of a dead letter.
-        Content::Event(envelope) if job.is_unwritable => wrap_unwritable(job, envelope)?,
         Content::Event(envelope) => (**envelope).clone(),
         Content::Unreadable(message) => wrap_unreadable(job, message.text.as_deref())?,
     };
@@ -42,19 +40,8 @@ pub(crate) fn dead_envelope(
     Ok(envelope)
 }
 
-fn wrap_unwritable(job: &LeasedJob, event: &Envelope) -> Result<Envelope, Error> {
-    let mut wrapped = wrap_unreadable(job, Some(&as_it_came(event).to_json()?))?;
-    wrapped.history.attempts = event.history.attempts;
-    Ok(wrapped)
-}
-
-/// Returns an event without room as its producer wrote it.
-pub(super) fn as_it_came(event: &Envelope) -> Envelope {
-    Envelope { history: History::default(), ..event.clone() }
-}
-
 /// Returns the payload of a dead letter that keeps a text.
-pub(super) fn kept_text(text: &str) -> Result<Payload, Error> {
+fn kept_text(text: &str) -> Result<Payload, Error> {
     let json = serde_json::to_vec(text).map_err(|e| {
         Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter").with_source(e)
     })?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
-use super::dead_envelope::{DeathOf, as_it_came, dead_envelope, events, kept_text};
+use super::dead_envelope::{DeathOf, dead_envelope, events};
 use super::disposition::Rejection;
 use super::leased_job::{Content, LeasedJob};
 use super::order_position::{end_position_of_done, end_turn, is_done_in_order, position_of};
@@ -35,12 +35,11 @@ pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 /// of the message writes the record.
 pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
     match record_end_for_others(job, rejection).await {
-        Err(error) if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) => Err(error),
-        Err(error) => {
+        Err(error) if !is_of_lease(&error) => {
             crate::log::debug!(queue = %job.core.name, error = %chain(&error), "the end of a job cannot be recorded");
             Ok(())
         }
-        Ok(()) => Ok(()),
+        recorded => recorded,
     }
 }
 
@@ -48,14 +47,26 @@ pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Re
 /// not start while it may still run.
 ///
 /// # Errors
-/// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message.
+/// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message. An end that can never be
+/// recorded is no error: waiting would not help.
 pub(crate) async fn record_end_for_others(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
     let is_recorded = job.with_envelope(|event| event.dead_letter.is_some()).unwrap_or(true);
-    if job.is_unwritable || (is_recorded && !rejection.attempted) {
+    if is_recorded && !rejection.attempted {
         return Ok(());
     }
     let attempted = std::mem::take(&mut rejection.attempted);
-    write_end(job, rejection, u32::from(attempted)).await
+    match write_end(job, rejection, u32::from(attempted)).await {
+        Err(error) if !is_of_lease(&error) && !error.is_retryable() => {
+            crate::log::error!(queue = %job.core.name, error = %chain(&error), "a failed attempt cannot be recorded");
+            Ok(())
+        }
+        recorded => recorded,
+    }
+}
+
+/// Returns whether the lease is lost or in doubt.
+pub(super) fn is_of_lease(error: &Error) -> bool {
+    error.is_lease_lost() || error.is_lease_uncertain()
 }
 
 async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
@@ -73,7 +84,7 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
 /// Dead-letters a message that was received by hand, including the work of the worker's hooks. Deletes one of a job in order that is done.
 pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
     if is_letter_claimed(job, &rejection).await? {
-        return Ok(job.complete_beside_letter().await?);
+        return Ok(job.lease.delete().await?);
     }
     if is_done_in_order(job).await? {
         end_position_of_done(job).await?;
@@ -100,7 +111,7 @@ pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Resul
         None => copy_and_delete(job, rejection).await,
     };
     if moved.is_ok() {
-        job.core.observers().tell(|| Event::DeadLettered {
+        job.core.observers().emit(|| Event::DeadLettered {
             job: job.info().map(Arc::new),
             queue: job.core.name.clone(),
             reason: rejection.reason.clone(),
@@ -118,6 +129,7 @@ async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Cert
     match job.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
         Ok(()) => {
             remove_blobs(&job.core, &job.core.name, copied.old).await;
+            job.remove_superseded().await;
             Ok(Certainty::Applied)
         }
         // Whichever it is, its blobs are there.
@@ -142,6 +154,7 @@ async fn copy_and_delete(job: &LeasedJob, rejection: &Rejection) -> Result<Certa
     match job.lease.delete().await {
         Ok(()) => {
             remove_blobs(&job.core, &job.core.name, obsolete).await;
+            job.remove_superseded().await;
             Ok(Certainty::Applied)
         }
         Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
@@ -187,18 +200,10 @@ async fn copy_to(
     }
 }
 
-/// Returns the text of a dead letter, after storing its blobs, which never expire: also those of an event that the letter keeps as a text.
+/// Returns the text of a dead letter, after storing its blobs, which never expire.
 async fn stage(job: &LeasedJob, envelope: &mut Envelope) -> Result<(String, CopiedBlobs), Error> {
-    let mut kept = job.with_envelope(as_it_came).filter(|_| job.is_unwritable);
-    let copied_from = kept.as_mut().unwrap_or(&mut *envelope);
-    let mut copied = copy_blobs(&job.core, &job.core.name, copied_from, MAX_COPIED_BYTES).await?;
-    let rendered = async {
-        if let Some(event) = kept {
-            envelope.payload = kept_text(&event.to_json()?)?;
-        }
-        job.render_and_store_blobs(envelope, None).await
-    };
-    match rendered.await {
+    let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES).await?;
+    match job.render_and_store_blobs(envelope, None).await {
         Ok(rendered) => {
             copied.new.extend(rendered.blobs.into_iter().map(|(reference, _)| reference));
             Ok((rendered.text, copied))

@@ -26,6 +26,9 @@ use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 const UNKNOWN: u32 = 0;
 /// The problem of a raw payload.
 const NO_ENVELOPE: &str = "the text has no envelope, and the queue has not exactly one message type";
+/// The problem of an event without room for a history.
+const NO_ROOM: &str =
+    "the attributes of the event leave no room for the notes of its deliveries; send fewer or shorter ones";
 /// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
 /// references.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
@@ -101,7 +104,7 @@ pub(super) fn inspect(
     kinds: &dyn Kinds,
 ) -> (LeasedJob, Result<(), NotRun>) {
     let Incoming { leased, requested, settings } = incoming;
-    let (content, delivery) = read(&leased, kinds.of_raw(), &settings);
+    let (content, delivery) = read(&leased, kinds.of_raw());
     let defaults = match &content {
         Content::Event(event) => kinds.defaults(&event.kind),
         Content::Unreadable(_) => MessageDefaults::new(),
@@ -109,7 +112,7 @@ pub(super) fn inspect(
     let lease = new_lease(core, &leased, requested, core.terms(&settings, &defaults));
     let limits = settings.limits(&defaults);
     let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
-    let leased_job = mark_unwritable(leased_job, leased.text.as_deref().unwrap_or_default());
+    refuse_without_room(&leased_job, leased.text.as_deref().unwrap_or_default());
     let checked = match &*leased_job.content() {
         Content::Event(event) => check_event(event, &leased_job, kinds),
         Content::Unreadable(message) => {
@@ -130,11 +133,10 @@ fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms
     Lease::start(queue, leased, requested, terms)
 }
 
-/// Checks whether the event has room for a history. An event of another producer without room cannot be
-/// rewritten: each of its deliveries counts as an attempt.
-fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
+/// Refuses the event of another producer whose attributes leave no room for a history: its attempts could not be counted.
+fn refuse_without_room(job: &LeasedJob, text: &str) {
     if fits_with_room(text, EXTERNAL_HISTORY_RESERVE, job.settings.encoding) {
-        return job;
+        return;
     }
     // The longest history, apart from texts that can be shortened.
     let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
@@ -142,24 +144,20 @@ fn mark_unwritable(mut job: LeasedJob, text: &str) -> LeasedJob {
         event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
         job.render(&mut event).is_ok()
     };
-    let is_event = matches!(&*job.content(), Content::Event(_));
-    job.is_unwritable = is_event && !dead_envelope(&job, &longest, 1).is_ok_and(has_room);
-    let former = job.dequeue_count.saturating_sub(1);
-    if job.is_unwritable
-        && let Content::Event(event) = &mut *job.content()
-    {
-        event.history.attempts = former;
+    // A handler that has finished does not run again, however little room is left beside its result.
+    let is_event = matches!(&*job.content(), Content::Event(event) if event.history.finished.is_none());
+    if is_event && !dead_envelope(job, &longest, 1).is_ok_and(has_room) {
+        let (reason, problem) = (Reason::DECODE_ERROR, NO_ROOM.to_owned());
+        let message = UnreadableText { text: Some(text.to_owned()), reason, problem };
+        *job.content() = Content::Unreadable(Box::new(message));
     }
-    job
 }
 
 fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
     let now = leased_job.received_at();
     let unknown = unknown(event, leased_job, kinds);
-    // Each type has its own limits, so that only a reader that knows the message may judge it. An event that cannot be rewritten ends by
-    // its count alone.
-    let may_judge = unknown.is_none() || leased_job.is_unwritable;
-    if let Some(rejection) = ended(event).or_else(|| spent(event, leased_job).filter(|_| may_judge)) {
+    // Each type has its own limits, so that only a reader that knows the message may judge it.
+    if let Some(rejection) = ended(event).or_else(|| spent(event, leased_job).filter(|_| unknown.is_none())) {
         return Err(rejected(rejection));
     }
     match not_before(event).map_err(rejected)?.and_then(|time| time.duration_since(now).ok()) {
@@ -191,7 +189,7 @@ fn unknown(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Optio
 }
 
 /// Reads the text of a message. Returns its content and the number of the delivery.
-fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSettings) -> (Content, u32) {
+fn read(leased: &LeasedMessage, raw: Option<&'static str>) -> (Content, u32) {
     let unreadable = |text: Option<&str>, reason, problem: &str| {
         let (text, problem) = (text.map(ToOwned::to_owned), problem.to_owned());
         let message = UnreadableText { text, reason, problem };
@@ -218,7 +216,7 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
         }
         (Err(error), _) => return unreadable(Some(text), Reason::DECODE_ERROR, &chain(&error)),
     };
-    let delivery = discard_forged_history(&mut event, leased.dequeue_count, settings.trust_producers);
+    let delivery = discard_forged_history(&mut event, leased.dequeue_count);
     (Content::Event(event), delivery)
 }
 
@@ -227,14 +225,14 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>, settings: &QueueSetti
 /// Every producer can write any attribute. A history is the framework's own if it names a delivery that has
 /// taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
 /// set. A storage that changes a message by writing a copy of it must continue the count of the original.
-pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32, trust_producers: bool) -> u32 {
+pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32) -> u32 {
     let history = &mut envelope.history;
     let delivery = match dequeue_count {
         UNKNOWN => history.delivery.saturating_add(1),
         count => count,
     };
     let is_own = (1..delivery).contains(&history.delivery);
-    if !is_own && !trust_producers {
+    if !is_own {
         envelope.dead_letter = None;
         *history = of_redriven(history);
     }

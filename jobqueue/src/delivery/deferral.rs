@@ -139,7 +139,10 @@ pub(crate) async fn defer(
 ) -> Result<Result<Duration, Rejection>, Error> {
     let (mut deferral, waited) = match former(job, cause) {
         Some(former) => former,
-        None => (first(cause, job), Duration::ZERO),
+        None => {
+            let first = Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count: 0 };
+            (first, Duration::ZERO)
+        }
     };
     if let Some(reason) = reason_to_end(job, cause, &deferral, waited) {
         let tries = deferral.count;
@@ -171,12 +174,6 @@ fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
         cause.code().clone_into(&mut former.cause);
     }
     if former.cause == cause.code() { waited(former, job.present()) } else { None }
-}
-
-fn first(cause: Cause, job: &LeasedJob) -> Deferral {
-    // Each deferral of an event that cannot be rewritten is its first one, and costs an attempt.
-    let count = if job.is_unwritable { job.dequeue_count.saturating_sub(1) } else { 0 };
-    Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count }
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.

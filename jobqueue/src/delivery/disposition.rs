@@ -1,4 +1,4 @@
-//! What a delivery decides about its message. `settle` performs it. Plain data.
+//! The disposition of a message, which a delivery decides and `settle` performs. Plain data.
 
 use std::time::Duration;
 
@@ -28,10 +28,8 @@ pub(crate) enum Disposition {
     OverLimit(Duration),
     /// It is put back until its condition is met, without costing an attempt; `detail` names the condition.
     Defer { cause: Cause, detail: String },
-    /// Nothing: the lease is lost.
+    /// Nothing: the lease is lost, or a shutdown has ended it while its handler was running.
     Abandon,
-    /// Nothing: a shutdown has released it while its handler was running.
-    TakenOver,
 }
 
 impl Disposition {
@@ -51,6 +49,15 @@ impl Disposition {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
             Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
             _ => None,
+        }
+    }
+
+    /// Returns whether the job may run again: at the next delivery of its message, or after a redrive.
+    pub(super) fn may_run_again(&self) -> bool {
+        match self {
+            Self::Retry { .. } | Self::Snooze { .. } | Self::Defer { .. } => true,
+            Self::Release(_) | Self::OverLimit(_) | Self::DeadLetter(_) => true,
+            Self::Complete | Self::Discard | Self::DiscardCancelled | Self::Abandon => false,
         }
     }
 }

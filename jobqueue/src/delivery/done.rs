@@ -23,7 +23,7 @@ impl Executor {
     pub(super) fn remember(&self, leased_job: &LeasedJob) {
         let queue = &leased_job.core.name;
         let completed = &self.state.completed;
-        leased_job.with_envelope(|event| completed.remember(queue, &event.identity(), event.digest()));
+        leased_job.with_envelope(|event| completed.remember(queue, event.digest()));
     }
 
     /// Records the completion durably if the worker is configured so. A failure does not change that the job is done.
@@ -41,9 +41,7 @@ impl Executor {
     /// Returns whether this worker remembers that the job is done.
     pub(super) fn is_remembered(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         let completed = &self.state.completed;
-        let remembered = leased_job
-            .with_envelope(|event| completed.contains(&job.queue, &event.identity(), || event.digest()));
-        remembered == Some(true)
+        leased_job.with_envelope(|event| completed.contains(&job.queue, || event.digest())) == Some(true)
     }
 
     /// Returns whether the job was done in an earlier delivery, or through another message of it.

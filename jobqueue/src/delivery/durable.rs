@@ -1,22 +1,27 @@
 //! State that survives an attempt: durable steps and recorded effects.
 //!
 //! Steps are stored in the message's checkpoint; effects in blobs that are created if absent. Records of ends are such blobs as well. A
-//! record is absent or written, never changed, and kept for 30 days at least:
+//! record is absent or written, never changed, and kept for 30 days at least. That of an effect is kept for longer while deliveries of the job
+//! find it:
 //!
 //! | record | written by | found by | if its writer gets no answer |
 //! |---|---|---|---|
-//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | the write is retried until the lease ends, then `LeaseLost`; the call returns what was recorded |
+//! | effect: its result, empty if JSON cannot express it | the delivery that has run the effect | later calls, which return it | the write is retried until the lease ends, also when the handler is dropped, then `LeaseLost`; a message that is put back or dead-lettered waits for it; the call returns what was recorded |
 //! | effect in a transaction | the transaction | later transactions, which leave the effect out | the commit decides |
 //! | completion | the delivery that has run the job, if the message may be there or another may share its blobs | deliveries of the job, which end it without a run | it tries until the message can be delivered; then the job may run again |
 //! | claimed letter: its number and time | a redrive or purge, before it handles the letter | deliveries of the message, which store no other letter; passes that meet another letter of the same end, a copy | the next pass handles the same letter |
 //! | put-back | a redrive, before it deletes the letter | later redrives, which only delete the letter | a later redrive may put the job back again |
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
+use tokio::time::timeout_at;
+use tokio_util::task::TaskTracker;
 
 use super::context::Context;
 use super::leased_job::LeasedJob;
@@ -24,14 +29,15 @@ use super::progress::{load_saved, save_step};
 use super::saved::{from_json, to_json};
 use crate::envelope::{Identity, hash_part};
 use crate::error::{Error, ErrorKind};
-use crate::job::outcome::JobError;
+use crate::job::outcome::{JobError, chain};
 use crate::json_blob::create_once;
-use crate::queue_core::QueueCore;
-use crate::storage::{BlobName, BlobStore, ContainerName, Storage, Tries, get_if_present, needed_until};
+use crate::queue_core::{ONCE, QueueCore};
+use crate::storage::{
+    Blob, BlobName, BlobStore, ContainerName, PutBlob, Tries, get_if_present, needed_at_most_until,
+    needed_until, put_creating,
+};
 use jobqueue_storage::fast::hex::to_hex;
 
-/// The container of recorded effects.
-pub(crate) const ONCE: &str = "jobqueue-once";
 /// The container of completions whose deletion got no answer.
 pub(crate) const COMPLETED: &str = "jobqueue-completed";
 /// The minimum time for which a record is kept: 30 days.
@@ -46,7 +52,9 @@ impl Context {
     /// `work`.
     ///
     /// The `name` (1–128 bytes) identifies the step within the job: use each name once, and keep it in later
-    /// releases. If the process crashes between the end of `work` and the saving, `work` runs again. Make it
+    /// releases. While the storage refuses to save the result, this is tried again until the lease ends. If the process crashes, or loses
+    /// the lease, between the end of `work` and the saving, `work` runs again, and so it
+    /// does if the saving gets no answer and the lease ends before another change of the message saves the result too. Make it
     /// idempotent, or use [`once`](Self::once) for an effect elsewhere. Results are part of the checkpoint, which is
     /// stored in a blob when it is large.
     ///
@@ -64,13 +72,14 @@ impl Context {
     ///
     /// # Errors
     /// Returns the error of `work`; nothing is saved then. Returns [`is_lease_lost`](Error::is_lease_lost) if the
-    /// lease ended before `work` began, or if the result cannot be saved because another worker has the message. Returns [`TooLarge`](ErrorKind::TooLarge) if the
+    /// lease ended before `work` began, or before the result was saved. Returns [`Storage`](ErrorKind::Storage) if the saved results cannot be
+    /// read, before `work` begins, or if the storage refuses for good to save the result. Returns [`TooLarge`](ErrorKind::TooLarge) if the
     /// checkpoint would have more than 32 MiB. For a result that JSON cannot express returns [`Invalid`](ErrorKind::Invalid), and
     /// [`Undecodable`](ErrorKind::Undecodable) at each later attempt, instead of running `work` again.
     ///
     /// # Cancel safety
-    /// If the future is dropped while `work` runs, `work` is dropped. If it is dropped later, the result may or may
-    /// not be saved.
+    /// If the future is dropped while `work` runs, `work` is dropped. If it is dropped later, the next change of the message saves the result,
+    /// such as its put-back, unless the result needs a blob that cannot be stored then.
     pub async fn step<T, E, W, F>(&self, name: &str, work: W) -> Result<T, JobError>
     where
         T: Serialize + DeserializeOwned,
@@ -99,10 +108,13 @@ impl Context {
     /// result instead of running the effect again. The record belongs to the job's queue, source and id, and to
     /// `key`.
     ///
-    /// The record is a blob that is created if absent. It outlives the message: it is kept for the message's time to
-    /// live and at least for 30 days. While the storage throttles or is out of reach, the record is tried again until
-    /// the lease ends. Two deliveries that run at the same moment may both run the effect; both return the result that
-    /// was recorded first. A crash, or the end of the lease, between the effect and the record also runs it again: pass
+    /// The record is a blob that is created if absent. It outlives a message with a time to live, and is kept for at least 30 days. A call that
+    /// finds it keeps it for another 30 days if less than 15 are left, so that it also outlives a message without a time to live, unless no
+    /// worker receives that for two weeks or more. While the storage throttles or is out of reach, the record is tried again until
+    /// the lease ends. If the handler ends before that, also because its worker stops, its message is put back or dead-lettered when the
+    /// record is written. After 15 minutes without a record, or at the end of a shutdown, it is put back in any case, for the rest of the lease (at the end of a
+    /// shutdown a job in order for 59 seconds at most), during which a process that lives on still tries.
+    /// Two deliveries that run at the same moment may both run the effect; both return the result that was recorded first. A crash, or the end of the lease, between the effect and the record also runs it again: pass
     /// the id of the job and `key` on to services that support idempotency keys. `key` alone is the same for all jobs.
     ///
     /// # Errors
@@ -113,7 +125,9 @@ impl Context {
     /// [`Invalid`](ErrorKind::Invalid) at first and then with [`Undecodable`](ErrorKind::Undecodable).
     ///
     /// # Cancel safety
-    /// If the future is dropped, the effect may have happened without a record.
+    /// If the future is dropped while `effect` runs, the effect may have happened without a record. If it is dropped later, the record is written
+    /// all the same; of a job that ends with success before that, for the rest of the lease only, and a second message of it, such as of a send that was
+    /// repeated, may run the effect again.
     pub async fn once<T, E, W, F>(&self, key: &str, effect: W) -> Result<T, JobError>
     where
         T: Serialize + DeserializeOwned,
@@ -124,7 +138,7 @@ impl Context {
         let job = self.info();
         let identity = Identity::from(job).digest().to_string();
         let name = digest_name(ONCE, [job.queue.as_str(), &identity, key])?;
-        if let Some(recorded) = read_boxed(self.storage(), &name).await? {
+        if let Some(recorded) = read_recorded(self.leased_job(), &name).await? {
             return Ok(from_json(&recorded)?);
         }
         self.check_lease()?;
@@ -142,7 +156,7 @@ impl Context {
             return Ok(result);
         }
         // Another delivery was faster, or our own write succeeded and its answer was lost.
-        match read_boxed(self.storage(), &name).await? {
+        match read_recorded(self.leased_job(), &name).await? {
             Some(recorded) => Ok(from_json(&recorded)?),
             None => Ok(result),
         }
@@ -155,28 +169,77 @@ impl Context {
     }
 }
 
-fn read_boxed<'b>(storage: &'b Storage, name: &'b BlobName) -> BoxFuture<'b, Result<Option<String>, Error>> {
-    Box::pin(read(&**storage.blobs(), name))
-}
-
-/// Records the result of an effect until the lease ends. Returns false if a result is recorded already.
-fn record_effect<'j>(
+/// Reads the result of an effect, and lets its record live for longer if the message may outlive it.
+pub(super) fn read_recorded<'j>(
     job: &'j LeasedJob,
     name: &'j BlobName,
+) -> BoxFuture<'j, Result<Option<String>, Error>> {
+    Box::pin(async {
+        let Some(record) = get_if_present(&**job.core.blobs(), name, MAX_RESULT).await? else {
+            return Ok(None);
+        };
+        prolong(job, name, &record).await;
+        Ok(Some(text_of(record)?))
+    })
+}
+
+/// Writes a record again if a sweep may remove it while the message lives. The next delivery tries again after a failure.
+async fn prolong(job: &LeasedJob, name: &BlobName, record: &Blob) {
+    let Some(options) = prolonged(job, record) else { return };
+    // Overwrites whatever is there: the text of a record never changes.
+    let put = || put_creating(&**job.core.blobs(), name, record.data.clone(), options.clone());
+    if let Err(error) = Tries::brief(job.core.runtime(), 1, 1).run(put).await {
+        crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the record of an effect cannot be kept for longer now");
+    }
+}
+
+/// Returns the options that extend the life of a record; `None` if it lives long enough. Most messages never expire, and each is delivered within 7 days
+/// unless its queue rests.
+pub(super) fn prolonged(job: &LeasedJob, record: &Blob) -> Option<PutBlob> {
+    let now = job.core.now();
+    let end = needed_at_most_until(&record.properties)?;
+    // The end of a record is written in whole seconds, and the sweep leaves it for a day longer.
+    let needed = job.expires.unwrap_or(now + KEPT / 2);
+    let is_enough = end.checked_add(Duration::from_secs(1)).is_none_or(|end| end >= needed);
+    (!is_enough).then(|| PutBlob::new().with_metadata(needed_until(now, Some(expiry(now, job.expires)))))
+}
+
+/// Records the result of an effect until the lease ends. Returns false if a result is recorded already. It is recorded in a task of its own, also if
+/// the caller is dropped: the message is put back after that.
+fn record_effect<'j>(
+    job: &'j Arc<LeasedJob>,
+    name: &BlobName,
     json: String,
 ) -> BoxFuture<'j, Result<bool, Error>> {
+    let effects = job.effects.get_or_init(TaskTracker::new);
+    let recorded = effects.track_future(record_while_leased(Arc::clone(job), name.clone(), json));
     Box::pin(async move {
-        let expires = expiry(job.core.now(), job.expires);
-        let recorded = record(&job.core, name, json, expires, Tries::persistent(job.core.runtime()));
         tokio::select! {
             biased;
-            recorded = recorded => recorded,
-            () = job.lease.ended() => {
-                let text = "the lease ended before the result of an effect was recorded";
-                Err(Error::new(ErrorKind::LeaseLost, text))
-            }
+            recorded = job.core.runtime().spawn(recorded) => recorded.unwrap_or_else(|_| Err(unrecorded())),
+            () = job.lease.ended() => Err(unrecorded()),
         }
     })
+}
+
+/// Records the result of an effect until another worker can have the message.
+async fn record_while_leased(job: Arc<LeasedJob>, name: BlobName, json: String) -> Result<bool, Error> {
+    let expires = expiry(job.core.now(), job.expires);
+    let tries = Tries::persistent(job.core.runtime());
+    let mut recorded = pin!(record(&job.core, &name, json, expires, tries));
+    loop {
+        // A renewal may have extended the lease.
+        let deadline = job.lease.deadline();
+        match timeout_at(deadline, &mut recorded).await {
+            Ok(recorded) => return recorded,
+            Err(_) if job.lease.deadline() <= deadline => return Err(unrecorded()),
+            Err(_) => {}
+        }
+    }
+}
+
+fn unrecorded() -> Error {
+    Error::new(ErrorKind::LeaseLost, "the lease ended before the result of an effect was recorded")
 }
 
 /// Returns a name that reveals nothing about its parts.
@@ -194,9 +257,12 @@ pub(super) fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime
 }
 
 pub(super) async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, Error> {
-    let Some(blob) = get_if_present(blobs, name, MAX_RESULT).await? else { return Ok(None) };
-    let text = String::from_utf8(blob.data.into());
-    Ok(Some(text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))?))
+    get_if_present(blobs, name, MAX_RESULT).await?.map(text_of).transpose()
+}
+
+fn text_of(record: Blob) -> Result<String, Error> {
+    let text = String::from_utf8(record.data.into());
+    text.map_err(|e| Error::new(ErrorKind::Undecodable, "a record is not text").with_source(e))
 }
 
 /// Creates a record, which is kept until `expires`. Returns false if there is one.

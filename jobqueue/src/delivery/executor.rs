@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use scopeguard::guard;
 use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
@@ -57,8 +58,9 @@ impl Executor {
                 return DeliveryReport { error, ..DeliveryReport::new(Duration::ZERO) };
             }
         };
-        let mut hold = LeaseHold { leased_job: &leased_job, is_taken_over: false };
-        let attempt = self.attempt(checked, slot, stop, &mut hold);
+        // Ends the lease when the delivery ends, also half-way, even if others still refer to the job: a context may outlive its worker.
+        let _ends_lease = guard(&leased_job, |leased_job| leased_job.lease.abandon());
+        let attempt = self.attempt(&leased_job, checked, slot, stop);
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(report) => report,
             Err(panic) => Box::pin(self.after_panic(&leased_job, slot, text_outside_handler(&*panic))).await,
@@ -67,12 +69,11 @@ impl Executor {
 
     async fn attempt(
         &self,
+        leased_job: &Arc<LeasedJob>,
         checked: Result<(), NotRun>,
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
-        hold: &mut LeaseHold<'_>,
     ) -> DeliveryReport {
-        let leased_job = hold.leased_job;
         let mut report = DeliveryReport::new(leased_job.waited());
         let waiting = Waiting { stop, until_idle: self.until_idle, slot };
         let admitted = self.admit(leased_job, checked, waiting, &mut report).await;
@@ -97,8 +98,6 @@ impl Executor {
                 *disposition
             }
         };
-        // The shutdown owns the lease then.
-        hold.is_taken_over = matches!(disposition, Disposition::TakenOver);
         self.settle(leased_job, disposition, slot, report).await
     }
 
@@ -193,21 +192,6 @@ impl DeliveryReport {
                 self.outcome = Outcome::LeaseLost;
                 self.error.get_or_insert(text);
             }
-        }
-    }
-}
-
-/// Ends the lease when the delivery ends, also half-way, even if others still refer to the job: a context may outlive its worker.
-struct LeaseHold<'j> {
-    leased_job: &'j Arc<LeasedJob>,
-    /// True if a shutdown owns the lease.
-    is_taken_over: bool,
-}
-
-impl Drop for LeaseHold<'_> {
-    fn drop(&mut self) {
-        if !self.is_taken_over {
-            self.leased_job.lease.abandon();
         }
     }
 }

@@ -22,13 +22,15 @@ pub(crate) struct HandlerOutput {
 }
 
 impl HandlerOutput {
-    /// Keeps the output with the message until all hooks have succeeded.
+    /// Keeps the output with the message until all hooks have succeeded, unless it is too large for that.
     pub(super) fn keep_with(&self, leased_job: &LeasedJob) {
         if let Ok(json) = self.to_json() {
             leased_job.handler_has_finished(json);
         }
     }
 
+    /// Returns the output as it is kept.
+    ///
     /// # Errors
     /// [`TooLarge`](ErrorKind::TooLarge) if the output cannot be kept with the message.
     pub(super) fn to_json(&self) -> Result<String, Error> {
@@ -43,7 +45,7 @@ impl HandlerOutput {
         Ok(json)
     }
 
-    /// Returns whether the handler of an earlier delivery has finished, and the job is not to be dead-lettered all the same.
+    /// Returns whether the handler of an earlier delivery has finished. A pending dead letter overrides it: the job has failed.
     pub(crate) fn is_kept(leased_job: &LeasedJob) -> bool {
         let is_kept = |event: &Envelope| event.history.finished.is_some() && event.dead_letter.is_none();
         leased_job.with_envelope(is_kept).unwrap_or(false)

@@ -2,23 +2,22 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::deferral::Cause;
 use super::disposition::{Disposition, Rejection};
 use super::handler_output::HandlerOutput;
 use super::hook::{Hook, HookContext, Waiting};
 use super::leased_job::LeasedJob;
+use super::message_changes::{may_pass, no_answer};
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
+use crate::job::JobInfo;
 use crate::job::outcome::chain;
-use crate::job::{Backoff, JobInfo};
 
-/// How long a failed hook is called again after the run: by a delivery without a slot, and by one with a slot.
-const REPEATED_FOR: Duration = Duration::from_secs(60);
-const REPEATED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
-/// The pauses between the calls.
-const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(8));
+/// The time for which hooks are called after the run, by a delivery without a slot and by one with a slot.
+const CALLED_FOR: Duration = Duration::from_secs(60);
+const CALLED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
 
 impl DeliveryState {
     pub(super) fn has_hooks(&self, job: &JobInfo) -> bool {
@@ -55,17 +54,26 @@ impl DeliveryState {
         job: &JobInfo,
         output: &HandlerOutput,
     ) -> Result<(), Box<Disposition>> {
+        let called = self.call_completing(leased_job, job, output).await;
+        called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))
+    }
+
+    async fn call_completing(
+        &self,
+        leased_job: &LeasedJob,
+        job: &JobInfo,
+        output: &HandlerOutput,
+    ) -> Result<(), Error> {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
-            let called = hook.completing(context, output.result.as_deref(), output.handed_over).await;
-            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
+            hook.completing(context, output.result.as_deref(), output.handed_over).await?;
         }
         Ok(())
     }
 
-    /// Calls the hooks right after the run. A hook that may succeed soon is called again for a minute, while the lease is held, because a
-    /// message that is put back must keep the output of its handler, for which it may have no room. If the slot is not free, other jobs wait
-    /// for it, and the hook is called again for seconds only.
+    /// Calls the hooks right after the run. They are called for a minute, again if they may succeed soon, because a message that is put back
+    /// must keep the output of its handler, for which it may have no room. If it has room and the slot is not free, for which other jobs
+    /// wait, the hooks are called for seconds only. A call that is cut short is applied or not; the next delivery calls the hooks again.
     pub(super) async fn completing_after_run(
         &self,
         leased_job: &LeasedJob,
@@ -73,44 +81,18 @@ impl DeliveryState {
         output: &HandlerOutput,
         is_slot_free: bool,
     ) -> Result<(), Box<Disposition>> {
-        match self.completing(leased_job, job, output).await {
-            Err(failed) if is_passing(&failed) => {
-                let repeated_for = if is_slot_free { REPEATED_FOR } else { REPEATED_IN_SLOT_FOR };
-                // Boxed, because few hooks fail.
-                Box::pin(self.complete_again(leased_job, job, output, failed, repeated_for)).await
-            }
-            completed => completed,
+        if !self.has_hooks(job) {
+            return Ok(());
         }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "each is what the run has left")]
-    async fn complete_again(
-        &self,
-        leased_job: &LeasedJob,
-        job: &JobInfo,
-        output: &HandlerOutput,
-        mut failed: Box<Disposition>,
-        repeated_for: Duration,
-    ) -> Result<(), Box<Disposition>> {
-        let give_up = Instant::now() + repeated_for;
-        leased_job.lease.renew_for(repeated_for);
-        for tries in 1.. {
-            let again = Instant::now() + BACKOFF.ceiling(tries);
-            if again > give_up || !is_passing(&failed) {
-                break;
-            }
-            tokio::select! {
-                biased;
-                () = leased_job.lease.ended() => break,
-                () = self.cancel.cancelled() => break,
-                () = sleep_until(again) => {}
-            }
-            match self.completing(leased_job, job, output).await {
-                Ok(()) => return Ok(()),
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+        let time = if is_slot_free || output.to_json().is_err() { CALLED_FOR } else { CALLED_IN_SLOT_FOR };
+        // The run time may be over, and the first call may take long.
+        leased_job.lease.renew_for(time);
+        // Boxed, because few jobs have hooks.
+        let call = || self.call_completing(leased_job, job, output);
+        let calls = Box::pin(leased_job.retry_until(Instant::now() + time, call));
+        let called = leased_job.core.options.call_before_end(calls).await;
+        let called = called.unwrap_or_else(|| Err(no_answer()));
+        called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))
     }
 
     /// Calls the hooks because the message is about to be deleted without a run: its job is done. If one of them fails, returns the
@@ -194,11 +176,6 @@ impl DeliveryState {
     }
 }
 
-/// Returns whether a hook has failed that may succeed soon.
-fn is_passing(failed: &Disposition) -> bool {
-    matches!(failed, Disposition::Defer { cause: Cause::Hook, .. })
-}
-
 /// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help. `broken` is the cause
 /// then.
 fn failed(leased_job: &LeasedJob, error: &Error, broken: Cause) -> Box<Disposition> {
@@ -206,10 +183,7 @@ fn failed(leased_job: &LeasedJob, error: &Error, broken: Cause) -> Box<Dispositi
     crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
         ErrorKind::LeaseLost => Disposition::Abandon,
-        // A new attempt finds out whether the change was made.
-        _ if error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain() => {
-            Disposition::Defer { cause: Cause::Hook, detail }
-        }
+        _ if may_pass(error) => Disposition::Defer { cause: Cause::Hook, detail },
         _ => Disposition::Defer { cause: broken, detail },
     })
 }

@@ -3,6 +3,7 @@
 //! The transaction writes into the message that the handler has finished, as a delivery does whose hooks have failed. A worker that finds this
 //! there completes the job and does not run it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,13 +11,14 @@ use bytes::Bytes;
 use tokio::sync::MutexGuard;
 
 use super::context::Context;
-use super::durable::{ONCE, digest_name, expiry};
+use super::durable::{digest_name, expiry, prolonged, read_recorded};
 use super::leased_job::{Content, LeasedJob};
 use crate::envelope::{Envelope, Identity};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::lease::{LeaseError, TransactionChange};
-use crate::storage::{BlobName, MessageRef, PutBlob, StoreError, UpdateMessage, Updated, needed_until};
+use crate::queue_core::ONCE;
+use crate::storage::{Blob, BlobName, MessageRef, PutBlob, StoreError, UpdateMessage, Updated, needed_until};
 use crate::sync::lock;
 
 /// The end of a job as a transaction of its handler writes it: first the blobs, then the change of the message.
@@ -57,10 +59,7 @@ impl Context {
             let text = "a checkpoint of the job is being saved; await it before the job is completed";
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         };
-        let Some(mut envelope) = job.envelope().filter(|_| !job.is_unwritable) else {
-            let text = "the event has no room for a record that its handler has finished";
-            return Err(Error::new(ErrorKind::TooLarge, text));
-        };
+        let Some(mut envelope) = job.envelope() else { return Err(LeaseError::Closed.into()) };
         envelope.history.finished = Some(self.left().to_json()?);
         let rendered = job.render(&mut envelope)?;
         let mut blobs = Vec::with_capacity(rendered.blobs.len());
@@ -86,6 +85,22 @@ impl Context {
         let now = job.core.now();
         let needed = needed_until(now, Some(expiry(now, job.expires)));
         Ok((name, PutBlob::if_absent().with_metadata(needed)))
+    }
+
+    /// Returns the options that extend the life of a record that a transaction has found; `None` if it lives long enough.
+    pub(crate) fn prolonged_record(&self, record: &Blob) -> Option<PutBlob> {
+        prolonged(self.leased_job(), record)
+    }
+
+    /// Extends the life of a record that a transaction has found, if that is due, in a task for which the transaction does not wait.
+    pub(crate) fn prolong_beside_transaction(&self, name: BlobName) {
+        let job = Arc::clone(self.leased_job());
+        let runtime = job.core.runtime().clone();
+        drop(runtime.spawn(async move {
+            if let Err(error) = read_recorded(&job, &name).await {
+                crate::log::debug!(queue = %job.core.name, error = %chain(&error), "the record of an effect cannot be read");
+            }
+        }));
     }
 }
 

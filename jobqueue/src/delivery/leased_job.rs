@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
+use super::message_changes::no_answer;
 use super::saved::Saved;
 use super::shrink_history::HistoryTrim;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
@@ -28,7 +30,7 @@ const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
 /// The pause after which a turn is confirmed that could not be confirmed at its time.
 const UNCONFIRMED_PAUSE: Duration = Duration::from_secs(5);
 
-/// One delivery: the lease, and the content as it is in the storage.
+/// One delivery: the lease, and the content as it is in the storage or as the next change writes it.
 #[derive(Debug)]
 pub(crate) struct LeasedJob {
     pub(crate) core: Arc<QueueCore>,
@@ -48,8 +50,6 @@ pub(crate) struct LeasedJob {
     /// The queue's settings when the message was received.
     pub(crate) settings: Arc<QueueSettings>,
     pub(super) limits: JobLimits,
-    /// True if the event has no room for a history.
-    pub(super) is_unwritable: bool,
     content: Mutex<Content>,
     /// True if the text in the storage says that the handler has finished, so that no text without that may replace it.
     pub(super) end_is_stored: AtomicBool,
@@ -62,6 +62,12 @@ pub(crate) struct LeasedJob {
     pub(crate) in_order: OnceLock<Option<InOrder>>,
     /// The content of the checkpoint, read once.
     pub(crate) saved: tokio::sync::Mutex<Option<Saved>>,
+    /// The blobs of former checkpoints to which the message in the storage may still refer.
+    pub(super) superseded: Mutex<Vec<StoredReference>>,
+    /// The checkpoint in the stored message, if the content has one that the storage may not have taken.
+    pub(super) stored_checkpoint: Mutex<Option<Option<Checkpoint>>>,
+    /// The records of effects that are being written.
+    pub(super) effects: OnceLock<TaskTracker>,
     heartbeat: OnceLock<DropGuard>,
 }
 
@@ -110,7 +116,6 @@ impl LeasedJob {
             expires: leased.expires,
             settings,
             limits,
-            is_unwritable: false,
             end_is_stored: AtomicBool::new(
                 matches!(&content, Content::Event(event) if event.history.finished.is_some()),
             ),
@@ -120,6 +125,9 @@ impl LeasedJob {
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
             saved: tokio::sync::Mutex::new(None),
+            superseded: Mutex::default(),
+            stored_checkpoint: Mutex::default(),
+            effects: OnceLock::new(),
             heartbeat: OnceLock::new(),
         }
     }
@@ -146,9 +154,7 @@ impl LeasedJob {
                     return;
                 }
                 let confirmed = timeout_at(until, confirm()).await;
-                let late = |_| Err(Error::new(ErrorKind::Storage, "no answer came in time"));
-                let confirmed = confirmed.unwrap_or_else(late);
-                match confirmed {
+                match confirmed.unwrap_or_else(|_| Err(no_answer())) {
                     Ok(Some(kept)) => (until, pause) = (kept, interval),
                     Ok(None) => {
                         reason = "another message has it";
@@ -360,7 +366,7 @@ impl LeasedJob {
             matches!(envelope.payload, Payload::Stored(_))
                 || matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)))
         };
-        self.with_envelope(refers).unwrap_or(false)
+        self.with_envelope(refers).unwrap_or(false) || !lock(&self.superseded).is_empty()
     }
 
     pub(crate) fn references(&self) -> Vec<StoredReference> {

@@ -5,18 +5,53 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::leased_job::{Content, LeasedJob, Rendered};
 use super::order_position::extend_due;
 use crate::claim_check::{MAX_CHECKPOINT_BYTES, PayloadError};
-use crate::envelope::{Checkpoint, Deferral, Envelope, History, StoredReference};
+use crate::envelope::{Checkpoint, Deferral, Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
+use crate::job::Backoff;
 use crate::job::outcome::printable;
 use crate::lease::LeaseError;
-use crate::queue_core::{MAX_COPIED_BYTES, remove_blobs};
+use crate::queue_core::remove_blobs;
 use crate::storage::{MAX_VISIBILITY, StoreError};
+use crate::sync::lock;
+
+/// The longest time for which a message is kept back after its handler because the result of an effect cannot be recorded.
+const LONGEST_RECORD: Duration = Duration::from_secs(15 * 60);
+/// The pauses after which a change is made again.
+const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
 
 impl LeasedJob {
+    /// Makes a change again while it fails for now and the lease is held, until `give_up`. Returns the last answer. A call that is cut short is
+    /// applied or not.
+    pub(crate) async fn retry_until<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        give_up: Instant,
+        mut change: impl FnMut() -> F,
+    ) -> Result<T, Error> {
+        let mut tries = 0;
+        loop {
+            let changed = tokio::select! {
+                biased;
+                changed = timeout_at(give_up, change()) => changed.unwrap_or_else(|_| Err(no_answer())),
+                () = self.lease.ended() => return Err(no_answer()),
+            };
+            tries += 1;
+            let again = Instant::now() + BACKOFF.delay(tries, self.core.runtime());
+            if again > give_up || !matches!(&changed, Err(error) if may_pass(error)) {
+                return changed;
+            }
+            tokio::select! {
+                biased;
+                () = self.lease.ended() => return changed,
+                () = sleep_until(again) => {}
+            }
+        }
+    }
+
     /// Deletes the message, then its blobs.
     pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
         // If the message is not deleted, it still needs its blobs.
@@ -25,49 +60,24 @@ impl LeasedJob {
         if !references.is_empty() {
             Box::pin(remove_blobs(&self.core, &self.core.name, references)).await;
         }
+        self.remove_superseded().await;
         Ok(())
     }
 
-    /// Deletes the message of a job that has a dead letter, then the blobs that the letter has certainly copied. The others stay, because
-    /// the letter refers to them.
-    pub(super) async fn complete_beside_letter(&self) -> Result<(), LeaseError> {
-        let copied = self.copied_by_every_letter().await;
-        self.lease.delete().await?;
-        remove_blobs(&self.core, &self.core.name, copied).await;
-        Ok(())
-    }
-
-    /// Returns the blobs that each letter of the message has copied, whichever worker has written it. The text of an event without room is
-    /// kept as it came by a worker of a former release, so its letter may refer to the blobs themselves.
-    async fn copied_by_every_letter(&self) -> Vec<StoredReference> {
-        let (checks, queue) = (&self.core.claim_checks, &self.core.name);
-        let mut copied = Vec::new();
-        for reference in self.references() {
-            let is_copied = !self.is_unwritable
-                // Above that, a worker copies what its own limit allows.
-                && reference.size <= MAX_COPIED_BYTES
-                && checks.load_for_copy(queue, &reference, MAX_COPIED_BYTES).await.is_ok();
-            if is_copied {
-                copied.push(reference);
-            }
-        }
-        copied
-    }
-
-    /// Counts a failed attempt and puts the message back for `delay`.
-    pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<(), Error> {
+    /// Counts a failed attempt and puts the message back for `delay`, or longer while the result of an effect may still be recorded. Returns
+    /// the time.
+    pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<Duration, Error> {
         self.put_back(delay, false, |envelope| {
             envelope.history.attempts = envelope.history.attempts.saturating_add(1);
             envelope.history.deferral = None;
             envelope.history.last_error = Some(printable(error, crate::envelope::MAX_ERROR_CHARS));
         })
         .await
-        .map(drop)
     }
 
-    /// Puts the message back for `delay` without counting an attempt.
-    pub(crate) async fn release_uncounted(&self, delay: Duration) -> Result<(), Error> {
-        self.put_back(delay, false, uncounted).await.map(drop)
+    /// Puts the message back without counting an attempt, for as long as [`retry`](Self::retry) does. Returns the time.
+    pub(crate) async fn release_uncounted(&self, delay: Duration) -> Result<Duration, Error> {
+        self.put_back(delay, false, uncounted).await
     }
 
     /// Puts the message back for `delay` without counting an attempt, because it waits for a condition, which `deferral` records, or
@@ -115,62 +125,126 @@ impl LeasedJob {
         may_come_sooner: bool,
         change: impl FnOnce(&mut Envelope),
     ) -> Result<Duration, Error> {
+        // An effect that is not recorded yet may be until then.
+        let least = if self.is_recording() { self.lease.time_left() } else { Duration::ZERO };
         let _saving = self.saving.lock().await;
-        let delay = extend_due(self, delay.min(MAX_VISIBILITY), may_come_sooner).await;
-        let Some(mut envelope) = self.envelope().filter(|_| !self.is_unwritable) else {
+        let delay = delay.max(least).min(MAX_VISIBILITY);
+        let delay = extend_due(self, delay, may_come_sooner).await;
+        let Some(mut envelope) = self.envelope() else {
             return Ok(self.lease.release(delay, None).await.map(|()| delay)?);
         };
         change(&mut envelope);
         let rendered = self.render_to_put_back(envelope).await?;
         let released = self.lease.release(delay, Some(rendered.text)).await;
         self.remove_unless_saved(rendered.blobs, &released).await;
-        Ok(released.map(|()| delay)?)
+        released?;
+        self.remove_superseded().await;
+        Ok(delay)
+    }
+
+    /// Waits until the results of effects are recorded, which another run of the job would repeat otherwise: for 15 minutes at the longest,
+    /// and during a shutdown for as long as there is time.
+    pub(super) async fn end_effects(&self) {
+        let Some(effects) = self.effects.get() else { return };
+        effects.close();
+        self.lease.renew_for(LONGEST_RECORD);
+        tokio::select! {
+            biased;
+            () = effects.wait() => {}
+            () = self.core.options.settle_now.cancelled() => {}
+            () = self.lease.ended() => {}
+            () = tokio::time::sleep(LONGEST_RECORD) => {}
+        }
+    }
+
+    /// Returns whether the result of an effect is being recorded.
+    pub(super) fn is_recording(&self) -> bool {
+        self.effects.get().is_some_and(|effects| !effects.is_empty())
     }
 
     /// Renders the text of a message that is put back. If a blob for it cannot be stored, leaves out the last error instead; if that is not
-    /// enough, also that the handler has finished, unless the stored text says so already. It runs again, which costs no attempt, and no
-    /// delivery of those that are counted.
+    /// enough, a checkpoint that the storage has refused, for the one before it; and then that the handler has finished, unless the stored
+    /// text says so already. It runs again, which costs no attempt, and no delivery of those that are counted.
     async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
         let mut smallest = envelope.clone();
-        match self.render_and_store_blobs(&mut envelope, self.expires).await {
-            Ok(rendered) => Ok(rendered),
-            Err(error) => {
-                let mut render = |leave_out: fn(&mut History)| {
-                    leave_out(&mut smallest.history);
-                    self.render(&mut smallest.clone()).ok().filter(|rendered| rendered.blobs.is_empty())
-                };
-                let rendered = render(|history| history.last_error = None);
-                if rendered.is_some() || self.end_is_stored.load(Ordering::Relaxed) {
-                    return rendered.ok_or(error);
-                }
-                render(|history| history.finished = None).ok_or(error)
+        let rendering = self.render_and_store_blobs(&mut envelope, self.expires);
+        let rendered = self.core.options.call_before_end(rendering).await;
+        let error = match rendered {
+            Some(Ok(rendered)) => return Ok(rendered),
+            Some(Err(error)) => error,
+            None => Error::new(ErrorKind::Storage, "a blob was not stored in time"),
+        };
+        smallest.history.last_error = None;
+        let rendered = self.render_without_blobs(&smallest).or_else(|| {
+            self.leave_out_checkpoint(&mut smallest);
+            self.render_without_blobs(&smallest)
+        });
+        if rendered.is_some() || self.end_is_stored.load(Ordering::Relaxed) {
+            return rendered.ok_or(error);
+        }
+        smallest.history.finished = None;
+        self.render_without_blobs(&smallest).ok_or(error)
+    }
+
+    fn render_without_blobs(&self, envelope: &Envelope) -> Option<Rendered> {
+        self.render(&mut envelope.clone()).ok().filter(|rendered| rendered.blobs.is_empty())
+    }
+
+    /// Replaces a checkpoint that the storage has refused by the one in the message, whose blob stays.
+    fn leave_out_checkpoint(&self, envelope: &mut Envelope) {
+        let Some(stored) = lock(&self.stored_checkpoint).take() else { return };
+        // A dead letter that was prepared meanwhile may have stored the new one.
+        if matches!(envelope.history.checkpoint, Some(Checkpoint::Inline(_))) {
+            if let Some(Checkpoint::Stored(kept)) = &stored {
+                lock(&self.superseded).retain(|reference| reference != kept);
             }
+            envelope.history.checkpoint = stored;
         }
     }
 
-    /// Saves a checkpoint (JSON text) with the message, and renews the lease.
+    /// Saves a checkpoint (JSON text of at most [`MAX_CHECKPOINT_BYTES`]) with the message, and renews the lease. One that gets no answer, or that
+    /// the storage refuses, becomes part of the content all the same, so that the next change of the message writes it; that needs no further
+    /// blob after a lost answer.
     pub(crate) async fn checkpoint(&self, json: String) -> Result<(), Error> {
-        if json.len() as u64 > MAX_CHECKPOINT_BYTES {
-            let text = format!("the checkpoint has {} bytes; {MAX_CHECKPOINT_BYTES} are allowed", json.len());
-            return Err(Error::new(ErrorKind::TooLarge, text));
-        }
         let _saving = self.saving.lock().await;
         let Some(mut envelope) = self.envelope() else {
             return Err(LeaseError::Closed.into());
         };
-        if self.lease.is_uncertain() {
-            return Err(LeaseError::Uncertain(None).into());
-        }
         let former = envelope.history.checkpoint.replace(Checkpoint::Inline(json));
-        let rendered = self.render_and_store_blobs(&mut envelope, self.expires).await?;
+        let kept = envelope.clone();
+        let rendered = self.render(&mut envelope)?;
+        // First of all, because the caller may be dropped.
+        self.replace_checkpoint(kept, former.clone());
+        lock(&self.stored_checkpoint).get_or_insert(former.clone());
+        let rendered = self.store_blobs(rendered, self.expires).await?;
         let saved = self.lease.save(rendered.text).await;
         self.remove_unless_saved(rendered.blobs, &saved).await;
+        if matches!(saved, Ok(()) | Err(LeaseError::Uncertain(_))) {
+            self.replace_checkpoint(envelope, former);
+            *lock(&self.stored_checkpoint) = None;
+        }
         saved?;
+        self.remove_superseded().await;
+        Ok(())
+    }
+
+    /// Makes `envelope`, whose checkpoint is new, the content, which the next change of the message writes.
+    fn replace_checkpoint(&self, envelope: Envelope, former: Option<Checkpoint>) {
         *self.content() = Content::Event(Box::new(envelope));
         if let Some(Checkpoint::Stored(reference)) = former {
-            remove_blobs(&self.core, &self.core.name, vec![reference]).await;
+            let mut superseded = lock(&self.superseded);
+            if !superseded.contains(&reference) {
+                superseded.push(reference);
+            }
         }
-        Ok(())
+    }
+
+    /// Deletes the blobs of former checkpoints, when the message refers to them no more.
+    pub(super) async fn remove_superseded(&self) {
+        let superseded = std::mem::take(&mut *lock(&self.superseded));
+        if !superseded.is_empty() {
+            Box::pin(remove_blobs(&self.core, &self.core.name, superseded)).await;
+        }
     }
 
     /// Returns the latest checkpoint, from the message or its blob.
@@ -193,13 +267,17 @@ impl LeasedJob {
         }
     }
 
-    /// Renders a text whose blobs are kept until `expires`, and stores these. No blob is left behind by an error.
+    /// Renders a text whose blobs are kept until `expires`, and [stores](Self::store_blobs) these.
     pub(super) async fn render_and_store_blobs(
         &self,
         envelope: &mut Envelope,
         expires: Option<SystemTime>,
     ) -> Result<Rendered, Error> {
-        let rendered = self.render(envelope)?;
+        self.store_blobs(self.render(envelope)?, expires).await
+    }
+
+    /// Stores the blobs of a text. No blob is left behind by an error.
+    async fn store_blobs(&self, rendered: Rendered, expires: Option<SystemTime>) -> Result<Rendered, Error> {
         for (reference, data) in &rendered.blobs {
             if let Err(error) = self.core.claim_checks.store(reference, data.clone(), expires).await {
                 let unused = rendered.blobs.into_iter().map(|(reference, _)| reference).collect();
@@ -232,4 +310,13 @@ fn unreadable(failed: StoreError) -> Error {
 
 fn uncounted(envelope: &mut Envelope) {
     envelope.history.uncounted = envelope.history.uncounted.saturating_add(1);
+}
+
+/// Returns whether the same call may succeed soon: a new attempt also finds out whether the change was made.
+pub(super) fn may_pass(error: &Error) -> bool {
+    error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain()
+}
+
+pub(super) fn no_answer() -> Error {
+    Error::new(ErrorKind::Storage, "no answer came in time").with_retryable(true)
 }

@@ -35,8 +35,8 @@ mod handler_output;
 mod hook;
 mod hooks;
 #[cfg_attr(
-    not(any(feature = "postgres", feature = "sqlite")),
-    allow(dead_code, reason = "only in a database a transaction can complete a job")
+    not(all(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "only in a database a transaction can complete a job, and each has its way")
 )]
 mod in_transaction;
 mod leased_job;
@@ -52,7 +52,7 @@ mod shrink_history;
 mod slot;
 mod state;
 
-pub(crate) use claimed_letter::{LetterClaim, StoredLetter, claim_letter, record_put_back, was_put_back};
+pub(crate) use claimed_letter::{LetterClaim, StoredLetter, claim_letter, record_redrive, was_redriven};
 pub(crate) use completion::Deletions;
 pub use context::Context;
 pub(crate) use dead_envelope::{DeathOf, event_with_blobs, events};
@@ -63,7 +63,7 @@ pub use decode::discard_forged_history;
 pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, lease_only};
 pub(crate) use deferral::{Cause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
-pub(crate) use durable::{COMPLETED, ONCE};
+pub(crate) use durable::COMPLETED;
 pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
 pub(crate) use hook::{Hook, HookContext, Waiting};

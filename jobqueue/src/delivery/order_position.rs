@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::leased_job::LeasedJob;
 use crate::error::{Error, ErrorKind};
@@ -18,9 +18,6 @@ pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
 
 /// The time for which a put-back that cannot be noted is tried again at least.
 const LONGEST_NOTE: Duration = Duration::from_secs(15 * 60);
-
-/// The pause before a put-back is noted again.
-const NOTE_PAUSE: Duration = Duration::from_secs(5);
 
 /// The interval at which a worker confirms that the message of a running job exists.
 const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
@@ -95,39 +92,42 @@ pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
     };
     delay > LONGEST_UNRECORDED
         && position_of(job).is_some_and(|own| {
-            delay > GRACE || !matches!(place(own), Some(Position::Behind { overdue: false, .. }))
+            let waits =
+                |place| matches!(place, Position::Behind { overdue: false, .. } | Position::Crowded { .. });
+            delay > GRACE || !place(own).is_some_and(waits)
         })
 }
 
 /// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
 /// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by. One that
-/// `may_come_sooner` is put back for less instead, which needs no note. Returns the delay.
+/// `may_come_sooner` is put back for less instead, which needs no note, and so is each during a shutdown. Returns the delay.
 pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner: bool) -> Duration {
     let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_note(job, delay)) else {
         return delay;
     };
-    let note = async {
-        loop {
-            let due = Millis::from(job.core.now()).after(delay + GRACE);
-            match job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due)).await {
-                Err(error) if error.is_retryable() && may_come_sooner => return Ok(LONGEST_UNRECORDED),
-                Err(error) if error.is_retryable() => tokio::time::sleep(NOTE_PAUSE).await,
-                noted => return noted.map(|_| delay),
-            }
-        }
+    let note = || {
+        let due = Millis::from(job.core.now()).after(delay + GRACE);
+        job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due))
     };
     // Also a job that has exceeded its maximum run time still has its lease.
     let until = job.lease.renew_for(LONGEST_NOTE);
+    let noted = async {
+        match may_come_sooner {
+            true => note().await,
+            false => job.retry_until(until, note).await,
+        }
+    };
     let noted = tokio::select! {
         biased;
-        () = job.lease.ended() => None,
-        noted = timeout_at(until, note) => noted.ok(),
+        () = job.core.options.settle_now.cancelled() => return LONGEST_UNRECORDED,
+        noted = noted => noted,
     };
-    let error = match noted {
-        Some(Ok(delay)) => return delay,
-        Some(Err(error)) => chain(&error),
-        None => "it could not be changed in time".to_owned(),
-    };
-    crate::log::warn!(queue = %job.core.name, %error, "the group log does not show that the message is delayed; it may lose its position");
-    delay
+    match noted {
+        Ok(_) => delay,
+        Err(error) if may_come_sooner && error.is_retryable() => LONGEST_UNRECORDED,
+        Err(error) => {
+            crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
+            delay
+        }
+    }
 }

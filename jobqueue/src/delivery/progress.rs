@@ -2,9 +2,12 @@
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::leased_job::LeasedJob;
 use super::saved::{Saved, to_json};
+use crate::claim_check::MAX_CHECKPOINT_BYTES;
+use crate::clock::WITHOUT_END;
 use crate::envelope::{Checkpoint, Envelope};
 use crate::error::{Error, ErrorKind};
 
@@ -14,7 +17,8 @@ use crate::error::{Error, ErrorKind};
 pub enum CheckpointOutcome {
     /// It is saved: a later attempt goes on from it, or from a later one.
     Saved,
-    /// The answer was lost: a later attempt resumes from this checkpoint or from the one before. This delivery saves no more.
+    /// The answer was lost. This delivery goes on from the checkpoint all the same, and its next change of the message saves it too, if the
+    /// lease turns out to be held. Otherwise a later attempt resumes from this checkpoint or from the one before.
     Unknown,
 }
 
@@ -57,25 +61,42 @@ pub(crate) fn save_progress(
     job: &LeasedJob,
     json: String,
 ) -> BoxFuture<'_, Result<CheckpointOutcome, Error>> {
-    Box::pin(change_saved(job, |saved| {
+    let change = |saved: &mut Saved| {
         saved.progress = Some(raw(json)?);
         Ok(())
-    }))
+    };
+    Box::pin(change_saved(job, change))
 }
 
 /// Saves the result of a step (JSON) and keeps the progress and the other results. `None`: the step has a result that JSON cannot express.
+///
+/// While the storage refuses to save it, this is tried until the lease ends: the work may have taken hours. The next change of the message
+/// writes it too, also when the handler is dropped meanwhile.
 pub(crate) fn save_step<'j>(
     job: &'j LeasedJob,
     name: &'j str,
     json: Option<String>,
 ) -> BoxFuture<'j, Result<CheckpointOutcome, Error>> {
-    Box::pin(change_saved(job, |saved| {
-        match json {
-            Some(json) => _ = saved.steps.insert(name.to_owned(), raw(json)?),
-            None => _ = saved.unwritable.insert(name.to_owned()),
+    Box::pin(async move {
+        let mut step = Some((name, json));
+        let change = || {
+            // Later tries save it with what else was saved meanwhile.
+            let step = step.take();
+            change_saved(job, move |saved| {
+                match step {
+                    Some((name, Some(json))) => _ = saved.steps.insert(name.to_owned(), raw(json)?),
+                    Some((name, None)) => _ = saved.unwritable.insert(name.to_owned()),
+                    None => {}
+                }
+                Ok(())
+            })
+        };
+        let outcome = job.retry_until(Instant::now() + WITHOUT_END, change).await;
+        if matches!(&outcome, Err(error) if error.is_retryable()) {
+            job.lease.check_not_ended()?;
         }
-        Ok(())
-    }))
+        outcome
+    })
 }
 
 async fn change_saved(
@@ -89,11 +110,15 @@ async fn change_saved(
     }
     change(&mut next)?;
     let json = to_json(&next)?;
+    if json.len() as u64 > MAX_CHECKPOINT_BYTES {
+        let text = format!("the checkpoint has {} bytes; {MAX_CHECKPOINT_BYTES} are allowed", json.len());
+        return Err(Error::new(ErrorKind::TooLarge, text));
+    }
+    // It belongs to all later changes, also if the handler drops it while it is saved, if it is refused, or if there is no answer: later steps
+    // may depend on it.
+    *saved = Some(next);
     match job.checkpoint(json).await {
-        Ok(()) => {
-            *saved = Some(next);
-            Ok(CheckpointOutcome::Saved)
-        }
+        Ok(()) => Ok(CheckpointOutcome::Saved),
         // The lease may still be held: what the handler has begun is better finished than begun again.
         Err(error) if error.is_lease_uncertain() => Ok(CheckpointOutcome::Unknown),
         Err(error) => Err(error),

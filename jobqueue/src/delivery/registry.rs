@@ -14,6 +14,9 @@ use crate::storage::QueueName;
 /// The text for operators about a message without a handler.
 pub(super) const UNKNOWN_KIND: &str = "this worker has no handler for the kind";
 
+/// The beginning of the kinds that the framework gives to raw payloads and to dead letters that keep a text.
+const OWN_KINDS: &str = "jobqueue.";
+
 #[derive(Debug)]
 pub(crate) struct Registry(pub(crate) BTreeMap<QueueName, Arc<QueueHandlers>>);
 
@@ -28,13 +31,10 @@ impl Registry {
         for (queue, registration) in registrations {
             let queue = QueueName::new(queue.as_deref().unwrap_or(registration.queue))?;
             queue.dead_letter()?;
+            check_names(&registration)?;
             let queue_handlers = queues.entry(queue.clone()).or_default();
-            if let Some(duplicate) = queue_handlers.iter().find(|other| overlap(other, &registration)) {
-                let text = format!(
-                    "two handlers on the queue `{queue}` accept the kind `{}` (the other is `{}`); give one of them another kind or queue",
-                    registration.kind, duplicate.kind
-                );
-                return Err(Error::new(ErrorKind::Configuration, text));
+            for other in &*queue_handlers {
+                check_apart(&queue, other, &registration)?;
             }
             queue_handlers.push(registration);
         }
@@ -44,9 +44,31 @@ impl Registry {
     }
 }
 
-fn overlap(one: &Registration, other: &Registration) -> bool {
-    let names = |r: &Registration| [r.kind].into_iter().chain(r.aliases.iter().copied()).collect::<Vec<_>>();
-    names(one).iter().any(|kind| (other.accepts)(kind)) || names(other).iter().any(|kind| (one.accepts)(kind))
+/// Checks that no name is one of the framework's own, which the derive refuses too.
+fn check_names(handler: &Registration) -> Result<(), Error> {
+    let is_own = |kind: &&&str| **kind == EVERY_KIND || kind.starts_with(OWN_KINDS);
+    match handler.kinds.iter().find(is_own) {
+        Some(kind) if !handler.takes_all => {
+            let text = format!(
+                "the kind `{kind}` of a handler is one of the framework's own; choose a name that is not `{EVERY_KIND}` and does not begin with `{OWN_KINDS}`"
+            );
+            Err(Error::new(ErrorKind::Configuration, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that no kind is read by both handlers.
+fn check_apart(queue: &QueueName, one: &Registration, other: &Registration) -> Result<(), Error> {
+    let shared = one.kinds.iter().find(|kind| other.accepts(kind));
+    let Some(kind) = shared.or_else(|| other.kinds.iter().find(|kind| one.accepts(kind))) else {
+        return Ok(());
+    };
+    let text = format!(
+        "two handlers on the queue `{queue}` accept the kind `{kind}`, those for `{}` and `{}`; give one of them another queue, or other kinds, aliases and former versions",
+        one.kind, other.kind
+    );
+    Err(Error::new(ErrorKind::Configuration, text))
 }
 
 impl QueueHandlers {
@@ -56,7 +78,7 @@ impl QueueHandlers {
     }
 
     pub(crate) fn find(&self, kind: &str) -> Option<&Registration> {
-        self.handlers.iter().find(|handler| (handler.accepts)(kind))
+        self.handlers.iter().find(|handler| handler.accepts(kind))
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = &Registration> {
@@ -68,8 +90,7 @@ impl QueueHandlers {
     }
 
     pub(crate) fn all_kinds(&self) -> Vec<String> {
-        let kinds = self.handlers.iter().flat_map(|handler| [&[handler.kind], handler.aliases].concat());
-        kinds.map(str::to_owned).collect()
+        self.handlers.iter().flat_map(|handler| &handler.kinds).map(|kind| (*kind).to_owned()).collect()
     }
 
     /// Returns the defaults of the queue: the longest lease of its types, with which all are received.
@@ -82,7 +103,7 @@ impl QueueHandlers {
 impl Kinds for QueueHandlers {
     fn of_raw(&self) -> Option<&'static str> {
         match self.handlers.as_slice() {
-            [only] if only.kind != EVERY_KIND => Some(only.kind),
+            [only] if !only.takes_all => Some(only.kind),
             _ => None,
         }
     }

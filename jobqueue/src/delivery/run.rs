@@ -89,7 +89,7 @@ impl Executor {
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
         // Fires the token of the handler, and of what it has started, also if the delivery is dropped.
         let _stopped_when_dropped = scopeguard::guard(&context, Context::stop);
-        state.events.tell(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
+        state.events.emit(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
         let running = state.enter(leased_job);
         let job = Job::new(Arc::clone(&info), Arc::clone(&state.states), context.erased(), message);
         let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
@@ -108,13 +108,10 @@ impl Executor {
         report.ran = started.elapsed();
         process_span.end(None, ended.as_ref().err().and_then(HandlerEnd::code));
         drop(record);
-        if running.leave().is_none() {
-            // A shutdown has taken over the message and released it.
-            return Disposition::TakenOver;
+        if !running.leave() {
+            return Disposition::Abandon;
         }
-        // A message whose lease has expired must be deleted before the slot is free: this worker might receive it again.
-        let is_slot_free =
-            ended.is_ok() && leased_job.lease.check_not_ended().is_ok() && slot.handler_is_done();
+        let is_slot_free = ended.is_ok() && slot.handler_is_done();
         let left = std::mem::take(&mut *context.left());
         let ended = match leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
@@ -225,8 +222,11 @@ impl Executor {
         self.judge(job, error, backoff, self.ask_policy(job, error))
     }
 
-    /// Asks the application's policy about a failed attempt. A policy that panics decides nothing.
+    /// Asks the application's policy about a failed attempt; a snooze is none. A policy that panics decides nothing.
     fn ask_policy(&self, job: &JobInfo, error: &JobError) -> Option<Verdict> {
+        if matches!(error.verdict(), Verdict::Snooze(_)) {
+            return None;
+        }
         let policy = self.state.options.retry_policy.as_ref()?;
         catch_unwind(AssertUnwindSafe(|| policy(error, job))).unwrap_or_else(|_| {
             crate::log::error!(queue = %job.queue, "the retry policy panicked; the error's own verdict applies");
@@ -290,7 +290,7 @@ impl Executor {
                 return match interruption(leased_job).or(shutdown) {
                     // It has returned before it was cancelled, and the lease is still held.
                     None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
-                    Some(interruption) => interrupted(leased_job, interruption, Some(returned)),
+                    Some(interruption) => interrupted(interruption, Some(returned)),
                 };
             }
             () = must_stop => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
@@ -308,7 +308,7 @@ impl Executor {
             ) => HandlerEnd::LeaseLost,
             (interruption, _) => interruption,
         };
-        interrupted(leased_job, interruption, returned)
+        interrupted(interruption, returned)
     }
 }
 
@@ -362,17 +362,12 @@ async fn in_grace(
 }
 
 /// Returns the end of a handler that was interrupted: it returned after its token had fired, or not in time.
-fn interrupted(
-    leased_job: &LeasedJob,
-    interruption: HandlerEnd,
-    returned: Option<Returned>,
-) -> Result<(), HandlerEnd> {
+fn interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(), HandlerEnd> {
     match (returned, interruption) {
         // The lease is still held.
         (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime) => {
             Ok(())
         }
-        (Some(Ok(Ok(()))), HandlerEnd::LeaseLost) if leased_job.lease.may_end_late() => Ok(()),
         (Some(Ok(Err(error))), HandlerEnd::Cancelled(_)) => Err(HandlerEnd::Cancelled(Some(chain(&*error)))),
         (_, interruption) => Err(interruption),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
-use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, record_end, record_end_for_others};
+use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_of_lease, record_end, record_end_for_others};
 use super::dead_letter_hook::DeadLettered;
 use super::deferral::{Cause, defer};
 use super::disposition::{Disposition, Rejection};
@@ -12,11 +12,10 @@ use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use super::order_position::{end_position_of_done, needs_note};
 use super::slot::DeliverySlot;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
-use crate::storage::MAX_VISIBILITY;
 use crate::trace::OpenSpan;
 
 impl Executor {
@@ -38,12 +37,20 @@ impl Executor {
         }
         report.error = report.error.or(disposition.error());
         let mut span = match disposition {
-            Disposition::Abandon | Disposition::TakenOver => OpenSpan::none(),
+            Disposition::Abandon => OpenSpan::none(),
             _ => leased_job.settle_span(report.process),
         };
-        disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
+        let records = leased_job.is_recording() && disposition.may_run_again();
+        if records {
+            // The number of places is bounded: in an outage the deliveries of 15 minutes would gather.
+            let _ = slot.handler_is_done();
+        }
         // Boxed, because most deliveries end above.
         let mut settling = Box::pin(async {
+            if records {
+                leased_job.end_effects().await;
+            }
+            disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
             let settled = self.perform(leased_job, disposition, slot, &mut report).await;
             report.settled(leased_job, settled);
         });
@@ -71,7 +78,7 @@ impl Executor {
             }
             // The rare ends are boxed, so that they do not enlarge the future of every delivery.
             Disposition::Retry { wait, error } => {
-                Box::pin(leased_job.retry(wait, &error)).await.map(|()| Outcome::Retried(wait))
+                Box::pin(leased_job.retry(wait, &error)).await.map(Outcome::Retried)
             }
             Disposition::DeadLetter(rejection) => {
                 Box::pin(self.reject(leased_job, rejection, slot, report)).await
@@ -84,7 +91,7 @@ impl Executor {
                 Box::pin(release(leased_job, wait)).await
             }
             Disposition::Defer { cause, detail } => {
-                Box::pin(self.put_off(leased_job, cause, &detail, slot, report)).await
+                Box::pin(self.defer_or_reject(leased_job, cause, &detail, slot, report)).await
             }
             Disposition::Abandon => {
                 let is_over = leased_job.lease.has_ended_with_message();
@@ -92,13 +99,12 @@ impl Executor {
                 leased_job.lease.abandon();
                 Ok(if is_over { Outcome::Expired } else { Outcome::LeaseLost })
             }
-            Disposition::TakenOver => Ok(Outcome::Released(Duration::ZERO)),
         }
     }
 
     /// Puts the message back until its condition is met, or dead-letters it when it has waited long enough.
     #[allow(clippy::too_many_arguments, reason = "the fields of a deferral, and what a rejection needs")]
-    async fn put_off(
+    async fn defer_or_reject(
         &self,
         leased_job: &LeasedJob,
         cause: Cause,
@@ -125,11 +131,17 @@ impl Executor {
             Ok(true) => {
                 // The job may have run again since, so this is not the time of its end.
                 report.earlier_end = Some(rejection.reason);
-                let deleted = settled(Box::pin(leased_job.complete_beside_letter()).await);
+                // Its blobs stay, because the letter may refer to them.
+                let deleted = settled(leased_job.lease.delete().await);
                 return deleted.map(|()| Outcome::Duplicate);
             }
             Ok(false) => {}
             Err(error) => return stay(leased_job, error).await,
+        }
+        if leased_job.is_recording() {
+            // A redrive would repeat the effect: the next delivery stores the letter, after the lease in which it is still recorded.
+            record_end(leased_job, &mut rejection).await?;
+            return release(leased_job, Duration::ZERO).await;
         }
         if !rejection.attempted
             && let Err(wait) = slot.reject()
@@ -141,7 +153,8 @@ impl Executor {
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
             return self.dead_letter(leased_job, job, rejection).await;
         };
-        if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
+        // The hooks make others act upon the end, who would start although this job may run again.
+        if let Err(error) = record_end_for_others(leased_job, &mut rejection).await {
             return stay(leased_job, error).await;
         }
         let called = match self.state.is_done_elsewhere(leased_job, hooked).await {
@@ -188,7 +201,8 @@ impl Executor {
     }
 
     /// Puts a message back whose hook has failed. One whose hook has failed for long enough becomes a dead letter all the same: with
-    /// `rejection`, or because of the hook if the job is done. A redrive calls the hook again, and does not run a job that is done.
+    /// `rejection`, or because of the hook if the job is done. A redrive runs it again, unless a
+    /// group log, a ledger or a durable completion says that it is done.
     #[allow(clippy::too_many_arguments, reason = "the failure of a hook, and what a dead letter needs")]
     async fn after_failed_hook(
         &self,
@@ -223,7 +237,7 @@ impl Executor {
         mut rejection: Rejection,
     ) -> Result<Outcome, Error> {
         if let Some(job) = &job {
-            if let Err(error) = record_before_hooks(leased_job, &mut rejection).await {
+            if let Err(error) = record_end_for_others(leased_job, &mut rejection).await {
                 return stay(leased_job, error).await;
             }
             self.state.giving_up(leased_job, job, &rejection).await?;
@@ -255,24 +269,6 @@ impl Executor {
     }
 }
 
-/// Records the end of a job before its hooks make others act upon it, which would start although this job may run again.
-///
-/// # Errors
-/// The end is not recorded, and may be later.
-async fn record_before_hooks(leased_job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
-    match record_end_for_others(leased_job, rejection).await {
-        // Waiting will not help: the event has no room, or the storage refuses for good.
-        Err(error)
-            if !matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain)
-                && !error.is_retryable() =>
-        {
-            crate::log::error!(queue = %leased_job.core.name, error = %chain(&error), "a failed attempt cannot be recorded");
-            Ok(())
-        }
-        recorded => recorded,
-    }
-}
-
 /// Frees the slot of a delivery that is put back for this time if it may have to wait until its group log can be changed.
 fn leave_before(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
     if needs_note(leased_job, wait) {
@@ -294,14 +290,12 @@ fn settled(deleted: Result<(), LeaseError>) -> Result<(), Error> {
 }
 
 async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Error> {
-    let wait = wait.min(MAX_VISIBILITY);
-    leased_job.release_uncounted(wait).await?;
-    Ok(Outcome::Released(wait))
+    leased_job.release_uncounted(wait).await.map(Outcome::Released)
 }
 
 /// Leaves a message that could not be dead-lettered in its queue, and retries later.
 async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
-    if matches!(error.kind(), ErrorKind::LeaseLost | ErrorKind::LeaseUncertain) {
+    if is_of_lease(&error) {
         return Err(error);
     }
     crate::log::error!(

@@ -32,7 +32,7 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// Returns `Ok` if a message that did not run may be dead-lettered now, else the time for which it is put back.
     fn reject(&self) -> Result<(), Duration>;
 
-    /// Frees the slot for another handler, if there is a place to settle in: this one has finished, and its message is about to be deleted.
+    /// Frees the slot for another handler, if there is a place to settle in: this one has finished, and its message is about to be deleted or put back.
     /// Returns whether the slot is free.
     fn handler_is_done(&self) -> bool;
 

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::completed::Completed;
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::event::Observers;
 use crate::handler::States;
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Reason, Verdict, chain};
+use crate::job::outcome::{JobError, Reason, Verdict};
 use crate::lease::LeaseRenewer;
 use crate::presence::Tracker;
 use crate::queue_core::{QueueCore, QueueCoreOptions, QueueOf};
@@ -61,9 +61,11 @@ pub(crate) struct DeliveryState {
     pub(crate) events: Arc<Observers>,
     /// Fires when running handlers must stop.
     pub(crate) cancel: CancellationToken,
+    /// The token of [`QueueCoreOptions::settle_now`].
+    pub(crate) settle_now: CancellationToken,
     pub(super) completed: Completed,
     queue_options: Mutex<QueueCoreOptions>,
-    /// The deliveries with running handlers. A shutdown releases the ones that do not end.
+    /// The deliveries with running handlers. A shutdown abandons the ones that do not end.
     running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
     /// The number of handlers that a shutdown has cancelled and that ended within the grace.
@@ -89,6 +91,7 @@ impl DeliveryState {
             states: Arc::new(states),
             hooks,
             cancel: CancellationToken::new(),
+            settle_now: queue_options.settle_now.clone(),
             completed: Completed::default(),
             queue_options: Mutex::new(queue_options),
             running: Mutex::default(),
@@ -152,31 +155,12 @@ impl DeliveryState {
         RunningHandler { state: self, number }
     }
 
-    /// Takes over the deliveries of running handlers, releases their messages within the time that is left, and ends their leases.
-    pub(crate) async fn release_running(&self, left: Duration) {
-        let running = self.take_running();
-        let release = |leased_job: Arc<LeasedJob>| async move {
-            if let Err(error) = leased_job.release_uncounted(Duration::ZERO).await {
-                crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "message not released");
-            }
-        };
-        let _ = timeout(left, join_all(running.iter().cloned().map(release))).await;
-        // A message that is not released by then becomes visible again when its lease runs out, also if a task of the application keeps the
-        // context of its job.
-        running.iter().for_each(|leased_job| leased_job.lease.abandon());
-    }
-
-    /// Takes over the deliveries of running handlers, and ends their leases.
+    /// Ends the leases of running handlers, which can complete their jobs no more.
     pub(crate) fn abandon_running(&self) {
-        for leased_job in self.take_running() {
+        for leased_job in std::mem::take(&mut *lock(&self.running)).into_values() {
+            leased_job.lease.end_transactions();
             leased_job.lease.abandon();
         }
-    }
-
-    /// Takes over the deliveries of running handlers, which can complete their jobs no more.
-    fn take_running(&self) -> Vec<Arc<LeasedJob>> {
-        let running = std::mem::take(&mut *lock(&self.running));
-        running.into_values().inspect(|leased_job| _ = leased_job.lease.end_transactions()).collect()
     }
 
     pub(super) fn count_cancelled(&self) {
@@ -195,9 +179,9 @@ pub(super) struct RunningHandler<'s> {
 }
 
 impl RunningHandler<'_> {
-    /// Records that the handler has ended; `None` if a shutdown has taken over its delivery.
-    pub(super) fn leave(&self) -> Option<Arc<LeasedJob>> {
-        lock(&self.state.running).remove(&self.number)
+    /// Records that the handler has ended. Returns false if a shutdown has abandoned its delivery.
+    pub(super) fn leave(&self) -> bool {
+        lock(&self.state.running).remove(&self.number).is_some()
     }
 }
 

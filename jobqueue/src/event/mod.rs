@@ -26,7 +26,7 @@ pub enum Event {
     Listening {
         /// The queue.
         queue: QueueName,
-        /// The kinds for which the worker has handlers, aliases included; none for a relay, which takes every kind.
+        /// The kinds for which the worker has handlers, with aliases and those of former versions; none for a relay, which takes every kind.
         kinds: Vec<String>,
     },
     /// A send has ended: of one message, or of as many as one request took.

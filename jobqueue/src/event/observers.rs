@@ -31,7 +31,7 @@ impl Observers {
     }
 
     /// Calls all listeners. Makes the event only if there is one.
-    pub(crate) fn tell(&self, event: impl FnOnce() -> Event) {
+    pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if self.listeners.is_empty() {
             return;
         }
@@ -67,7 +67,7 @@ impl Observers {
 
 impl StorageObserver for Observers {
     fn observe(&self, request: &StorageRequest<'_>) {
-        self.tell(|| Event::StorageRequest {
+        self.emit(|| Event::StorageRequest {
             operation: request.operation.as_str(),
             queue: request.queue.cloned(),
             requests: request.requests,
@@ -75,7 +75,7 @@ impl StorageObserver for Observers {
             error: request.error.map(StoreErrorKind::as_str),
         });
         if let Some(wait) = request.throttled {
-            self.tell(|| Event::Throttled { wait });
+            self.emit(|| Event::Throttled { wait });
         }
     }
 }

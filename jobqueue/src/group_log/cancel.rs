@@ -3,12 +3,22 @@
 use std::sync::Arc;
 
 use super::entry::EntryRef;
-use super::log::{Abandoned, CANCELLATION_PERIOD, CancelBegun, DeletionOutcome, Millis};
+use super::log::{Abandoned, CancelBegun, CancelEnd, GroupLog, Millis};
 use super::log_blob::LogBlob;
 use super::store::GroupLogs;
+use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 use crate::storage::{Queues, StoreError, StoreErrorKind};
 use crate::undelivered::{StoredMessage, UndeliveredRef, delete_undelivered};
+
+/// The result of cancelling a job through one of its messages.
+#[derive(Debug)]
+pub(crate) struct Cancellation {
+    /// True if the job is cancelled, false if a worker received the message.
+    pub(crate) answer: Result<bool, CancelError>,
+    /// True if this message is certainly deleted: then nothing needs its payload.
+    pub(crate) is_message_deleted: bool,
+}
 
 /// The reason why a job was not cancelled.
 #[derive(Debug)]
@@ -21,40 +31,47 @@ pub(crate) struct CancelError {
 impl CancelError {
     fn of_deletion(error: StoreError) -> Self {
         let (perhaps, retryable) = (error.is_ambiguous(), error.is_retryable());
-        if perhaps { Self::unknown(error, retryable) } else { Self { perhaps, error: error.into() } }
+        if perhaps {
+            Self::unknown(retryable).with_source(error)
+        } else {
+            Self { perhaps, error: error.into() }
+        }
     }
 
-    fn unknown(source: impl std::error::Error + Send + Sync + 'static, retryable: bool) -> Self {
+    fn unknown(retryable: bool) -> Self {
         let text = "the outcome of the cancellation is unknown: the job may be cancelled, wait, run or have completed";
-        let error = Error::new(ErrorKind::Unknown, text).with_retryable(retryable).with_source(source);
-        Self { perhaps: true, error }
+        Self { perhaps: true, error: Error::new(ErrorKind::Unknown, text).with_retryable(retryable) }
+    }
+
+    fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self { error: self.error.with_source(source), ..self }
+    }
+
+    fn of_copies() -> Self {
+        let text = "one message of the job is cancelled; an answer to its send was lost, or it was sent again, and another message may run";
+        Self { perhaps: true, error: Error::new(ErrorKind::Unknown, text) }
     }
 }
 
-/// Deletes the message of a job before its first delivery, and the job's entry if it has one. Returns false if the
-/// message was received.
-///
-/// # Errors
-/// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] distinguishes the two.
+/// Deletes the message of a job before its first delivery, and the job's entry if it has one.
 pub(crate) async fn cancel_message(
     logs: &GroupLogs,
     store: &Queues,
     position: Option<EntryRef>,
     stored: &StoredMessage,
-) -> Result<bool, CancelError> {
-    let cancelled = match position {
+) -> Cancellation {
+    let mut cancelled = match position {
         Some(entry) => cancel_in_order(logs, store, entry, stored).await,
-        None => delete_undelivered(store, &logs.queue, &logs.runtime, stored)
-            .await
-            .map_err(CancelError::of_deletion),
-    };
-    match cancelled {
-        Ok(true) if stored.may_be_duplicated => {
-            let text = "one copy is cancelled; an answer to the send was lost, and another copy may run";
-            Err(CancelError { perhaps: true, error: Error::new(ErrorKind::Unknown, text) })
+        None => {
+            let deleted = delete_undelivered(store, &logs.queue, &logs.runtime, stored).await;
+            let is_message_deleted = matches!(deleted, Ok(true));
+            Cancellation { answer: deleted.map_err(CancelError::of_deletion), is_message_deleted }
         }
-        cancelled => cancelled,
+    };
+    if stored.may_be_duplicated && matches!(cancelled.answer, Ok(true)) {
+        cancelled.answer = Err(CancelError::of_copies());
     }
+    cancelled
 }
 
 async fn cancel_in_order(
@@ -62,79 +79,98 @@ async fn cancel_in_order(
     store: &Queues,
     entry: EntryRef,
     stored: &StoredMessage,
-) -> Result<bool, CancelError> {
-    let perhaps = |error| CancelError { error, perhaps: true };
-    let untouched = |error| CancelError { error, perhaps: false };
+) -> Cancellation {
+    let untouched = |answer| Cancellation { answer, is_message_deleted: false };
     let now = Millis::from(logs.runtime.now());
     let nonce = logs.runtime.random_u64() >> 11;
     let message = UndeliveredRef::from(stored);
     let begun = logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await;
     let (copies, may_be_deleted) = match begun {
         Ok(CancelBegun::Marked { copies, may_be_deleted }) => (copies, may_be_deleted),
-        Ok(CancelBegun::Cancelled) => return Ok(true),
-        Ok(CancelBegun::TooLate) => return Ok(false),
+        Ok(CancelBegun::Cancelled) => {
+            // It may have been cancelled by another message; the log discards this one if it is not deleted.
+            let stored = StoredMessage { may_be_deleted: true, ..stored.clone() };
+            let deleted = delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await;
+            return Cancellation { answer: Ok(true), is_message_deleted: matches!(deleted, Ok(true)) };
+        }
+        Ok(CancelBegun::TooLate) => return untouched(Ok(false)),
         Ok(CancelBegun::Unknown) => {
             let text = "the job was sent again; it is not cancelled, because its first message may run";
-            return Err(perhaps(Error::new(ErrorKind::Unknown, text)));
+            let error = Error::new(ErrorKind::Unknown, text);
+            return untouched(Err(CancelError { error, perhaps: stored.may_be_deleted }));
         }
         Err(error) if error.is_outcome_unknown() || stored.may_be_deleted => {
-            let retryable = error.is_retryable();
-            return Err(CancelError::unknown(error, retryable));
+            return untouched(Err(CancelError::unknown(error.is_retryable()).with_source(error)));
         }
-        Err(error) => return Err(untouched(error)),
+        Err(error) => return untouched(Err(CancelError { error, perhaps: false })),
     };
     let stored = StoredMessage { may_be_deleted, ..stored.clone() };
-    let deleted = match delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await {
-        // The mark has expired: the next job of the key may have deleted the message, and completes the cancellation.
-        Ok(false) if Millis::from(logs.runtime.now()).0 >= now.after(CANCELLATION_PERIOD) => {
-            let text = "the cancellation took too long; the next job of the key may have completed it";
-            return Err(perhaps(Error::new(ErrorKind::Unknown, text).with_retryable(true)));
-        }
-        Ok(deleted) => deleted,
-        // The send whose answer was lost may still have stored another copy; only a later delivery can show it.
-        Err(error) if error.is_ambiguous() => return Err(CancelError::of_deletion(error)),
-        Err(error) => {
-            // While the mark stands, the next job of the key may delete the message.
-            return Err(
-                match logs.change(&entry, move |log| log.end_cancel(&entry, nonce, false, now)).await {
-                    Ok(_) => CancelError::of_deletion(error),
-                    Err(error) => CancelError::unknown(error, true),
-                },
-            );
+    let deletion = delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await;
+    let is_message_deleted = matches!(deletion, Ok(true));
+    let answer = match deletion {
+        // The mark stands: the next job of the key completes the cancellation.
+        Err(error) if error.is_ambiguous() => Err(CancelError::of_deletion(error)),
+        deletion => {
+            let now = Millis::from(logs.runtime.now());
+            let end = move |log: &mut GroupLog| log.end_cancel(&entry, nonce, is_message_deleted, now);
+            answer(logs, logs.change(&entry, end).await, deletion, copies)
         }
     };
-    match logs.change(&entry, move |log| log.end_cancel(&entry, nonce, deleted, now)).await {
-        Ok(cancelled) => Ok(cancelled),
-        Err(error) if !deleted || !copies => {
+    Cancellation { answer, is_message_deleted }
+}
+
+/// Returns the answer of a cancellation whose deletion was answered without doubt.
+fn answer(
+    logs: &GroupLogs,
+    end: Result<CancelEnd, Error>,
+    deletion: Result<bool, StoreError>,
+    copies: bool,
+) -> Result<bool, CancelError> {
+    match (end, deletion) {
+        (Ok(CancelEnd::Cancelled), _) if copies => Err(CancelError::of_copies()),
+        (Ok(CancelEnd::Cancelled), _) => Ok(true),
+        (Ok(CancelEnd::TooLate), Ok(_)) => Ok(false),
+        (Ok(CancelEnd::TooLate), Err(error)) => Err(CancelError::of_deletion(error)),
+        (Ok(CancelEnd::Unknown), _) => Err(CancelError::unknown(true)),
+        (Err(error), Ok(true)) if !copies => {
             crate::log::debug!(queue = %logs.queue, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
-            Ok(deleted)
+            Ok(true)
         }
-        Err(error) => Err(perhaps(error)),
+        // While the mark stands, the next job of the key may delete the message, or has deleted it.
+        (Err(error), _) => Err(CancelError::unknown(true).with_source(error)),
     }
 }
 
 impl GroupLogs {
-    /// Completes a cancellation whose initiator crashed.
+    /// Completes a cancellation whose initiator crashed or takes too long, unless another delivery does. Calls `remove` with the payload of the
+    /// message if that is deleted: before its end is written, because the next completion may not be certain of the deletion.
     ///
     /// # Errors
-    /// The fate of the message is unknown. Try again.
-    pub(crate) async fn finish_abandoned(
+    /// The fate of the message is unknown. Try again when the cancellation is abandoned once more.
+    pub(crate) async fn finish_abandoned<F: Future<Output = ()>>(
         &self,
         log: &Arc<LogBlob>,
         abandoned: Abandoned,
         store: &Queues,
+        remove: impl FnOnce(StoredReference) -> F,
     ) -> Result<(), Error> {
+        let nonce = self.runtime.random_u64() >> 11;
+        let (entry, now) = (abandoned.entry, Millis::from(self.runtime.now()));
         // The log keeps every copy of a cancelled job from running.
         let stored =
             StoredMessage { may_be_deleted: true, may_be_duplicated: false, ..abandoned.message.stored() };
-        let outcome = match delete_undelivered(store, &self.queue, &self.runtime, &stored).await {
-            Ok(true) => DeletionOutcome::Deleted,
-            Ok(false) => DeletionOutcome::NotDeleted,
+        if !log.change(move |log| log.take_over_cancel(&abandoned, nonce, now)).await? {
+            return Ok(());
+        }
+        let deleted = match delete_undelivered(store, &self.queue, &self.runtime, &stored).await {
             // It is deleted, or it runs: Azure answers a stale receipt as if the message were gone.
-            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => DeletionOutcome::NotDeleted,
-            Err(e) => return Err(e.into()),
+            Err(e) if e.kind() == StoreErrorKind::MessageNotFound => false,
+            deleted => deleted?,
         };
+        if let Some(payload) = stored.payload.filter(|_| deleted) {
+            remove(*payload).await;
+        }
         let now = Millis::from(self.runtime.now());
-        log.change(move |log| log.finish_abandoned(&abandoned, outcome, now)).await
+        log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await.map(drop)
     }
 }

@@ -196,7 +196,9 @@ impl Entry {
     /// Records that the job is sent again: there may be a second message of it, which is the last of the queue. The first may run already,
     /// without a record of its turn.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
-        if let (EntryState::Stored, None, [copy]) = (self.state, self.turn, self.nonces.as_slice()) {
+        if let (EntryState::Stored, None, false, [copy]) =
+            (self.state, self.turn, self.copies, self.nonces.as_slice())
+        {
             self.turn = Some(Turn::assumed(*copy));
         }
         self.nonces.extend(nonces);

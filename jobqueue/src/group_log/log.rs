@@ -12,10 +12,11 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, MAX_NONCES};
+use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, MAX_NONCES, Turn};
 use crate::clock::unix_millis;
+use crate::undelivered::SKEW;
 
-pub(super) use cancellation::{Abandoned, DeletionOutcome};
+pub(super) use cancellation::Abandoned;
 pub(super) use forget::Former;
 pub(crate) use overdue::Patience;
 use pages::PageState;
@@ -35,7 +36,7 @@ pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
 /// The time that a cancellation may take before others complete it.
 pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
 /// The time that a message may stay away beyond its delay before the jobs behind it call it overdue.
-pub(crate) const GRACE: Duration = Duration::from_secs(300);
+pub(crate) const GRACE: Duration = SKEW;
 
 /// A point in time as logs store it: milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +90,8 @@ pub(crate) enum Position {
     Ended(EndState),
     /// A newer delivery of the message has the turn.
     Superseded,
+    /// The message has no position, because this number of other jobs of its group have one.
+    Crowded { ahead: usize },
     /// The message has no position, and the log is full.
     Full,
 }
@@ -104,6 +107,17 @@ pub(crate) enum CancelBegun {
     /// The message was received, or the job has ended.
     TooLate,
     /// The job was sent again, and it is not known whether a worker has received the first message.
+    Unknown,
+}
+
+/// The end of a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CancelEnd {
+    /// No message of the job runs while the log remembers the cancellation.
+    Cancelled,
+    /// A worker has received the message, or the job has ended.
+    TooLate,
+    /// Another process has taken the cancellation over, or the job was sent again.
     Unknown,
 }
 
@@ -203,6 +217,13 @@ impl GroupLog {
         let before = found.nonces.len();
         found.nonces.retain(|other| *other != nonce);
         self.changed |= found.nonces.len() != before;
+        // The first message is the only one again, as before `send_again`.
+        if let [first] = found.nonces.as_slice()
+            && found.state == EntryState::Stored
+            && found.turn == Some(Turn::assumed(*first))
+        {
+            (found.turn, found.copies) = (None, false);
+        }
         if found.nonces.is_empty() && before > 0 && found.state != EntryState::Stored {
             self.entries.remove(at);
         }

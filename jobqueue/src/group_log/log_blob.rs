@@ -88,8 +88,8 @@ impl LogBlob {
         self.run(false, change).await
     }
 
-    /// Like [`change`](Self::change), but with a log that is read after this call.
-    pub(crate) async fn ask<R: Send + 'static>(
+    /// Like [`change`](Self::change), but with a log that is read after this call: costs a read.
+    pub(crate) async fn read_and_change<R: Send + 'static>(
         self: &Arc<Self>,
         change: impl FnMut(&mut GroupLog) -> R + Send + 'static,
     ) -> Result<R, Error> {

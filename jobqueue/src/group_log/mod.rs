@@ -63,8 +63,9 @@
 //! | worker was stopped, another has the turn | its finish is refused: lease lost, nothing is deleted |
 //! | dead letter: worker dies between removing the entry and copying the message | the message is delivered again and joins at the tail |
 //! | redrive | the message has no entry: joins at the tail |
-//! | canceller dies with its mark set | after 45 s the next job deletes the message by its first receipt and removes the entry; a job that was received keeps it |
-//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while that would be hidden, it removes the entry |
+//! | canceller dies with its mark set | after 45 s the next job takes the mark over, deletes the message by its first receipt, and removes the entry; a job that was received keeps it |
+//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while that would certainly be hidden, it removes the entry |
+//! | canceller loses its mark to another one, or to a repeated send | it reports *unknown* unless the log says how the job ended, or that a delivery has the turn |
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
 //! | page written: sender dies before it is linked | its entries do not count, and no message names them; the next sender links it, or it stays unread |
 //! | page closed: process dies before the head has its entries | the next delivery, send or change that finds it closed takes it over |
@@ -75,8 +76,17 @@
 //! | queue cleared: process dies between messages and logs | entries without messages become overdue and are skipped; or clear the queue again |
 //! | queue deleted and created again | the creator clears the logs first; otherwise as above |
 //!
+//! # Files
+//! - `log` and the folder `log/`: one document as plain data, and every change of it. `entry`: its entries. No I/O.
+//! - `log_blob`: one document in its blob: the cached version, and when it is written or read.
+//! - `store`: the documents of a queue, by key; `pages`: changes that concern several of them, and finding the one that has an entry.
+//! - `send` (announce, confirm, retract) and `cancel` for senders; [`order`](crate::order) and `delivery/order_position` for workers.
+//! - `message`: the attributes of a message that name its place.
+//! - `all_logs`: reads and removes all documents, for operators and for `clear`; `overview`: what operators see of them.
+//!
 //! This module knows storages and events, but no queue and no worker. The worker's hook is in [`order`](crate::order). Messages without order cost nothing here.
 
+mod all_logs;
 mod cancel;
 mod entry;
 mod log;
@@ -86,7 +96,6 @@ mod overview;
 mod pages;
 mod send;
 mod store;
-mod stored;
 
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};

@@ -28,7 +28,7 @@ impl GroupLogs {
         for _ in 0..ROUNDS {
             let latest = head.latest();
             let last = latest.last_page(group.key);
-            let is_known = all.iter().all(|one| latest.knows(&one.entry));
+            let is_known = all.iter().all(|one| latest.has_record_of(&one.entry));
             let refused = match last.filter(|_| !is_known) {
                 None => {
                     let announcements = all.to_vec();
@@ -43,7 +43,7 @@ impl GroupLogs {
                 },
             };
             // Another process may have been here.
-            head.ask(|_| ()).await?;
+            head.read_and_change(|_| ()).await?;
             let latest = head.latest();
             if is_known || latest.last_page(group.key) != last {
                 continue;
@@ -117,7 +117,7 @@ impl GroupLogs {
         entry: &EntryRef,
         change: impl FnMut(&mut GroupLog) -> R + Clone + Send + 'static,
     ) -> Result<R, Error> {
-        let is_in_head = self.of(entry)?.latest().knows(entry);
+        let is_in_head = self.of(entry)?.latest().has_record_of(entry);
         let page = entry.page.filter(|_| !is_in_head);
         self.change_in(page, entry, change).await
     }
@@ -161,7 +161,7 @@ impl GroupLogs {
             if let Some(position) = head.latest().position(&entry, turn, now) {
                 return Ok(position);
             }
-            let position = head.ask(move |log| log.claim_position(&entry, turn, now)).await?;
+            let position = head.read_and_change(move |log| log.claim_position(&entry, turn, now)).await?;
             if !head.latest().is_low(entry.key) {
                 return Ok(position);
             }

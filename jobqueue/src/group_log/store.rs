@@ -76,9 +76,7 @@ impl GroupLogs {
 
     /// Returns the same logs for the renewer's runtime: with connections of their own, and no lock that a task of the worker may hold.
     pub(crate) fn apart(&self, storage: &Storage) -> Self {
-        let (blobs, runtime) = (storage.blobs_apart(), storage.runtime().clone());
-        let queue = self.queue.clone();
-        Self { blobs, runtime, queue, known: Mutex::default(), firsts: Mutex::default() }
+        Self { blobs: storage.blobs_apart(), ..Self::new(storage, self.queue.clone()) }
     }
 
     /// Returns the head of the log that has an entry's group.
@@ -150,7 +148,7 @@ impl GroupLogs {
     /// The log cannot be read.
     pub(crate) async fn may_end(&self, position: InOrder) -> Result<bool, Error> {
         let InOrder { entry, turn } = position;
-        match self.of(&entry)?.ask(move |log| log.may_end(&entry, turn)).await {
+        match self.of(&entry)?.read_and_change(move |log| log.may_end(&entry, turn)).await {
             Err(error) if error.kind() == ErrorKind::Undecodable => Ok(true),
             may_end => may_end,
         }
@@ -162,7 +160,7 @@ impl GroupLogs {
     /// The log cannot be read.
     pub(crate) async fn is_done(&self, entry: EntryRef) -> Result<bool, Error> {
         let head = self.of(&entry)?;
-        Ok(head.latest().is_done(&entry) || head.ask(move |log| log.is_done(&entry)).await?)
+        Ok(head.latest().is_done(&entry) || head.read_and_change(move |log| log.is_done(&entry)).await?)
     }
 
     pub(super) fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
@@ -179,9 +177,9 @@ impl GroupLogs {
     }
 }
 
-/// Returns the name of a page of a log.
+/// Returns the name of a page of a log. It is not below the head: in an account with a hierarchical namespace no blob is in another.
 pub(super) fn page_of(head: &BlobName, page: u64) -> Result<BlobName, NameError> {
-    BlobName::new(head.container().clone(), format!("{}/{page:x}", head.name()))
+    BlobName::new(head.container().clone(), format!("{}-{page:x}", head.name()))
 }
 
 /// Returns the error of a delivery that a newer one has replaced.
@@ -200,7 +198,7 @@ mod tests {
         let entry = |key: &str| EntryRef::new(key, &Identity::new("/shop", key));
         let read = async |key: &str| {
             let log = logs.of(&entry(key)).unwrap();
-            log.ask(|_| ()).await.unwrap();
+            log.read_and_change(|_| ()).await.unwrap();
             log
         };
         let own = entry("still");

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::extract::{ExtractError, States};
 use super::function::{Handler, sealed};
 use super::job::Job;
-use super::service::JobService;
+use super::service::{JobService, Running};
 use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{BoxError, JobError, Verdict};
@@ -26,9 +26,11 @@ type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any +
 pub(crate) struct Registration {
     pub(crate) queue: &'static str,
     pub(crate) kind: &'static str,
+    /// The kinds of messages that the handler takes, its own the first.
+    pub(crate) kinds: Vec<&'static str>,
+    /// True for a relay, which takes messages of every kind.
+    pub(crate) takes_all: bool,
     pub(crate) defaults: MessageDefaults,
-    pub(crate) accepts: fn(&str) -> bool,
-    pub(crate) aliases: &'static [&'static str],
     /// The newest version that `decode` reads.
     pub(crate) newest: u32,
     pub(crate) decode: Decode,
@@ -40,15 +42,9 @@ pub(crate) struct Registration {
 
 impl Registration {
     pub(crate) fn new<A: 'static, H: Handler<A>>(handler: H) -> Self {
-        let service = JobService::from_fn(move |mut job: Job| {
-            let started = match job.take_message::<H::Message>() {
-                Some(message) => handler.call(message, &job, sealed::Token).map_err(JobError::retry),
-                None => Err(ran_twice()),
-            };
-            match started {
-                Ok(running) => running,
-                Err(error) => Box::pin(ready(Err(failure(error)))),
-            }
+        let service = JobService::from_fn(move |mut job: Job| match job.take_message::<H::Message>() {
+            Some(message) => running(handler.call(message, &job, sealed::Token)),
+            None => failed(ran_twice()),
         });
         Self::of_message::<H::Message>(H::check, service)
     }
@@ -73,9 +69,9 @@ impl Registration {
         Self {
             queue: M::QUEUE,
             kind: M::KIND,
+            kinds: M::kinds(),
+            takes_all: false,
             defaults: M::DEFAULTS,
-            accepts: M::accepts,
-            aliases: M::ALIASES,
             newest: M::VERSION,
             decode: |version, media_type, data| {
                 decode_any_version::<M>(version, media_type, data)
@@ -95,15 +91,20 @@ impl Registration {
         Self {
             queue: "",
             kind: EVERY_KIND,
+            kinds: vec![EVERY_KIND],
+            takes_all: true,
             defaults: MessageDefaults::new(),
-            accepts: |_| true,
-            aliases: &[],
             newest: u32::MAX,
             decode: |version, _, data| Ok((version.unwrap_or(1), Box::new(Bytes::copy_from_slice(data)))),
             check: |_| Ok(()),
             chunk: 1,
             service: service_of(handler),
         }
+    }
+
+    /// Returns whether the handler takes messages of `kind`.
+    pub(crate) fn accepts(&self, kind: &str) -> bool {
+        self.takes_all || self.kinds.contains(&kind)
     }
 }
 
@@ -114,10 +115,18 @@ where
     H: Fn(Job, M) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
 {
     JobService::from_fn(move |mut job: Job| {
-        let Some(message) = job.take_message() else { return Box::pin(ready(Err(failure(ran_twice())))) };
+        let Some(message) = job.take_message() else { return failed(ran_twice()) };
         let running = handler(job, message);
         Box::pin(async move { running.await.map_err(failure) })
     })
+}
+
+fn running(started: Result<Running, ExtractError>) -> Running {
+    started.unwrap_or_else(|error| failed(JobError::retry(error)))
+}
+
+fn failed(error: JobError) -> Running {
+    Box::pin(ready(Err(failure(error))))
 }
 
 /// A layer called its service twice; the first call has consumed the message.

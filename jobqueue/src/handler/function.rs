@@ -2,8 +2,6 @@
 
 use std::future::Future;
 
-use futures_util::TryFutureExt;
-
 use super::erased::failure;
 use super::extract::{ExtractError, FromJob, States};
 use super::job::Job;
@@ -67,7 +65,8 @@ macro_rules! handler {
 
             fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<Running, ExtractError> {
                 let _ = job;
-                Ok(Box::pin(self(message, $($argument::from_job(job)?,)*).map_err(failure)))
+                let running = self(message, $($argument::from_job(job)?,)*);
+                Ok(Box::pin(async move { running.await.map_err(failure) }))
             }
 
             fn check(states: &States) -> Result<(), ExtractError> {

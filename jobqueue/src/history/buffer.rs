@@ -1,12 +1,12 @@
 //! Collects ended jobs in memory, as entries of the journal. Knows jobs and their outcomes; makes no request.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, kept_text, printable};
-use crate::job::{JobInfo, Reason, TraceContext};
 use crate::runtime::Runtime;
 use crate::storage::JournalEntry;
 use crate::storage::rules::micros::whole_micros;
@@ -31,7 +31,7 @@ pub(crate) struct JournalBuffer {
 
 #[derive(Debug)]
 struct Waiting {
-    ended: Vec<Ended>,
+    ended: Vec<JournalEntry>,
     /// The sum of their texts.
     bytes: usize,
     dropped: u64,
@@ -46,31 +46,10 @@ impl Waiting {
     }
 }
 
-/// An ended job. The end of a job only copies pointers; the entry is made when it is written.
-#[derive(Debug)]
-struct Ended {
-    at: SystemTime,
-    number: u64,
-    queue: Arc<str>,
-    id: Arc<str>,
-    source: Arc<str>,
-    kind: Arc<str>,
-    key: Option<Arc<str>>,
-    outcome: Outcome,
-    attempt: u32,
-    inserted: SystemTime,
-    ran: Duration,
-    error: Option<String>,
-    trace: TraceContext,
-}
-
-impl Ended {
-    /// Returns the number of bytes of the texts that differ from job to job.
-    fn bytes(&self) -> usize {
-        let optional =
-            self.key.as_ref().map_or(0, |key| key.len()) + self.error.as_ref().map_or(0, String::len);
-        self.id.len() + self.source.len() + self.kind.len() + optional
-    }
+/// Returns the number of bytes of the texts that differ from job to job.
+fn bytes(entry: &JournalEntry) -> usize {
+    let optional = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
+    entry.id.len() + entry.source.len() + entry.kind.len() + optional(&entry.key) + optional(&entry.error)
 }
 
 fn kept(text: &Arc<str>) -> Arc<str> {
@@ -87,38 +66,39 @@ impl JournalBuffer {
 
     /// Adds a job if this delivery was its end. Drops it if too many wait.
     pub(crate) fn push(&self, job: &JobInfo, outcome: &Outcome, ran: Duration, error: Option<&str>) {
-        let error = match outcome {
-            Outcome::Completed => None,
-            Outcome::CompletedUncertain | Outcome::DeadLettered(_) => {
-                error.map(|error| printable(error, MAX_ERROR))
-            }
+        let (reason, error) = match outcome {
+            Outcome::Completed => (None, None),
+            Outcome::CompletedUncertain => (None, error),
+            Outcome::DeadLettered(reason) => (Some(reason.as_str()), error),
             _ => return,
         };
-        let mut ended = Ended {
-            at: self.runtime.now(),
+        let mut entry = JournalEntry {
+            ended: whole_micros(self.runtime.now()),
             number: 0,
             queue: Arc::from(&job.queue),
             id: Arc::clone(&job.id),
             source: Arc::clone(&job.source),
             kind: kept(&job.kind),
             key: job.key.as_ref().map(kept),
-            outcome: outcome.clone(),
+            outcome: Arc::from(outcome.as_str()),
+            reason: reason.map(Arc::from),
             attempt: job.attempt,
-            inserted: job.inserted,
+            inserted: whole_micros(job.inserted),
             ran,
-            error,
-            trace: job.trace,
+            error: error.map(|error| Arc::from(printable(error, MAX_ERROR))),
+            worker: Arc::clone(&self.worker),
+            trace: Some(Arc::from(job.trace.traceparent())),
         };
         let mut waiting = lock(&self.waiting);
         if waiting.holds(MOST) {
             waiting.dropped += 1;
             return;
         }
-        ended.number = waiting.number;
+        entry.number = waiting.number;
         waiting.number = waiting.number.wrapping_add(1);
         let was_full = waiting.holds(1);
-        waiting.bytes += ended.bytes();
-        waiting.ended.push(ended);
+        waiting.bytes += bytes(&entry);
+        waiting.ended.push(entry);
         if !was_full && waiting.holds(1) {
             drop(waiting);
             self.full.notify_one();
@@ -143,42 +123,18 @@ impl JournalBuffer {
                 "the journal could not be written for long; ended jobs are missing in it"
             );
         }
-        let (mut appends, mut next, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for ended in ended {
-            if next.len() >= FULL || bytes >= FULL_BYTES {
+        let (mut appends, mut next, mut size) = (Vec::new(), Vec::new(), 0);
+        for entry in ended {
+            if next.len() >= FULL || size >= FULL_BYTES {
                 appends.push(Arc::from(std::mem::take(&mut next)));
-                bytes = 0;
+                size = 0;
             }
-            bytes += ended.bytes();
-            next.push(self.entry(ended));
+            size += bytes(&entry);
+            next.push(entry);
         }
         if !next.is_empty() {
             appends.push(Arc::from(next));
         }
         appends
-    }
-
-    fn entry(&self, ended: Ended) -> JournalEntry {
-        let reason = match &ended.outcome {
-            Outcome::DeadLettered(reason) => Some(reason),
-            _ => None,
-        };
-        JournalEntry {
-            ended: whole_micros(ended.at),
-            number: ended.number,
-            queue: ended.queue,
-            id: ended.id,
-            source: ended.source,
-            kind: ended.kind,
-            key: ended.key,
-            outcome: Arc::from(ended.outcome.as_str()),
-            reason: reason.map(Reason::as_str).map(Arc::from),
-            attempt: ended.attempt,
-            inserted: whole_micros(ended.inserted),
-            ran: ended.ran,
-            error: ended.error.map(Arc::from),
-            worker: Arc::clone(&self.worker),
-            trace: Some(Arc::from(ended.trace.traceparent())),
-        }
     }
 }

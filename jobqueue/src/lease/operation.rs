@@ -10,7 +10,7 @@ use crate::job::outcome::chain;
 use crate::storage::{Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
 
 /// The maximum duration of a single request, whatever the length of the lease.
-pub(super) const MAX_CALL: Duration = Duration::from_secs(30);
+const MAX_CALL: Duration = Duration::from_secs(30);
 
 /// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ impl Lease {
         match outcome {
             Ok(()) => {
                 crate::log::trace!(%queue, message = %self.id, "lease renewed");
-                self.observers.tell(|| Event::Renewed { queue: queue.clone() });
+                self.observers.emit(|| Event::Renewed { queue: queue.clone() });
             }
             Err(error) => {
                 match &error {
@@ -59,7 +59,7 @@ impl Lease {
                     }
                     _ => crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed"),
                 }
-                self.observers.tell(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
+                self.observers.emit(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
             }
         }
     }
@@ -83,7 +83,7 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
-        if self.find_out().await? {
+        if self.find_out(store).await? {
             return Err(LeaseError::Closed);
         }
         let change = Change::keeping(self.terms.visibility, Some(text));
@@ -95,12 +95,21 @@ impl Lease {
 
     /// Makes the message visible after `delay`, with a new text if one is given, and ends the lease.
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
+        self.release_by(&self.store, delay, text).await
+    }
+
+    async fn release_by(
+        &self,
+        store: &Queues,
+        delay: Duration,
+        text: Option<String>,
+    ) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
         // The text of a transaction that has committed says that the job is done.
         let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
         let change = Change { visibility: delay, text, ends_lease: true };
-        let outcome = self.change(&self.store, change, tries).await;
+        let outcome = self.change(store, change, tries).await;
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             self.close(&mut state);
@@ -108,11 +117,11 @@ impl Lease {
         outcome
     }
 
-    /// Releases the message in the background. For `drop`.
+    /// Releases the message on the renewer's runtime, in the background. For `drop`.
     pub(crate) fn release_later(&self, delay: Duration, text: Option<String>) {
         let Ok(lease) = self.strong() else { return };
         self.renewer.spawn(async move {
-            if let Err(error) = lease.release(delay, text).await {
+            if let Err(error) = lease.release_by(&lease.renewer_store, delay, text).await {
                 crate::log::debug!(queue = %lease.queue, message = %lease.id, %error, "message not released");
             }
         });
@@ -143,8 +152,7 @@ impl Lease {
                 return self.leave_to_expire(ends_lease, tries.is_in_doubt());
             }
             let sent = Instant::now();
-            let mut change =
-                UpdateMessage::new(visibility).with_text(text.clone()).with_expired(self.terms.expired);
+            let mut change = UpdateMessage::new(visibility).with_text(text.clone());
             change.ends_lease = ends_lease;
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
@@ -163,7 +171,12 @@ impl Lease {
                     }
                     continue;
                 }
-                Err(error) if error.is_lease_lost() => return Err(self.not_found()),
+                Err(error) if error.is_lease_lost() => {
+                    if error.is_ambiguous() {
+                        self.unanswered(sent + visibility);
+                    }
+                    return Err(self.not_found());
+                }
                 Err(error) => error,
             };
             if error.is_ambiguous() {
@@ -188,16 +201,10 @@ impl Lease {
     }
 
     fn check_held(&self) -> Result<(), LeaseError> {
-        let mut state = self.state();
-        match state.phase {
-            Phase::Held if Instant::now() < state.deadline => Ok(()),
-            Phase::Held => {
-                self.lose(&mut state, Loss::Expired);
-                Err(LeaseError::Lost)
-            }
+        self.check_deletable()?;
+        match self.state().phase {
             Phase::Uncertain => Err(LeaseError::Uncertain(None)),
-            Phase::Lost(_) => Err(LeaseError::Lost),
-            Phase::Closed => Err(LeaseError::Closed),
+            _ => Ok(()),
         }
     }
 

@@ -13,7 +13,7 @@ use super::renewer_thread::LeaseRenewer;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
 use crate::event::{Event, LossCause, Observers};
-use crate::storage::{ExpiredReceipt, LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
+use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
 use crate::sync::{StopToken, lock};
 
 /// The time for which a lease is renewed at least until its run begins: that of the longest wait for a turn, and of the largest payload.
@@ -218,11 +218,6 @@ impl Lease {
         self.lose(&mut self.state(), Loss::Expired);
     }
 
-    /// Returns whether the lease has expired but its message may still be deleted while no other worker has it.
-    pub(crate) fn may_end_late(&self) -> bool {
-        self.terms.expired == ExpiredReceipt::Allow && self.loss() == Some(Loss::Expired)
-    }
-
     /// Returns whether an answer was lost, so that the receipt may be outdated.
     pub(crate) fn is_uncertain(&self) -> bool {
         let state = self.state();
@@ -272,11 +267,8 @@ impl Lease {
     }
 
     /// Returns how much longer a cancelled handler may run, of the grace that it has: until shortly before another
-    /// worker can get the message, unless it may end late.
+    /// worker can get the message.
     pub(crate) fn grace(&self, grace: Duration) -> Duration {
-        if self.terms.expired == ExpiredReceipt::Allow {
-            return grace;
-        }
         let state = self.state();
         let last = state.deadline - margin(&state) / 10;
         grace.min(last.saturating_duration_since(Instant::now()))
@@ -294,6 +286,11 @@ impl Lease {
     /// Returns the time before which no other worker can lease the message.
     pub(crate) fn deadline(&self) -> Instant {
         self.state().deadline
+    }
+
+    /// Returns the time that is left until another worker can lease the message.
+    pub(crate) fn time_left(&self) -> Duration {
+        self.deadline().saturating_duration_since(Instant::now())
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, ReceiptState> {
@@ -320,7 +317,7 @@ impl Lease {
                 _ if self.lasts_to_the_end(state) => return,
                 _ => LossCause::Expired,
             };
-            self.observers.tell(|| Event::LeaseLost { queue: self.queue.clone(), cause });
+            self.observers.emit(|| Event::LeaseLost { queue: self.queue.clone(), cause });
         }
     }
 

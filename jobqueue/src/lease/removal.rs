@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::operation::{LeaseError, MAX_CALL, share_of};
+use super::operation::{LeaseError, share_of};
 use super::owner::{Lease, Loss, Phase};
 use crate::storage::{DeadLetterMessage, ExpiredReceipt, StoreError, StoreErrorKind, Tries};
 
@@ -33,13 +33,11 @@ impl Lease {
 
     /// Checks whether this process may still delete the message, as far as it knows.
     pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
-        let may_be_late = self.terms.expired == ExpiredReceipt::Allow;
         let mut state = self.state();
         match state.phase {
             Phase::Closed => Err(LeaseError::Closed),
-            Phase::Lost(Loss::Expired) if may_be_late => Ok(()),
             Phase::Lost(_) => Err(LeaseError::Lost),
-            Phase::Held if !may_be_late && Instant::now() >= state.deadline => {
+            Phase::Held if Instant::now() >= state.deadline => {
                 self.lose(&mut state, Loss::Expired);
                 Err(LeaseError::Lost)
             }
@@ -62,13 +60,13 @@ impl Lease {
 
     async fn try_removal(&self, how: Removal<'_>, first: Option<StoreError>) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
-        let delete_by = self.delete_by();
-        let mut tries = Tries::until(self.renewer.runtime(), delete_by, 1, 1).insisting();
+        let deadline = self.deadline();
+        let mut tries = Tries::until(self.renewer.runtime(), deadline, 1, 1).insisting();
         let mut failed = first;
         loop {
             let error = match failed.take() {
                 Some(error) => error,
-                None => match self.remove_once(how, delete_by).await {
+                None => match self.remove_once(how).await {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
@@ -81,32 +79,21 @@ impl Lease {
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
             // If the process was suspended until now, it does not own the message any more.
-            if Instant::now() >= delete_by {
+            if Instant::now() >= deadline {
                 return Err(if tries.is_in_doubt() { LeaseError::Uncertain(None) } else { LeaseError::Lost });
             }
         }
     }
 
-    async fn remove_once(&self, how: Removal<'_>, delete_by: Instant) -> Result<(), StoreError> {
+    async fn remove_once(&self, how: Removal<'_>) -> Result<(), StoreError> {
         let message = self.message();
-        let limit = share_of(delete_by, 2);
+        let limit = share_of(self.deadline(), 2);
         match how {
             Removal::Delete => {
-                self.within(limit, self.store.delete(&self.queue, &message, self.terms.expired)).await
+                self.within(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse)).await
             }
             Removal::DeadLetter(letter) => {
                 self.within(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
-            }
-        }
-    }
-
-    /// Returns the time until which the message may be deleted: the lease's deadline, and one request later if late
-    /// completion is allowed.
-    pub(super) fn delete_by(&self) -> Instant {
-        match self.terms.expired {
-            ExpiredReceipt::Refuse => self.deadline(),
-            ExpiredReceipt::Allow => {
-                self.deadline().max(Instant::now() + self.terms.visibility.min(MAX_CALL))
             }
         }
     }

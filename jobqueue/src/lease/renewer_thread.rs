@@ -91,7 +91,7 @@ impl LeaseRenewer {
 
     /// Runs a future to its end on the renewer's runtime, even if the caller is dropped. `None` if the process is
     /// ending.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::renewer_thread::LeaseRenewer;
 use crate::event::Observers;
-use crate::storage::{ExpiredReceipt, QueueName, Queues};
+use crate::storage::{QueueName, Queues};
 
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseTerms {
@@ -13,8 +13,6 @@ pub(crate) struct LeaseTerms {
     pub(crate) visibility: Duration,
     /// The maximum time for which the lease is renewed from the begin of the run.
     pub(crate) max_run_time: Duration,
-    /// Permission to use an expired receipt while no other worker has the message.
-    pub(crate) expired: ExpiredReceipt,
 }
 
 /// The queue of a leased message, and the handles through which it is changed.

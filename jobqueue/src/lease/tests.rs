@@ -6,29 +6,28 @@ use tokio::time::Instant;
 use super::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss};
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
-use crate::storage::{ExpiredReceipt, GetMessages, PutMessage, QueueName, Storage};
+use crate::storage::{GetMessages, PutMessage, QueueName, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
 
 /// Returns a leased message on the memory storage, in paused time.
 async fn leased(max_run_time: Duration) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
-    leased_since(Instant::now(), max_run_time, ExpiredReceipt::Refuse).await
+    leased_since(Instant::now(), max_run_time).await
 }
 
 /// Like [`leased`], but the request was sent at `requested`; for the storage the lease has just begun.
 async fn leased_since(
     requested: Instant,
     max_run_time: Duration,
-    expired: ExpiredReceipt,
 ) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
-    let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
+    let terms = LeaseTerms { visibility: TERM, max_run_time };
     lease_of(PutMessage::new("text"), requested, terms).await
 }
 
 /// Returns a lease of a message that lives for `life`.
 async fn leased_with_life(life: Duration, visibility: Duration) -> (Storage, QueueName, Arc<Lease>) {
     let max_run_time = Duration::from_secs(86_400);
-    let terms = LeaseTerms { visibility, max_run_time, expired: ExpiredReceipt::Refuse };
+    let terms = LeaseTerms { visibility, max_run_time };
     let message = PutMessage::new("text").with_ttl(Some(life));
     let (storage, queue, _renewer, lease) = lease_of(message, Instant::now(), terms).await;
     (storage, queue, lease)
@@ -193,28 +192,18 @@ async fn released_or_dropped_lease_is_not_renewed() {
 
 /// The process slept, or the renewer starved: nothing has fired yet, and the lease has expired.
 #[tokio::test(start_paused = true)]
-async fn expired_owner_deletes_only_if_configured() {
+async fn expired_owner_deletes_nothing() {
     for renewer_has_seen_it in [false, true] {
-        for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
-            let requested = Instant::now();
-            tokio::time::sleep(TERM + Duration::from_secs(1)).await;
-            let (storage, queue, _renewer, lease) =
-                leased_since(requested, Duration::from_secs(86_400), expired).await;
-            if renewer_has_seen_it {
-                lease.stop_token().cancelled().await;
-            }
-            let deleted = lease.delete().await;
-            let left = storage.queues().queue_properties(&queue).await.unwrap().approximate_count;
-            match expired {
-                ExpiredReceipt::Refuse => assert!(matches!(deleted, Err(LeaseError::Lost)) && left == 1),
-                ExpiredReceipt::Allow => assert!(matches!(deleted, Ok(())) && left == 0),
-            }
-            let lost = renewer_has_seen_it || expired == ExpiredReceipt::Refuse;
-            assert_eq!(
-                (lease.stop_token().is_cancelled(), lease.loss() == Some(Loss::Expired)),
-                (lost, expired == ExpiredReceipt::Refuse)
-            );
+        let requested = Instant::now();
+        tokio::time::sleep(TERM + Duration::from_secs(1)).await;
+        let (storage, queue, _renewer, lease) = leased_since(requested, Duration::from_secs(86_400)).await;
+        if renewer_has_seen_it {
+            lease.stop_token().cancelled().await;
         }
+        assert!(matches!(lease.delete().await, Err(LeaseError::Lost)));
+        assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
+        assert!(lease.stop_token().is_cancelled());
+        assert_eq!(lease.loss(), Some(Loss::Expired));
     }
 }
 
@@ -246,7 +235,7 @@ async fn lease_that_begins_long_after_the_request_lasts_for_its_whole_time() {
     ] {
         let requested = Instant::now();
         tokio::time::sleep(late).await;
-        let terms = LeaseTerms { visibility: TERM, max_run_time: SECOND, expired: ExpiredReceipt::Refuse };
+        let terms = LeaseTerms { visibility: TERM, max_run_time: SECOND };
         let granted = Some(late + storage_leases);
         let leasing = granted_lease_of(PutMessage::new("text"), requested, terms, granted);
         let (_storage, _queue, _renewer, lease) = leasing.await;
@@ -263,7 +252,7 @@ async fn lease_ends_no_later_than_in_the_storage() {
         let requested = Instant::now();
         tokio::time::sleep(late).await;
         let max_run_time = Duration::from_secs(86_400);
-        let terms = LeaseTerms { visibility: TERM, max_run_time, expired: ExpiredReceipt::Refuse };
+        let terms = LeaseTerms { visibility: TERM, max_run_time };
         let leasing = granted_lease_of(PutMessage::new("text"), requested, terms, Some(granted));
         let (_storage, _queue, _renewer, lease) = leasing.await;
         assert_eq!(lease.deadline(), Instant::now() + lasts);

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::Instant;
 
 use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
-use crate::storage::StoreError;
+use crate::storage::{ExpiredReceipt, StoreError};
 
 type Outcome = Result<(), LeaseError>;
 
@@ -17,20 +16,15 @@ type Outcome = Result<(), LeaseError>;
 /// to be deleted alone, which can take as long as the lease.
 pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
     let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
-    let (mut together, mut alone) = (Vec::with_capacity(leases.len()), Vec::new());
+    let mut together = Vec::with_capacity(leases.len());
     // Held to the end, so that nothing renews a message while it is deleted.
     let mut turns = Vec::with_capacity(leases.len());
-    let soonest = soonest_together(leases);
     for (place, lease) in leases.iter().enumerate() {
         // A renewal under way would delay the others.
         let Ok(turn) = lease.turn.try_lock() else { continue };
-        if lease.is_uncertain() || lease.delete_by() < soonest {
-            // A receipt that may be outdated needs several answers, and a lease near its end would leave the common request
-            // no time. Neither can wait for it.
-            alone.push(place);
-            continue;
-        }
         match lease.check_deletable() {
+            // A receipt that may be outdated needs several answers, and a lease near its end would leave the common request no time.
+            Ok(()) if lease.is_uncertain() || lease.time_left() < lease.terms.visibility / 4 => {}
             Ok(()) => {
                 together.push(place);
                 turns.push(turn);
@@ -39,22 +33,10 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
         }
     }
     let requested: Vec<&Lease> = together.iter().map(|place| &*leases[*place]).collect();
-    let (decided, singly) = tokio::join!(
-        delete_together(&requested),
-        join_all(alone.iter().map(|place| leases[*place].delete())),
-    );
-    let singly = singly.into_iter().map(Some);
-    for (place, outcome) in together.into_iter().zip(decided).chain(alone.into_iter().zip(singly)) {
-        outcomes[place] = outcome;
+    for (place, outcome) in together.iter().zip(delete_together(&requested).await) {
+        outcomes[*place] = outcome;
     }
     outcomes
-}
-
-/// Returns the earliest deadline at which a lease is deleted with others: a quarter of the longest remaining time.
-fn soonest_together(leases: &[Arc<Lease>]) -> Instant {
-    let now = Instant::now();
-    let longest = leases.iter().map(|lease| lease.delete_by().saturating_duration_since(now)).max();
-    now + longest.unwrap_or_default() / 4
 }
 
 /// Sends one request for all leases, then further ones for each message of which it is not known whether it is deleted.
@@ -90,8 +72,8 @@ fn is_held_up(error: &StoreError) -> bool {
 async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let Some(first) = leases.first() else { return Vec::new() };
     let messages = leases.iter().map(|lease| lease.message()).collect();
-    let limit = leases.iter().map(|lease| share_of(lease.delete_by(), 2)).min().unwrap_or(Duration::ZERO);
-    let call = first.store.delete_all(&first.queue, messages, first.terms.expired);
+    let limit = leases.iter().map(|lease| share_of(lease.deadline(), 2)).min().unwrap_or(Duration::ZERO);
+    let call = first.store.delete_all(&first.queue, messages, ExpiredReceipt::Refuse);
     match tokio::time::timeout(limit, call).await {
         Ok(mut answers) => {
             // A storage that answers for fewer messages has said nothing about the rest.

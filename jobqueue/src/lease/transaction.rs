@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::operation::{Change, LeaseError};
 use super::owner::{Lease, TransactionState};
-use crate::storage::{MessageRef, StoreError, Tries, Updated};
+use crate::storage::{MessageRef, Queues, StoreError, Tries, Updated};
 
 /// The time in which the answer to a renewal arrives that was made before the transaction began.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -36,7 +36,8 @@ impl TransactionChange<'_> {
     /// a renewal is on its way. That takes up to a second in all. `None` if the change is made.
     ///
     /// # Errors
-    /// [`LeaseError::Closed`] if an earlier transaction has changed the message already.
+    /// [`LeaseError::Closed`] if an earlier transaction has changed the message already; [`LeaseError::Uncertain`] while a renewal has no answer,
+    /// because the receipt then says nothing; [`LeaseError::Lost`] if the lease is lost.
     pub(crate) fn answered(
         &mut self,
         answer: Result<Updated, StoreError>,
@@ -59,12 +60,13 @@ impl TransactionChange<'_> {
         let message = self.lease.message();
         if message == self.message {
             let is_uncertain = self.lease.is_uncertain();
-            match (awaits_answer, &self.lease.state().transaction) {
-                (true, _) => {}
-                (false, TransactionState::None | TransactionState::RolledBack) => {
-                    return Err(if is_uncertain { LeaseError::Uncertain(None) } else { LeaseError::Lost });
-                }
-                (false, _) => return Err(LeaseError::Closed),
+            match &self.lease.state().transaction {
+                _ if awaits_answer => {}
+                TransactionState::Over => return Err(LeaseError::Closed),
+                // The receipt may have been refused because of the renewal, or because its transaction was rolled back.
+                _ if is_uncertain => return Err(LeaseError::Uncertain(None)),
+                TransactionState::None | TransactionState::RolledBack => return Err(LeaseError::Lost),
+                TransactionState::Open(_) | TransactionState::Tried => return Err(LeaseError::Closed),
             }
         }
         crate::log::debug!(queue = %self.lease.queue, %error, "the receipt was that of a renewal without an answer");
@@ -102,13 +104,13 @@ impl Lease {
     /// quarter of the lease and [`LONGEST_COMMIT`] at the longest. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        let has_committed = self.find_out().await?;
+        let has_committed = self.find_out(&self.store).await?;
         self.state().transaction = TransactionState::Over;
         Ok(has_committed)
     }
 
     /// Finds out whether the transaction has committed, for an operation that has the turn. The state keeps how it has ended.
-    pub(super) async fn find_out(&self) -> Result<bool, LeaseError> {
+    pub(super) async fn find_out(&self, store: &Queues) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);
         }
@@ -117,7 +119,7 @@ impl Lease {
         let now = Instant::now();
         let until = now + (self.deadline().saturating_duration_since(now) / 4).min(LONGEST_COMMIT);
         let tries = Tries::until(self.renewer.runtime(), until, 1, u32::MAX).insisting();
-        let renewed = self.change(&self.store, renewal, tries).await;
+        let renewed = self.change(store, renewal, tries).await;
         let mut state = self.state();
         self.schedule(&mut state);
         renewed?;

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::parking::{Parking, longest_wait, put_back, put_back_meanwhile};
+use super::parking::{Parking, least_put_back_delay, longest_wait, put_back_delay};
 use crate::delivery::{
     Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
     position_of,
@@ -20,11 +20,13 @@ use crate::delivery::{
 use crate::error::Error;
 use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, Millis, Patience, Position, superseded};
 use crate::job::JobInfo;
+use crate::queue_core::remove_blobs;
 use crate::storage::StoreErrorKind;
 
 /// The interval at which a waiting delivery asks whether the time of another has run out.
 const RECHECK: Duration = Duration::from_secs(2);
-/// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message.
+/// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message; the least one if too many
+/// jobs of its group have a position.
 const RETRY_DELAY: Duration = Duration::from_secs(20);
 /// The delivery of a second copy from which its delay, which grows by an eighth of [`RETRY_DELAY`] with each, stays the same: a minute.
 const MAX_COPY_WAITS: u32 = 24;
@@ -144,7 +146,7 @@ impl Delivery<'_> {
                 }
             }
             if Instant::now() >= give_up {
-                return Ok(Some(Disposition::Release(put_back(ahead, self.own.turn.delivery))));
+                return Ok(Some(Disposition::Release(put_back_delay(ahead, self.own.turn.delivery))));
             }
             tokio::select! {
                 biased;
@@ -168,9 +170,9 @@ impl Delivery<'_> {
             return Ok(Next::Ask);
         }
         let core = &self.leased_job.core;
-        let near = put_back(ahead, self.own.turn.delivery);
+        let near = put_back_delay(ahead, self.own.turn.delivery);
         let progress = core.groups.progress(&self.log, &self.own.entry);
-        let delay = near.max(put_back_meanwhile(progress, ahead));
+        let delay = near.max(least_put_back_delay(progress, ahead));
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
@@ -195,13 +197,21 @@ impl Delivery<'_> {
         let InOrder { entry, .. } = self.own;
         let (core, now) = (&self.leased_job.core, self.now());
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
-            core.groups.finish_abandoned(&self.log, abandoned, core.store()).await?;
+            let remove = |payload| remove_blobs(core, &core.name, vec![payload]);
+            core.groups.finish_abandoned(&self.log, abandoned, core.store(), remove).await?;
         }
         Ok(match core.groups.position(&self.log, self.own, now).await? {
             Position::First => Next::Decide(None),
             Position::Ended(EndState::Cancelled) => Next::Decide(Some(Disposition::DiscardCancelled)),
             Position::Ended(_) => Next::Decide(Some(Disposition::Discard)),
             Position::Superseded => return Err(superseded()),
+            Position::Crowded { ahead } => match self.without_room(ahead, false).await? {
+                Next::Decide(Some(Disposition::Release(delay))) => {
+                    // Behind how many jobs without a position it is, the log does not say.
+                    Next::Decide(Some(Disposition::Release(delay.max(RETRY_DELAY))))
+                }
+                next => next,
+            },
             Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
             // The other copy may run for hours: it is asked ever less often.
             Position::OtherCopy { overdue: false } => {
@@ -233,7 +243,7 @@ impl Delivery<'_> {
         let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
         let patience = Patience { hidden, queue };
         let now = self.now();
-        if self.log.ask(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {
+        if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {
             crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(Next::Ask);
         }

@@ -22,8 +22,10 @@ const MAX_KIB: usize = 64 * 1024;
 const OVERHEAD_KIB: usize = 8;
 /// The maximum time that a delivery waits, if its run time allows: the lease counts from its start.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
-/// The shortest and the longest delay of a message that is put back.
-const PUT_BACK: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// The shortest delay of a message that is put back.
+const MIN_PUT_BACK: Duration = Duration::from_millis(250);
+/// The longest delay of a message that is put back near its turn.
+const MAX_PUT_BACK: Duration = Duration::from_secs(10);
 /// The part of the delay for each entry before it: a group that moves ends about 200 jobs a second.
 const FOR_EACH: Duration = Duration::from_millis(5);
 
@@ -66,16 +68,16 @@ pub(super) fn longest_wait(run_time: Duration, until_idle: bool) -> Duration {
 
 /// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th delivery. The
 /// message comes back shortly before its turn if the group moves, and not much later if it does not.
-pub(super) fn put_back(ahead: usize, delivery: u32) -> Duration {
+pub(super) fn put_back_delay(ahead: usize, delivery: u32) -> Duration {
     let near = for_each(FOR_EACH, ahead).min(OVERDUE_TIMEOUT);
-    let doubled = near.max(PUT_BACK.0).saturating_mul(1 << delivery.saturating_sub(1).min(2));
-    doubled.min(PUT_BACK.1.max(near))
+    let doubled = near.max(MIN_PUT_BACK).saturating_mul(1 << delivery.saturating_sub(1).min(2));
+    doubled.min(MAX_PUT_BACK.max(near))
 }
 
 /// Returns the least delay of a message that is put back with `ahead` entries before it in a group that makes this progress: half of the time
 /// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay needs no
 /// note in the log: the jobs behind it wait longer for a missing message, however short the queue is.
-pub(super) fn put_back_meanwhile(progress: Progress, ahead: usize) -> Duration {
+pub(super) fn least_put_back_delay(progress: Progress, ahead: usize) -> Duration {
     let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(OVERDUE_TIMEOUT);
     (for_each(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
 }
@@ -90,12 +92,17 @@ mod tests {
 
     #[test]
     fn wait_grows_with_the_position() {
-        let waits =
-            [put_back(1, 1), put_back(1, 100), put_back(400, 1), put_back(400, 3), put_back(20_000, 9)];
+        let waits = [
+            put_back_delay(1, 1),
+            put_back_delay(1, 100),
+            put_back_delay(400, 1),
+            put_back_delay(400, 3),
+            put_back_delay(20_000, 9),
+        ];
         assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 100_000]);
-        assert_eq!(put_back(1_000_000, 1), OVERDUE_TIMEOUT);
+        assert_eq!(put_back_delay(1_000_000, 1), OVERDUE_TIMEOUT);
         let slow = Progress { stands_still: Duration::ZERO, pace: Duration::from_secs(10) };
-        let meanwhile = [1, 1_000, 10_000, 100_000].map(|ahead| put_back_meanwhile(slow, ahead).as_secs());
+        let meanwhile = [1, 1_000, 10_000, 100_000].map(|ahead| least_put_back_delay(slow, ahead).as_secs());
         assert_eq!(meanwhile, [5, 69, 120, 120]);
         assert!(longest_wait(Duration::from_secs(60), false) < Duration::from_secs(10));
         assert_eq!(longest_wait(Duration::from_secs(86_400), false), LONGEST_WAIT);

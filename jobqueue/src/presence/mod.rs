@@ -24,8 +24,7 @@ pub use record::{
 };
 
 pub(crate) use record::EVERY_KIND;
-pub use requests::{Answer, CancelRequest, Requests, StoredRequest};
+pub use requests::{Answer, CancelRequest, Requests, StoredRequest, is_of_this_life};
 pub use store::{CONTAINER, FoundWorker, Records, storage_time};
-pub use tracker::is_of_this_life;
 pub(crate) use tracker::{Run, TrackedRun, Tracker};
 pub(crate) use writer::{About, read_once, run_record_writer};

@@ -50,13 +50,12 @@ pub(crate) const EVERY_KIND: &str = "*";
 pub struct ListeningQueue {
     /// The name.
     pub name: String,
-    /// The kinds for which the worker has handlers, aliases included; `*` for a relay.
+    /// The kinds for which the worker has handlers, with aliases and those of former versions; `*` for a relay.
     pub kinds: Vec<String>,
     /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
     #[serde(default)]
     pub circuit_open: bool,
     /// The number of jobs of the queue that the worker runs at once, if it is [limited](crate::WorkerBuilder::limit_queue).
-    #[serde(default)]
     pub concurrency: Option<u64>,
     /// The number of the worker's slots that no other queue takes.
     #[serde(default)]
@@ -72,14 +71,13 @@ pub struct ListeningQueue {
 pub struct KindLimits {
     /// The kind.
     pub kind: String,
-    /// The former names of the kind: its limits hold for jobs under any of the names together.
+    /// The other names under which the handler takes its jobs, those of former versions included: its limits hold for jobs under any of
+    /// the names together.
     #[serde(default)]
     pub aliases: Vec<String>,
     /// The number of jobs of the kind that the worker runs at once, if it is limited.
-    #[serde(default)]
     pub concurrency: Option<u64>,
     /// The number of jobs of the kind that begin in a second, if it is limited.
-    #[serde(default)]
     pub per_second: Option<f64>,
 }
 
@@ -102,11 +100,11 @@ impl ListeningQueue {
 impl KindLimits {
     pub(crate) fn new(
         kind: &str,
-        aliases: &[&str],
+        kinds: &[&str],
         concurrency: Option<usize>,
         per_second: Option<f64>,
     ) -> Self {
-        let aliases = aliases.iter().map(|alias| (*alias).to_owned()).collect();
+        let aliases = kinds.iter().filter(|name| **name != kind).map(|name| (*name).to_owned()).collect();
         Self { kind: kind.to_owned(), aliases, concurrency: concurrency.map(|jobs| jobs as u64), per_second }
     }
 
@@ -129,14 +127,12 @@ pub struct RunningJob {
     /// The kind.
     pub kind: String,
     /// The key.
-    #[serde(default)]
     pub key: Option<String>,
     /// The number of the attempt.
     pub attempt: u32,
     /// The number of the last attempt: if it fails, the job is dead-lettered.
     pub max_attempts: u32,
-    /// The time at which the message was put into the queue, by the storage's clock; `None` of a worker whose version does not tell it.
-    #[serde(default)]
+    /// The time at which the message was put into the queue, by the storage's clock.
     pub inserted: Option<String>,
     /// The time at which the handler was started.
     pub since: String,
@@ -144,13 +140,10 @@ pub struct RunningJob {
     pub running_seconds: f64,
     /// The length of the job's lease in the storage, in seconds: on Service Bus that of the lock, if it is longer than the lease. A worker renews it
     /// while the handler runs; when the worker has died, another runs the job at the latest so long after the last renewal.
-    #[serde(default)]
     pub lease_seconds: Option<f64>,
     /// The progress that the handler reported last.
-    #[serde(default)]
     pub progress: Option<JobProgress>,
     /// The trace: a W3C `traceparent`.
-    #[serde(default)]
     pub trace: Option<String>,
     /// True if an operator has cancelled the job and its handler has not ended yet.
     #[serde(default)]
@@ -230,9 +223,15 @@ impl WorkerRecord {
         !is_limited && (running < listening.reserved || common_in_use < self.common())
     }
 
-    /// Returns the number of jobs of a queue that the worker runs. The jobs that the record leaves out count as those that it names.
+    /// Returns the number of jobs of a queue that the worker runs.
     pub fn running_of(&self, queue: &str) -> u64 {
-        let named = self.running.iter().filter(|job| job.queue == queue).count() as u64;
+        self.running_that(|job| job.queue == queue)
+    }
+
+    /// Returns the number of jobs that the worker runs and a condition selects. The jobs that the record leaves out count as those that it
+    /// names.
+    pub fn running_that(&self, selects: impl Fn(&RunningJob) -> bool) -> u64 {
+        let named = self.running.iter().filter(|job| selects(job)).count() as u64;
         match self.running.len() as u64 {
             0 => 0,
             all => (named * self.running_total.max(all)).div_ceil(all),

@@ -67,8 +67,29 @@ pub(super) struct Standing {
     pub(super) by: Option<String>,
 }
 
-/// Requests that stand, by queue and the [key](job_key) of the job.
-pub(super) type StandingRequests = BTreeMap<String, BTreeMap<String, Standing>>;
+/// Requests that stand, by queue.
+pub(super) type StandingRequests = BTreeMap<String, QueueRequests>;
+
+/// The requests of a queue that stand, by the key of the job.
+#[derive(Debug, Default)]
+pub(super) struct QueueRequests(BTreeMap<String, Standing>);
+
+impl QueueRequests {
+    /// Returns the request to cancel a job, of its sender or of any, and its key. One that was made before the message was put means an
+    /// earlier life of the job, before a redrive for instance.
+    pub(super) fn find(&self, id: &str, source: &str, inserted: SystemTime) -> Option<(String, &Standing)> {
+        [Some(source), None].into_iter().find_map(|source| {
+            let key = job_key(id, source);
+            let found = self.0.get(&key).filter(|request| is_of_this_life(request.made, inserted))?;
+            Some((key, found))
+        })
+    }
+}
+
+/// Returns whether a request that was made at one time means a message that was put at another: storages round both, and not alike.
+pub fn is_of_this_life(made: SystemTime, inserted: SystemTime) -> bool {
+    inserted <= made + rounding(made)
+}
 
 /// A request as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,20 +220,23 @@ impl Requests {
     }
 
     /// Returns all requests for jobs of these queues. Costs a listing for each queue.
+    pub(super) async fn standing(&self, queues: Vec<String>) -> Result<StandingRequests, Error> {
+        let of_queue =
+            |queue: String| async move { Ok::<_, Error>((queue.clone(), self.of_queue(&queue).await?)) };
+        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(AT_ONCE);
+        listed.try_filter(|(_, requests)| ready(!requests.0.is_empty())).try_collect().await
+    }
+
+    /// Returns all requests for jobs of a queue. Costs a listing.
     ///
     /// There is no maximum: a job whose request is left out would run although it is cancelled.
-    pub(super) async fn standing(&self, queues: Vec<String>) -> Result<StandingRequests, Error> {
-        let of_queue = |queue: String| async move {
-            let prefix = format!("requests/{queue}/");
-            let listed = self.list(&prefix).await?.blobs.into_iter().filter_map(|(blob, properties)| {
-                let key = blob.name().strip_prefix(&prefix)?.to_owned();
-                Some((key, Standing { made: properties.modified, by: operator(&properties) }))
-            });
-            let listed: BTreeMap<_, _> = listed.collect();
-            Ok::<_, Error>((queue, listed))
-        };
-        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(AT_ONCE);
-        listed.try_filter(|(_, requests)| ready(!requests.is_empty())).try_collect().await
+    async fn of_queue(&self, queue: &str) -> Result<QueueRequests, Error> {
+        let prefix = format!("requests/{queue}/");
+        let listed = self.list(&prefix).await?.blobs.into_iter().filter_map(|(blob, properties)| {
+            let key = blob.name().strip_prefix(&prefix)?.to_owned();
+            Some((key, Standing { made: properties.modified, by: operator(&properties) }))
+        });
+        Ok(QueueRequests(listed.collect()))
     }
 
     /// Removes expired requests and answers, by the storage's time if it returns one, else by `now`.

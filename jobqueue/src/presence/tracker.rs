@@ -12,9 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::document::rounding;
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
-use super::requests::{Answer, Standing, StandingRequests, job_key};
+use super::requests::{Answer, Standing, StandingRequests};
 use crate::clock::rfc3339;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, kept_text, printable};
@@ -266,11 +265,6 @@ impl Tracker {
     }
 }
 
-/// Returns whether a request that was made at one time means a message that was put at another: storages round both, and not alike.
-pub fn is_of_this_life(made: SystemTime, inserted: SystemTime) -> bool {
-    inserted <= made + rounding(made)
-}
-
 /// The state of a worker at one moment.
 pub(super) struct Snapshot {
     pub(super) running: Vec<RunningJob>,
@@ -281,15 +275,9 @@ pub(super) struct Snapshot {
 }
 
 impl TrackedRuns {
-    /// Returns the request to cancel a job, of its sender or of any, and its key. One that was made before the message was put means an
-    /// earlier life of the job, before a redrive for instance.
+    /// Returns the request to cancel a job, and its key.
     fn request(&self, job: &JobInfo) -> Option<(String, &Standing)> {
-        let of_queue = self.requests.get(job.queue.as_str())?;
-        [Some(&*job.source), None].into_iter().find_map(|source| {
-            let key = job_key(&job.id, source);
-            let found = of_queue.get(&key).filter(|request| is_of_this_life(request.made, job.inserted))?;
-            Some((key, found))
-        })
+        self.requests.get(job.queue.as_str())?.find(&job.id, &job.source, job.inserted)
     }
 
     fn count(&mut self, queue: &str, kind: &str, outcome: &Outcome, ran: Duration) {
@@ -330,6 +318,7 @@ impl TrackedRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::presence::is_of_this_life;
 
     #[test]
     fn request_within_the_second_of_the_send_means_this_job() {

@@ -22,7 +22,7 @@ impl From<LeaseError> for Error {
                 "the lease is lost; stop working on the message, another worker may have it"
             }
             ErrorKind::LeaseUncertain => {
-                "an answer was lost, and the lease may be lost too; finish without further checkpoints"
+                "an answer was lost, and the lease may be lost too; finish what was begun"
             }
             _ => "changing the message failed",
         };

@@ -17,7 +17,7 @@ pub(crate) use blobs::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
 pub(crate) use errors::{UNANSWERED, UNCERTAIN_END, no_renewer, payload_error};
 pub(crate) use fit::{check_length, fit};
 pub(crate) use idle::Idle;
-pub(crate) use open::ensure;
+pub(crate) use open::{ONCE, ensure};
 pub(crate) use queue::{MAX_DELAY, QueueCore, QueueCoreOptions};
 pub use typed::Queue;
 pub(crate) use typed::QueueOf;

@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use crate::claim_check::CONTAINER;
 use crate::error::{Error, ErrorKind};
 use crate::group_log::GroupLogs;
+use crate::job::outcome::chain;
 use crate::settings::Metadata;
-use crate::storage::{QueueName, Queues, StoreError, StoreErrorKind};
+use crate::storage::{
+    ContainerName, QueueName, Queues, Storage, StoreError, StoreErrorKind, TransactionPlace,
+};
 
+/// The container of recorded effects.
+pub(crate) const ONCE: &str = "jobqueue-once";
 /// The maximum time to wait until a queue that is being deleted can be created again.
 const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
 
@@ -67,4 +73,28 @@ async fn forget_former(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Re
         Err(e) if e.kind() == StoreErrorKind::QueueNotFound => logs.forget(&stored).await,
         found => found.map(drop),
     }
+}
+
+/// Creates the containers of the blobs that transactions of the application create on a database server.
+///
+/// A transaction that finds its container missing creates it too, and other writers then wait for its end. Only before the transaction can that be
+/// prevented: within it, a request over another connection waits behind a pooler for the connections that other transactions hold.
+pub(super) async fn create_transaction_containers(storage: &Storage) {
+    if !matches!(storage.blob_powers().transaction_place, Some(TransactionPlace::Schema { .. })) {
+        return;
+    }
+    let create = async || {
+        for name in [CONTAINER, ONCE] {
+            storage.blobs().create_container(&ContainerName::new(name)?).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    // The role may lack the privilege and never need it. A failure is not repeated for each further queue, which would cost a timeout each
+    // time: the first transaction creates them.
+    let create_once = async || {
+        if let Err(error) = create().await {
+            crate::log::debug!(error = %chain(&error), "the containers of blobs in transactions were not created");
+        }
+    };
+    storage.transaction_containers().get_or_init(create_once).await;
 }

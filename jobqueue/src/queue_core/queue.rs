@@ -4,12 +4,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::errors::no_renewer;
 use super::idle::Idle;
-use super::open::ensure;
-
+use super::open::{create_transaction_containers, ensure};
 use super::settings_cache::{REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::WITHOUT_END;
@@ -22,8 +23,7 @@ use crate::process::{host, program};
 use crate::runtime::Runtime;
 use crate::settings::{Metadata, QueueSettings, SettingOverrides};
 use crate::storage::{
-    BlobStore, ExpiredReceipt, GetMessages, MAX_MESSAGES, QueueName, Queues, Received, Storage, StoreError,
-    StoreErrorKind,
+    BlobStore, GetMessages, MAX_MESSAGES, QueueName, Queues, Received, Storage, StoreError, StoreErrorKind,
 };
 use crate::trace::Step;
 
@@ -34,13 +34,15 @@ pub(crate) struct QueueCoreOptions {
     pub(crate) settings_refresh: Duration,
     pub(crate) max_payload_bytes: u64,
     pub(crate) max_run_time: Duration,
-    pub(crate) expired: ExpiredReceipt,
     /// The lease renewer that several queues share; `None` for that of the storage's runtime.
     pub(crate) renewer: Option<LeaseRenewer>,
     /// The `source` of sent events.
     pub(crate) source: Arc<str>,
     /// The name of the worker in dead letters.
     pub(crate) worker: Arc<str>,
+    /// Fires one second before a shutdown drops its deliveries. Deliveries that wait for a hook, a group log or the record of an effect stop waiting
+    /// and put their messages back.
+    pub(crate) settle_now: CancellationToken,
 }
 
 /// The default maximum run time of a job: 12 hours.
@@ -54,10 +56,31 @@ impl Default for QueueCoreOptions {
             settings_refresh: REFRESH,
             max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
             max_run_time: DEFAULT_MAX_RUN_TIME,
-            expired: ExpiredReceipt::Refuse,
             renewer: None,
             source: default_source(),
             worker: default_worker(),
+            settle_now: CancellationToken::new(),
+        }
+    }
+}
+
+/// The longest time that a caller waits until the settings of its queue are read again.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time that a call has after [`settle_now`](QueueCoreOptions::settle_now): two such calls leave half of the second for the put-back.
+const LAST_CALL: Duration = Duration::from_millis(250);
+
+impl QueueCoreOptions {
+    /// Awaits a call that a delivery can end without. Returns `None` if it has no result shortly after [`settle_now`](Self::settle_now).
+    pub(crate) async fn call_before_end<F: Future>(&self, call: F) -> Option<F::Output> {
+        let over = async {
+            self.settle_now.cancelled().await;
+            tokio::time::sleep(LAST_CALL).await;
+        };
+        tokio::select! {
+            biased;
+            answer = call => Some(answer),
+            () = over => None,
         }
     }
 }
@@ -89,7 +112,7 @@ pub(crate) struct QueueCore {
     pub(crate) groups_apart: GroupLogs,
     /// True if the storage keeps the order of the FIFO groups itself: they have no logs then.
     pub(crate) orders_groups: bool,
-    settings: SettingsCache,
+    settings: Arc<SettingsCache>,
     renewer: LeaseRenewer,
     renewer_store: Arc<Queues>,
 }
@@ -106,6 +129,7 @@ impl QueueCore {
             name.dead_letter()?;
             let groups = GroupLogs::new(storage, name.clone());
             let metadata = ensure(storage.queues(), &name, Some(&groups)).await?;
+            create_transaction_containers(storage).await;
             Self::with_metadata(storage, name, options, metadata, groups).await
         })
     }
@@ -134,13 +158,13 @@ impl QueueCore {
         metadata: Metadata,
         groups: GroupLogs,
     ) -> Result<Arc<Self>, Error> {
-        let settings = SettingsCache::new(
+        let settings = Arc::new(SettingsCache::new(
             &name,
             &metadata,
             options.defaults,
             options.overrides,
             options.settings_refresh,
-        );
+        ));
         let renewer = match &options.renewer {
             Some(renewer) => renewer.clone(),
             None => LeaseRenewer::of(storage.runtime()).map_err(no_renewer)?,
@@ -203,9 +227,22 @@ impl QueueCore {
         self.settings.present()
     }
 
-    /// Returns the settings; reads them again if they are older than the refresh interval.
+    /// Returns the settings. If they are older than the refresh interval, one caller waits a moment until they are read again, while others
+    /// go on with the previous ones.
     pub(crate) async fn fresh_settings(&self) -> Arc<QueueSettings> {
-        self.settings.fresh(self.store(), &self.name).await
+        // The settings may be kept elsewhere than the messages, in a place that does not answer.
+        if let Some(reading) = self.refresh_settings()
+            && tokio::time::timeout(PATIENCE, reading).await.is_err()
+        {
+            crate::log::warn!(queue = %self.name, "reading the queue's settings takes long; the previous ones remain in use meanwhile");
+        }
+        self.settings()
+    }
+
+    /// Reads the settings again in a task, if they are older than the refresh interval and are not being read.
+    pub(crate) fn refresh_settings(&self) -> Option<JoinHandle<()>> {
+        let reading = self.settings.refresh(self.storage.queues(), &self.name)?;
+        Some(self.runtime().spawn(reading))
     }
 
     /// Returns the terms of the lease of a message whose type declares `defaults`.
@@ -213,7 +250,6 @@ impl QueueCore {
         LeaseTerms {
             visibility: settings.timeout,
             max_run_time: defaults.max_run_time.unwrap_or(self.options.max_run_time).min(WITHOUT_END),
-            expired: self.options.expired,
         }
     }
 
@@ -227,12 +263,12 @@ impl QueueCore {
         let requested = Instant::now();
         let since = self.observers().trace().then(SystemTime::now);
         let received = self.store().get(&self.name, options).await;
-        self.tell_received(requested, since, received.as_ref());
+        self.emit_received(requested, since, received.as_ref());
         Ok((received?, requested))
     }
 
-    /// Tells the observers of the answer to a request for messages.
-    fn tell_received(
+    /// Emits the event of an answer to a request for messages.
+    fn emit_received(
         &self,
         requested: Instant,
         since: Option<SystemTime>,
@@ -245,7 +281,7 @@ impl QueueCore {
             observers.span(|| Step::Receive { queue, since, messages }).end(None, error);
         }
         if received.is_ok() {
-            observers.tell(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
+            observers.emit(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
         }
     }
 

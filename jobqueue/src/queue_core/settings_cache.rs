@@ -19,7 +19,7 @@ pub(super) struct SettingsCache {
     overrides: SettingOverrides,
     refresh: Duration,
     present: RwLock<Present>,
-    refreshing: tokio::sync::Mutex<()>,
+    refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -40,13 +40,7 @@ impl SettingsCache {
         let (settings, warnings) = QueueSettings::resolve(metadata, &defaults, &overrides);
         warn(queue, &warnings, &[]);
         let present = Present { settings: Arc::new(settings), warnings, read: Instant::now() };
-        Self {
-            defaults,
-            overrides,
-            refresh,
-            present: RwLock::new(present),
-            refreshing: tokio::sync::Mutex::default(),
-        }
+        Self { defaults, overrides, refresh, present: RwLock::new(present), refreshing: Arc::default() }
     }
 
     /// Returns the settings as they were last read.
@@ -54,21 +48,25 @@ impl SettingsCache {
         Arc::clone(&read(&self.present).settings)
     }
 
-    /// Returns the current settings. If the cached ones are too old, one caller reads the metadata while others
-    /// continue with the cached ones. If the storage cannot be read, the cached settings stay.
-    pub(crate) async fn fresh(&self, store: &Queues, queue: &QueueName) -> Arc<QueueSettings> {
-        let is_old = {
-            let present = read(&self.present);
-            present.read.elapsed() >= self.refresh
-        };
-        if is_old && let Ok(_only_one) = self.refreshing.try_lock() {
-            self.read(store, queue).await.unwrap_or_else(|error| {
-                crate::log::warn!(%queue, %error, "reading the queue's settings failed; the previous ones remain in use");
-                let mut present = write(&self.present);
-                present.read = Instant::now();
-            });
+    /// Reads the metadata again if the cached settings are too old and no other caller reads it. If the storage cannot be read, the cached
+    /// settings stay. The future is run to its end: a storage may take longer to answer than callers wait.
+    pub(super) fn refresh(
+        self: &Arc<Self>,
+        store: &Arc<Queues>,
+        queue: &QueueName,
+    ) -> Option<impl Future<Output = ()> + Send + 'static> {
+        if read(&self.present).read.elapsed() < self.refresh {
+            return None;
         }
-        self.present()
+        let only_one = Arc::clone(&self.refreshing).try_lock_owned().ok()?;
+        let (cache, store, queue) = (Arc::clone(self), Arc::clone(store), queue.clone());
+        Some(async move {
+            let _only_one = only_one;
+            if let Err(error) = cache.read(&store, &queue).await {
+                crate::log::warn!(%queue, %error, "reading the queue's settings failed; the previous ones remain in use");
+                write(&cache.present).read = Instant::now();
+            }
+        })
     }
 
     async fn read(&self, store: &Queues, queue: &QueueName) -> Result<(), StoreError> {
@@ -104,11 +102,11 @@ mod tests {
         let (storage, queue) = (faulty.storage(), QueueName::new("work").unwrap());
         storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         let (defaults, overrides) = (MessageDefaults::new(), SettingOverrides::default());
-        let cache = SettingsCache::new(&queue, &Metadata::new(), defaults, overrides, REFRESH);
+        let cache = Arc::new(SettingsCache::new(&queue, &Metadata::new(), defaults, overrides, REFRESH));
         faulty.plan(Operation::QueueMetadata, 1, Fault::DelayAfter(REFRESH * 2));
         tokio::time::sleep(REFRESH).await;
         for reads in 1..=2 {
-            let _ = cache.fresh(storage.queues(), &queue).await;
+            cache.refresh(storage.queues(), &queue).unwrap().await;
             assert_eq!(faulty.calls_of(Operation::QueueMetadata), reads);
         }
     }

@@ -101,8 +101,8 @@ impl<M: QueueMessage> Queue<M> {
         &self.core.name
     }
 
-    /// Returns the settings of this queue. They are read again when they are 30 seconds old; while another caller reads them, and while the
-    /// storage cannot be read, the last ones are returned.
+    /// Returns the settings of this queue. They are read again when they are 30 seconds old; while another caller reads them, while the
+    /// storage cannot be read, and if it takes longer than two seconds, the last ones are returned.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.core.fresh_settings().await
     }

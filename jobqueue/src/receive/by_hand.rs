@@ -15,7 +15,7 @@ use crate::delivery::{
     Cause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection, dead_letter_by_hand,
     decode, defer, keep_expected,
 };
-use crate::envelope::headers::batch::{BATCH, OF};
+use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
@@ -32,14 +32,16 @@ const NOT_MINE: Duration = Duration::from_secs(300);
 impl<M: QueueMessage> Queue<M> {
     /// Waits up to `wait` for a message and leases it. Returns `None` if none arrived. Dead-letters unreadable
     /// messages that it meets, and puts back those of other kinds or from before their time. The requests for one message that it has
-    /// begun are not cut short: the call takes longer than `wait` by as much as they do.
+    /// begun are not cut short: the call takes longer than `wait` by as much as they do. A call whose time is over when it has put a message
+    /// back returns `None` although messages may be behind it: in a queue of several kinds, give it more time than zero.
     ///
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
     /// order](crate::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
     /// Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch): a child that is
-    /// completed by hand leaves its batch waiting, and a job of a batch that cannot be read is left to the workers, which such a queue needs.
-    /// A job whose handler has finished in a worker, which could not record that yet, is left to the workers. What else keeps a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the
-    /// records of [`durable_completions`](crate::WorkerBuilder::durable_completions).
+    /// completed by hand leaves its batch waiting. A job of a batch that cannot be read is put back for five minutes, again and again, until a
+    /// worker takes it. A job whose handler has finished in a worker, which could not record that yet, is left to the workers. What else keeps
+    /// a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the records of
+    /// [`durable_completions`](crate::WorkerBuilder::durable_completions).
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -142,8 +144,7 @@ async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(),
 
 /// Dead-letters a message that the application does not get. One of a batch is left to the workers, which record its end for the batch.
 async fn dead_letter_unread(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
-    let is_of_batch = |info: JobInfo| info.headers.contains_key(BATCH) || info.headers.contains_key(OF);
-    if leased_job.info().is_some_and(is_of_batch) {
+    if leased_job.info().is_some_and(|info| is_of_batch(&info.headers)) {
         crate::log::warn!(queue = %leased_job.core.name, "a job of a batch cannot be read; it is left to the workers");
         return leased_job.release_waiting(NOT_MINE, None).await.map(drop);
     }
@@ -159,11 +160,11 @@ impl<M: QueueMessage> Kinds for KindsOf<M> {
     }
 
     fn newest(&self, kind: &str) -> Option<u32> {
-        M::accepts(kind).then_some(M::VERSION)
+        M::kinds().contains(&kind).then_some(M::VERSION)
     }
 
     fn defaults(&self, kind: &str) -> MessageDefaults {
-        if M::accepts(kind) { M::DEFAULTS } else { MessageDefaults::new() }
+        if M::kinds().contains(&kind) { M::DEFAULTS } else { MessageDefaults::new() }
     }
 
     fn unknown(&self) -> &'static str {

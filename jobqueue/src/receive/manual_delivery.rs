@@ -6,8 +6,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock::WITHOUT_END;
 use crate::delivery::{
     CheckpointOutcome, LeasedJob, Rejection, dead_letter_by_hand, end_turn, from_json, load_saved,
     save_progress, to_json,
@@ -69,10 +71,12 @@ impl<M> Delivery<M> {
         &self.token
     }
 
-    /// Deletes the message: the work is done.
+    /// Deletes the message: the work is done. For a job [in order](crate::SendOptions::in_order) the log of its key is changed before that,
+    /// which is tried until the lease ends.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may do the work again.
+    /// - [`Storage`](ErrorKind::Storage): the log of the key could not be changed, and another worker may do the work again.
     /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the message may be deleted or not; no answer arrived.
     ///
     /// # Cancel safety
@@ -132,11 +136,12 @@ impl<M> Delivery<M> {
     }
 
     /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume). If no answer
-    /// says whether it is saved, the outcome is [`Unknown`](CheckpointOutcome::Unknown), and so is that of later ones.
+    /// says whether it is saved, the outcome is [`Unknown`](CheckpointOutcome::Unknown), and so is that of later ones until a renewal shows that
+    /// the lease is held. The next change of the message then saves it too.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): stop; another worker may have the message.
-    /// - [`Storage`](ErrorKind::Storage): nothing was saved; the lease is still held.
+    /// - [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held; the next change of the message saves it.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
@@ -168,7 +173,8 @@ type Settling = BoxFuture<'static, Result<(), Error>>;
 fn complete(job: LeasedJob) -> Settling {
     Box::pin(async move {
         let complete = async {
-            end_turn(&job, EndState::Done).await?;
+            // The next receiver would do the work again.
+            job.retry_until(Instant::now() + WITHOUT_END, || end_turn(&job, EndState::Done)).await?;
             job.complete().await.map_err(|error| match error {
                 LeaseError::Uncertain(_) => Error::new(
                     ErrorKind::LeaseUncertain,
@@ -183,11 +189,15 @@ fn complete(job: LeasedJob) -> Settling {
 }
 
 fn release(job: LeasedJob, delay: Duration) -> Settling {
-    Box::pin(async move { traced(&job, &Outcome::Released(delay), job.release_uncounted(delay)).await })
+    Box::pin(async move {
+        traced(&job, &Outcome::Released(delay), async { job.release_uncounted(delay).await.map(drop) }).await
+    })
 }
 
 fn retry(job: LeasedJob, delay: Duration, error: String) -> Settling {
-    Box::pin(async move { traced(&job, &Outcome::Retried(delay), job.retry(delay, &error)).await })
+    Box::pin(async move {
+        traced(&job, &Outcome::Retried(delay), async { job.retry(delay, &error).await.map(drop) }).await
+    })
 }
 
 fn dead_letter(job: LeasedJob, rejection: Rejection) -> Settling {

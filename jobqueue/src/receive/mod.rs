@@ -9,4 +9,4 @@ pub use backlog::Backlog;
 pub use manual_delivery::Delivery;
 #[cfg(feature = "schedule")]
 pub(crate) use peek::is_waiting;
-pub(crate) use peek::read_text;
+pub(crate) use peek::{is_of_another_kind, read_text};

@@ -2,7 +2,7 @@
 
 use crate::codec::decode_any_version;
 use crate::delivery::events;
-use crate::envelope::{Identity, Parsed, RAW_KIND, parse};
+use crate::envelope::{Envelope, Identity, Parsed, RAW_KIND, parse};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::message::{DecodeError, QueueMessage};
@@ -38,7 +38,7 @@ pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> 
         }
         Parsed::Event(envelope) => envelope,
     };
-    if !M::accepts(&envelope.kind) && *envelope.kind != *RAW_KIND {
+    if !has_kind_of::<M>(&envelope) {
         let kind = printable(&envelope.kind, MAX_KIND_CHARS);
         let text = format!(
             "the message has the kind `{kind}`, not `{}`: open the queue with the type of that kind",
@@ -49,6 +49,15 @@ pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> 
     let data = core.claim_checks.payload(&core.name, &envelope.payload).await;
     let media_type = envelope.media_type();
     Ok(read_payload(core, envelope.version, media_type.as_deref(), &data.map_err(payload_error)?)?)
+}
+
+/// Returns whether a text is an event of another kind than those of `M`.
+pub(crate) fn is_of_another_kind<M: QueueMessage>(text: &str) -> bool {
+    matches!(parse(text), Ok(Parsed::Event(envelope)) if !has_kind_of::<M>(&envelope))
+}
+
+fn has_kind_of<M: QueueMessage>(envelope: &Envelope) -> bool {
+    M::kinds().contains(&&*envelope.kind) || *envelope.kind == *RAW_KIND
 }
 
 fn read_payload<M: QueueMessage>(

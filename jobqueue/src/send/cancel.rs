@@ -11,16 +11,16 @@ use crate::undelivered::StoredMessage;
 
 impl<M: QueueMessage> Queue<M> {
     /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the message or it
-    /// no longer exists, for instance because it is cancelled already. A cancelled unique job leaves its key free. Any process can cancel such a
+    /// no longer exists, for instance because it is cancelled already (of a job in order by a log, that is true while the log remembers it). A cancelled unique job leaves its key free. Any process can cancel such a
     /// job by its key: [`cancel_unique`](Self::cancel_unique). A job that is sent again after its cancellation needs another [id](crate::SendOptions::id)
-    /// where [Service Bus detects duplicates](crate::guide::service_bus).
+    /// where [Service Bus detects duplicates](crate::guide::service_bus), unless a log keeps its order.
     ///
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
     ///   cancellation was lost, or an answer to the send, so that a second message may be stored, or a job [in
     ///   order](crate::SendOptions::in_order) was sent twice under its id. A cancellation of a unique job, or of a job in order by a log, that is
     ///   repeated after one without an answer returns what [`cancel_unique`](Self::cancel_unique) would. Of a job in order no second
-    ///   message runs; if its cancellation was not certainly ended, the next job of its key completes it.
+    ///   message runs while the log remembers the cancellation, which is one of the last 256 jobs that have ended there; if its cancellation was not certainly ended, the next job of its key completes it.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under the key of a unique job.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///
@@ -30,8 +30,8 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
         let core = self.core();
-        if let Some(key) = &sent.unique_key
-            && let Some(cancelled) = cancel_unique(core, M::original_kind(), key, Some(&sent.id)).await?
+        if let Some(unique) = &sent.unique
+            && let Some(cancelled) = cancel_unique(core, M::original_kind(), &unique.key, Some(sent)).await?
         {
             return Ok(cancelled);
         }
@@ -40,14 +40,17 @@ impl<M: QueueMessage> Queue<M> {
 }
 
 /// Deletes a message before its first delivery, then its payload. Returns false if the message was received.
+///
+/// # Errors
+/// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] distinguishes the two.
 pub(super) async fn cancel_stored(
     core: &QueueCore,
     position: Option<EntryRef>,
     stored: &StoredMessage,
 ) -> Result<bool, CancelError> {
-    let cancelled = group_log::cancel_message(&core.groups, core.store(), position, stored).await?;
-    if cancelled {
+    let cancelled = group_log::cancel_message(&core.groups, core.store(), position, stored).await;
+    if cancelled.is_message_deleted {
         remove_blobs(core, &core.name, stored.payload.as_deref().cloned().into_iter().collect()).await;
     }
-    Ok(cancelled)
+    cancelled.answer
 }

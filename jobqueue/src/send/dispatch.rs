@@ -9,6 +9,7 @@ use super::prepare::Prepared;
 use super::put::{SEND_BUDGET, put_patiently};
 use super::resend::remove_unsent;
 use super::sent::Sent;
+use super::unique::key_hold::KeyHold;
 use crate::error::Error;
 use crate::event::Event;
 use crate::group_log::{self, Announced, Announcement, Confirmation};
@@ -19,23 +20,32 @@ use crate::storage::MessageRef;
 use crate::trace::OpenSpan;
 
 /// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
-pub(crate) async fn dispatch(core: &QueueCore, mut prepared: Prepared) -> Result<Sent, Error> {
+pub(crate) async fn dispatch(core: &QueueCore, prepared: Prepared) -> Result<Sent, Error> {
+    dispatch_held(core, prepared, None).await
+}
+
+/// Like [`dispatch`], but puts a message of unique work only while its sender holds the key.
+pub(super) async fn dispatch_held(
+    core: &QueueCore,
+    mut prepared: Prepared,
+    hold: Option<&mut KeyHold<'_>>,
+) -> Result<Sent, Error> {
     let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
     let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
     // Boxed only in a span: otherwise it would lie in this future twice.
     let sent = match span.is_some() {
-        true => span.run(Box::pin(store_prepared(core, prepared, started)).as_mut()).await,
-        false => store_prepared(core, prepared, started).await,
+        true => span.run(Box::pin(store_prepared(core, prepared, started, hold)).as_mut()).await,
+        false => store_prepared(core, prepared, started, hold).await,
     };
     let error = sent.as_ref().err().map(|error| error.kind().as_str());
     span.end(None, error);
-    tell_sent(core, Some(kind), 1, sent.is_err().into(), started, error);
+    emit_sent(core, Some(kind), 1, sent.is_err().into(), started, error);
     sent
 }
 
-/// Tells the observers of a send of some messages, of which some failed.
+/// Emits the event of a send of some messages, of which some failed.
 #[allow(clippy::too_many_arguments, reason = "the fields of the event")]
-pub(super) fn tell_sent(
+pub(super) fn emit_sent(
     core: &QueueCore,
     kind: Option<Arc<str>>,
     messages: usize,
@@ -44,10 +54,10 @@ pub(super) fn tell_sent(
     error: Option<&'static str>,
 ) {
     let (queue, took) = (&core.name, started.elapsed());
-    core.observers().tell(|| Event::Sent { queue: queue.clone(), kind, messages, failed, took, error });
+    core.observers().emit(|| Event::Sent { queue: queue.clone(), kind, messages, failed, took, error });
 }
 
-/// Tells the observers of a message that the application's transaction stores when it commits.
+/// Emits the event of a message that the application's transaction stores when it commits.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn sent_in_transaction(
     core: &QueueCore,
@@ -56,16 +66,44 @@ pub(crate) fn sent_in_transaction(
     message: MessageRef,
 ) -> Sent {
     sent.span.end(None, None);
-    tell_sent(core, Some(Arc::clone(&sent.kind)), 1, 0, started, None);
+    emit_sent(core, Some(Arc::clone(&sent.kind)), 1, 0, started, None);
     let stored = sent.stored(message, false);
     sent.sent(Some(stored))
 }
 
-async fn store_prepared(core: &QueueCore, prepared: Prepared, mut started: Instant) -> Result<Sent, Error> {
+async fn store_prepared(
+    core: &QueueCore,
+    prepared: Prepared,
+    mut started: Instant,
+    hold: Option<&mut KeyHold<'_>>,
+) -> Result<Sent, Error> {
+    if let Some(hold) = hold {
+        // Boxed, because most work is not unique.
+        return Box::pin(store_held(core, prepared, started, hold)).await;
+    }
     if prepared.blob.is_some() {
         // Boxed, because most payloads are inside their messages.
         started = Box::pin(store_blob(core, &prepared, started)).await?;
     }
+    put_prepared(core, prepared, started).await
+}
+
+async fn store_held(
+    core: &QueueCore,
+    prepared: Prepared,
+    started: Instant,
+    hold: &mut KeyHold<'_>,
+) -> Result<Sent, Error> {
+    let started = hold.keep_during(store_blob(core, &prepared, started)).await?;
+    if let Err(error) = hold.extend().await {
+        remove_unsent(core, [&prepared]).await;
+        return Err(error);
+    }
+    hold.bound(put_prepared(core, prepared, started)).await
+}
+
+/// Stores a prepared message whose blob is stored.
+async fn put_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
     match prepared.announcement {
         // Boxed, because few messages need it.
         Some(announcement) => Box::pin(dispatch_in_order(core, prepared, announcement, started)).await,
@@ -85,7 +123,7 @@ async fn dispatch_in_order(
     let one = std::slice::from_mut(&mut announcement);
     let announced = group_log::announce(&core.groups, one, core.now()).await.pop();
     if !matches!(announced, Some(Ok(Announced::Entered))) {
-        remove_unsent(core, &prepared).await;
+        remove_unsent(core, [&prepared]).await;
         return announced.transpose().map(|_| prepared.sent(None));
     }
     prepared.enter(announcement)?;

@@ -7,7 +7,9 @@ use tokio::time::Instant;
 
 use super::prepare::Prepared;
 use super::put::{put_all, put_patiently, unanswered};
+use super::resend::remove_unsent;
 use super::sent::Sent;
+use super::silence::Silence;
 use crate::error::Error;
 use crate::queue_core::QueueCore;
 use crate::undelivered::StoredMessage;
@@ -34,7 +36,9 @@ pub(super) async fn put_by_group(
             groups.entry(one.put.group.as_deref()).or_default().push((place, one));
         }
     }
-    let groups: Vec<_> = groups.into_values().map(|group| put_group(core, group, started)).collect();
+    let silence = Silence::default();
+    let groups: Vec<_> =
+        groups.into_values().map(|group| put_group(core, group, started, &silence)).collect();
     let in_groups = futures_util::stream::iter(groups).buffer_unordered(GROUPS).collect::<Vec<_>>();
     let (put, in_groups) = tokio::join!(put_all(core, &mut ready, started), in_groups);
     let mut stored: HashMap<usize, Result<StoredMessage, Error>> = in_groups.into_iter().flatten().collect();
@@ -52,14 +56,19 @@ async fn put_group(
     core: &QueueCore,
     group: Vec<(usize, &Prepared)>,
     mut started: Instant,
+    silence: &Silence,
 ) -> Vec<(usize, Result<StoredMessage, Error>)> {
-    let mut answers = Vec::with_capacity(group.len());
+    let (mut answers, mut untried) = (Vec::with_capacity(group.len()), Vec::new());
     for (place, one) in group {
-        let answer = put_patiently(core, one, started).await;
+        let is_tried = !silence.is_long();
+        let answer = silence.guard(put_patiently(core, one, started)).await;
         if answer.is_ok() {
             started = Instant::now();
+        } else if !is_tried {
+            untried.push(one);
         }
         answers.push((place, answer));
     }
+    remove_unsent(core, untried).await;
     answers
 }

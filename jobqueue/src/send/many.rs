@@ -8,13 +8,14 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesOrdered};
 use tokio::time::Instant;
 
-use super::dispatch::{store_blob, tell_sent};
+use super::dispatch::{emit_sent, store_blob};
 use super::groups::put_by_group;
 use super::options::SendOptions;
 use super::prepare::{Draft, Prepared, Purpose, Render};
 use super::put::{put_all, unanswered};
 use super::resend::remove_unsent;
 use super::sent::Sent;
+use super::silence::{Silence, not_tried};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{self, Announced, Confirmation};
 use crate::message::QueueMessage;
@@ -80,6 +81,8 @@ impl<M: QueueMessage> SendItem<M> for (&M, SendOptions) {
 pub(super) struct Drafts(Vec<Draft>);
 
 impl Drafts {
+    /// Validates messages; the options of each come before the common ones.
+    ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid): the first message that is not valid, with its place in the list.
     pub(crate) fn new<M: QueueMessage>(
@@ -113,6 +116,7 @@ pub(crate) async fn send_all(core: &QueueCore, drafts: Drafts, render: Render) -
         false => IN_FLIGHT,
     };
     let mut answers = Vec::with_capacity(drafts.len());
+    let silence = Silence::default();
     let mut drafts = drafts.into_iter();
     let mut in_flight = FuturesOrdered::new();
     loop {
@@ -120,7 +124,7 @@ pub(crate) async fn send_all(core: &QueueCore, drafts: Drafts, render: Render) -
         if chunk.is_empty() {
             break;
         }
-        in_flight.push_back(dispatch_all(core, chunk));
+        in_flight.push_back(dispatch_chunk(core, chunk, &silence));
         // Polled once, so that it starts before the next chunk is written.
         let stored = match futures_util::poll!(in_flight.next()) {
             Poll::Ready(stored) => stored,
@@ -156,16 +160,29 @@ fn render_chunk(
 /// Stores the messages that could be written. Returns the answers in the order of the messages.
 pub(crate) async fn dispatch_all(
     core: &QueueCore,
+    prepared: Vec<Result<Prepared, Error>>,
+) -> Vec<Result<Sent, Error>> {
+    dispatch_chunk(core, prepared, &Silence::default()).await
+}
+
+/// Like [`dispatch_all`], for a chunk of a list: it is not tried after chunks for which the storage did not answer.
+async fn dispatch_chunk(
+    core: &QueueCore,
     mut prepared: Vec<Result<Prepared, Error>>,
+    silence: &Silence,
 ) -> Vec<Result<Sent, Error>> {
     let started = Instant::now();
     let kind = prepared.iter().flatten().next().map(|one| Arc::clone(&one.kind));
     let mut span = span_of_all(core, &mut prepared);
-    let answers = span.run(pin!(store_all(core, prepared, started))).await;
+    let answers = match silence.is_long() {
+        true => prepared.into_iter().map(|one| one.and_then(|_| Err(not_tried()))).collect(),
+        false => span.run(pin!(store_all(core, prepared, started))).await,
+    };
+    silence.note(started, &answers);
     let error = answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
     span.end(None, error);
     let failed = answers.iter().filter(|answer| answer.is_err()).count();
-    tell_sent(core, kind, answers.len(), failed, started, error);
+    emit_sent(core, kind, answers.len(), failed, started, error);
     answers
 }
 
@@ -213,11 +230,12 @@ async fn store_blobs(
     let started = Mutex::new(started);
     let with_blobs = prepared.iter().enumerate().filter_map(|(place, one)| Some((place, one.as_ref().ok()?)));
     let with_blobs: Vec<_> = with_blobs.filter(|(_, one)| one.blob.is_some()).collect();
+    let silence = Silence::default();
     let uploads = with_blobs.into_iter().map(|(place, one)| {
-        let started = &started;
+        let (started, silence) = (&started, &silence);
         async move {
             let begun = *lock(started);
-            match store_blob(core, one, begun).await {
+            match silence.guard(store_blob(core, one, begun)).await {
                 Ok(next) => {
                     *lock(started) = next;
                     None
@@ -283,21 +301,30 @@ async fn announce_all(
     let mut announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
     let answers = group_log::announce(&core.groups, &mut announcements, core.now()).await;
     let mut answers = announcements.into_iter().zip(answers);
-    let mut announced = Vec::with_capacity(prepared.len());
-    for mut one in prepared {
-        let answer = match &mut one {
-            Ok(ready) if ready.announcement.is_some() => answers
-                .next()
-                .map(|(announcement, answer)| {
-                    answer.and_then(|answer| ready.enter(announcement).map(|()| answer))
-                })
-                .transpose(),
-            _ => Ok(Some(Announced::Entered)),
+    let (mut announced, mut unsent) = (Vec::with_capacity(prepared.len()), Vec::new());
+    for one in prepared {
+        let mut ready = match one {
+            Ok(ready) => ready,
+            Err(error) => {
+                announced.push(Err(error));
+                continue;
+            }
         };
-        if let (Ok(ready), Ok(Some(Announced::AlreadyDone)) | Err(_)) = (&one, &answer) {
-            remove_unsent(core, ready).await;
-        }
-        announced.push(one.and_then(|one| Ok((one, answer? == Some(Announced::Entered)))));
+        let answer = match ready.announcement.and_then(|_| answers.next()) {
+            Some((announcement, answer)) => {
+                answer.and_then(|answer| ready.enter(announcement).map(|()| answer))
+            }
+            None => Ok(Announced::Entered),
+        };
+        announced.push(match answer {
+            Ok(answer) => Ok((ready, answer == Announced::Entered)),
+            Err(error) => {
+                unsent.push(ready);
+                Err(error)
+            }
+        });
     }
+    let done = announced.iter().flatten().filter(|(_, to_put)| !to_put).map(|(one, _)| one);
+    remove_unsent(core, unsent.iter().chain(done)).await;
     announced
 }

@@ -20,6 +20,7 @@ mod put;
 mod request;
 mod resend;
 mod sent;
+mod silence;
 mod stored_text;
 mod unique;
 
@@ -36,7 +37,5 @@ pub use request::{All, One, SendFuture, SendRequest, Unique};
 pub(crate) use resend::mark_copy;
 pub use sent::Sent;
 pub(crate) use stored_text::message_of;
+pub(crate) use unique::CONTAINER as UNIQUE;
 pub use unique::SendUniqueOutcome;
-#[cfg(feature = "sqlite")]
-pub(crate) use unique::send_unique_exclusively;
-pub(crate) use unique::{CONTAINER as UNIQUE, UniqueChildOutcome, UniqueKind, send_unique_child};

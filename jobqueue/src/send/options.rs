@@ -42,7 +42,8 @@ impl SendOptions {
         at(moment: SystemTime) => at;
 
         /// Sets the time after which the message expires, processed or not: at least 1 second, and longer than the delay.
-        /// The default is never. No handler begins in the last second, so that a message of one second never runs; a program that receives by hand gets one whose lease is lost. The token of one that runs fires by then, as when a lease is lost.
+        /// The default is never. No handler begins in the last second: a message that lives for a second after its delay never runs. A program
+        /// that receives by hand in that second gets a delivery whose lease is lost. The token of a handler that runs fires by then, too.
         ttl(ttl: Duration);
 
         /// Sets the key, the subject of the message, instead of the field marked `key`.

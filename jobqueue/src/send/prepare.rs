@@ -15,7 +15,6 @@ use super::resend::mark_copy;
 use super::sent::Sent;
 use crate::clock::rfc3339;
 use crate::codec::{Codec, Json, encode_message, is_json};
-use crate::envelope::headers::batch::COPY;
 use crate::envelope::{
     Envelope, JsonText, Parsed, Payload, StoredReference, encoding_of, is_own_header, keep_state, parse,
     to_wire,
@@ -54,20 +53,18 @@ impl Draft {
         self
     }
 
-    pub(super) fn with_id(mut self, id: &str) -> Result<Self, Error> {
+    pub(super) fn with_identity(mut self, id: &str, source: &Arc<str>) -> Result<Self, Error> {
         check_length("id", id)?;
-        self.options.id = Some(id.to_owned());
+        (self.options.id, self.options.source) = (Some(id.to_owned()), Some(Arc::clone(source)));
         Ok(self)
-    }
-
-    /// Notes in a child of a batch that an earlier message of it may exist.
-    pub(crate) fn into_copy(mut self) -> Self {
-        self.options.headers.entry(COPY.to_owned()).and_modify(|copy| "1".clone_into(copy));
-        self
     }
 
     pub(crate) fn id(&self) -> Option<&str> {
         self.options.id.as_deref()
+    }
+
+    pub(super) fn source(&self, core: &QueueCore) -> Arc<str> {
+        Arc::clone(self.options.source.as_ref().unwrap_or(&core.options.source))
     }
 
     pub(crate) fn data(&self) -> &[u8] {
@@ -111,12 +108,15 @@ pub(crate) enum Purpose {
 
 impl Prepared {
     pub(crate) fn sent(self, stored: Option<StoredMessage>) -> Sent {
-        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry), unique_key: None }
+        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry), unique: None }
     }
 
     /// Notes the position that the job has, and writes its page into the message.
     pub(super) fn enter(&mut self, announcement: Announcement) -> Result<(), Error> {
         self.announcement = Some(announcement);
+        // The log recognises a job that is sent again. A storage that detects duplicates would drop the message of one that has ended, and the
+        // position would wait for it.
+        self.put.job = None;
         if let Some(page) = announcement.entry.page
             && let Parsed::Event(mut event) = parse(&self.put.text)?
         {
@@ -142,7 +142,9 @@ impl Prepared {
     }
 
     pub(crate) fn stored(&self, message: MessageRef, may_be_duplicated: bool) -> StoredMessage {
-        let payload = self.blob.as_deref().map(|(reference, _)| Box::new(reference.clone()));
+        // Of several messages each has a blob of its own, and this one may be that of another: a sweep deletes those of the others.
+        let own = self.blob.as_deref().filter(|_| !may_be_duplicated);
+        let payload = own.map(|(reference, _)| Box::new(reference.clone()));
         let hidden_until = self.hidden_until;
         StoredMessage { message, hidden_until, may_be_duplicated, may_be_deleted: false, payload }
     }

@@ -15,7 +15,7 @@ use super::prepare::Prepared;
 use super::resend::{remove_unsent, resend_of};
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
-use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, Tries};
+use crate::storage::{PutMessage, PutOutcome, StoreError, Tries};
 use crate::undelivered::StoredMessage;
 
 /// The time after which a send is reported as failed.
@@ -57,7 +57,11 @@ pub(super) async fn put_patiently(
             Ok(outcome) => return Ok(putting.stored(outcome)),
             Err(error) => {
                 // Boxed, because most puts succeed.
-                let (wait, next) = Box::pin(put_failed(core, &mut putting, &put, error, started)).await?;
+                let failed = Box::pin(put_failed(core, &mut putting, &put, error, started)).await;
+                if failed.as_ref().is_err_and(Error::is_rejected) {
+                    remove_unsent(core, [prepared]).await;
+                }
+                let (wait, next) = failed?;
                 put = Cow::Owned(next);
                 Box::pin(tokio::time::sleep(wait)).await;
             }
@@ -99,7 +103,12 @@ pub(crate) async fn put_all(
             Box::pin(tokio::time::sleep(longest)).await;
         }
     }
-    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
+    let answers: Vec<_> =
+        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect();
+    let refused =
+        ready.iter().zip(&answers).filter(|(_, answer)| answer.as_ref().is_err_and(Error::is_rejected));
+    remove_unsent(core, refused.map(|(one, _)| &**one)).await;
+    answers
 }
 
 /// Records a failed attempt to put a message. Returns how long to wait before the next, and the message of that.
@@ -115,9 +124,6 @@ async fn put_failed(
         Ok(wait) => wait,
         Err(error) => {
             let certainty = error.certainty();
-            if certainty == Certainty::NotApplied {
-                remove_unsent(core, putting.prepared).await;
-            }
             return Err(send_error(error, certainty));
         }
     };

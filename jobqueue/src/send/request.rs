@@ -108,7 +108,8 @@ impl<M: QueueMessage> Queue<M> {
     /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
     /// request apply to all messages; the options of a message have priority. Messages [in
     /// order](SendRequest::in_order) get their positions in the order of the list. All messages are validated and
-    /// encoded when the request is first awaited; only the encoded form is kept until it is stored.
+    /// encoded when the request is first awaited; only the encoded form is kept until it is stored. When no message could be stored for
+    /// 30 seconds, the rest of the list is not tried: each of its answers is [`Rejected`](crate::ErrorKind::Rejected).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -220,11 +221,15 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     ///
     /// The window begins when the first message is sent, and ends after its time. Completing or dead-lettering the
     /// job does not end it, nor does deleting the queue or the end of the message's [time to live](SendOptions::ttl), after which the
-    /// work stays undone until the window is over: choose a `ttl` that is no shorter; [`cancel_unique`](Queue::cancel_unique) and [`clear`](Queue::clear) do. The clocks of senders should agree to a
-    /// fraction of the window. A sender that dies between claiming the key and sending delays others by at most 45
-    /// seconds; then one of them sends under the same job id. If the dead sender's message was stored after all,
-    /// there are two messages with one id, and effects that are idempotent by id happen once. Each key keeps one
-    /// small blob, which is used again.
+    /// work stays undone until the window is over: choose a `ttl` that is no shorter; [`cancel_unique`](Queue::cancel_unique) and [`clear`](Queue::clear) do. The clocks of senders must agree within five
+    /// minutes, and to a fraction of the window. A sender that dies between claiming the key and recording its message holds up each call
+    /// by at most 45 seconds; then one of them sends under the same job id and source. A call with a shorter timeout of its own gets the key six minutes
+    /// after the claim. If the dead sender's message was stored after all,
+    /// there are two messages of one job, and effects that are idempotent by id happen once. A live sender renews the key while it uploads
+    /// its payload; if it has not put its message 45 seconds later, the outcome of its send is unknown. Each key keeps one small blob, which is
+    /// used again.
+    ///
+    /// Unique work cannot be sent in a transaction of the application: a unique row of its own does the same there.
     ///
     /// The call waits for up to 90 seconds for another sender that holds the key. While blobs are throttled or out of reach, it goes on
     /// for up to 45 seconds after the message is stored, to record that.
@@ -232,7 +237,7 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// # Errors
     /// Those of [`send`](Queue::send). Also [`Invalid`](crate::ErrorKind::Invalid) if the message has no key or the
     /// window is empty, and [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key and
-    /// does not finish.
+    /// does not finish, or has taken it over from this one.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds. If it is dropped after
@@ -253,12 +258,6 @@ impl<'a, M: QueueMessage> SendRequest<Unique<'a, M>> {
     /// Sets the job's id: [`SendOptions::id`].
     pub fn id(self, id: impl Into<String>) -> Self {
         self.set(|options| options.id(id))
-    }
-
-    #[cfg(feature = "sqlite")]
-    pub(crate) fn into_parts(self) -> (SendRequest<One<'a, M>>, Duration) {
-        let Unique { one, window } = self.target;
-        (SendRequest { target: one, options: self.options, below: self.below }, window)
     }
 }
 

@@ -4,7 +4,11 @@
 //! A blob belongs to one message: the process that ends that message may delete the blob without asking whether another
 //! message refers to it.
 
-use tokio::time::Instant;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, timeout};
 
 use super::errors::send_error;
 use super::prepare::Prepared;
@@ -14,6 +18,10 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
+
+/// The maximum number of payloads that are deleted at the same time, and the time for all.
+const REMOVALS: usize = 4;
+const REMOVING: Duration = Duration::from_secs(5);
 
 /// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
 pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
@@ -54,9 +62,18 @@ pub(super) async fn resend_of(
     Ok(next)
 }
 
-/// Deletes the payload of a message that is certainly not stored.
-pub(super) async fn remove_unsent(core: &QueueCore, unsent: &Prepared) {
-    if let Some((reference, _)) = unsent.blob.as_deref() {
-        remove_blobs(core, &core.name, vec![reference.clone()]).await;
-    }
+/// Deletes the payloads of messages that are certainly not stored, as far as the blobs answer: a sweep deletes the others.
+pub(super) fn remove_unsent<'c, 'p>(
+    core: &'c QueueCore,
+    unsent: impl IntoIterator<Item = &'p Prepared>,
+) -> BoxFuture<'c, ()> {
+    let payloads = unsent.into_iter().filter_map(|one| one.blob.as_deref());
+    let payloads: Vec<_> = payloads.map(|(reference, _)| reference.clone()).collect();
+    let remove = |payload| remove_blobs(core, &core.name, vec![payload]);
+    Box::pin(async move {
+        if !payloads.is_empty() {
+            let removals = stream::iter(payloads).for_each_concurrent(REMOVALS, remove);
+            let _ = timeout(REMOVING, removals).await;
+        }
+    })
 }

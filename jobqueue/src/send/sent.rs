@@ -29,8 +29,15 @@ pub struct Sent {
     pub(super) stored: Option<StoredMessage>,
     /// The job's position in its FIFO group.
     pub(super) position: Option<EntryRef>,
-    /// The key under which the job was sent as unique work.
-    pub(super) unique_key: Option<Arc<str>>,
+    /// The key under which the job was sent as unique work, and its source. Boxed because most jobs have none.
+    pub(super) unique: Option<Box<UniqueRef>>,
+}
+
+/// The key and the source of a job that was sent as unique work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct UniqueRef {
+    pub(super) key: Arc<str>,
+    pub(super) source: Arc<str>,
 }
 
 impl Sent {

@@ -1,10 +1,12 @@
 //! The storage handle that the rest of the framework holds.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
+
+use tokio::sync::OnceCell;
 
 use super::{
     BlobLeases, BlobPowers, BlobStore, OpenStores, QueueStore, Queues, StoreError, StoreErrorKind, Stores,
-    Throttle, TransactionPlace,
+    Throttle,
 };
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
@@ -30,11 +32,16 @@ pub struct Storage {
     stores: Stores,
     /// The load that the queues' answers show; all clones share it.
     throttle: Arc<Throttle>,
-    /// The same storage over separate connections; all clones share it.
-    apart: Arc<OnceLock<Stores>>,
+    /// The same storage over separate connections; all clones share them, also those with a listener.
+    apart: Arc<Apart>,
+    /// Set once the containers exist in which transactions of the application create blobs; all clones share it.
+    transaction_containers: Arc<OnceCell<()>>,
     /// The listeners and the tracer of this handle, its clones, queues and workers.
     observers: Arc<Observers>,
 }
+
+/// A storage that is made when it is first needed.
+type Apart = LazyLock<Stores, Box<dyn FnOnce() -> Stores + Send>>;
 
 impl Storage {
     /// Returns a storage made of its two halves. Logs show `description`; it must not contain secrets.
@@ -93,8 +100,11 @@ impl Storage {
     pub fn on_event(self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         let mut only = Observers::default();
         only.add(listener);
-        let observed = self.stores.observed(Arc::new(only.clone()), Arc::clone(&self.throttle));
-        self.wrapped(observed).heard_by(only)
+        let (observer, throttle) = (Arc::new(only.clone()), Arc::clone(&self.throttle));
+        let observed =
+            move |stores: &Stores| stores.observed(Arc::clone(&observer) as _, Arc::clone(&throttle));
+        let (stores, apart) = (observed(&self.stores), Arc::clone(&self.apart));
+        Self { stores, apart: when_needed(move || observed(&apart)), ..self }.observed_by(only)
     }
 
     /// Returns this storage with a tracer, which makes the spans of its queues and workers. It replaces an earlier one.
@@ -105,24 +115,18 @@ impl Storage {
     }
 
     /// Returns this storage with listeners that do not receive its request events.
-    pub(crate) fn heard_by(mut self, listeners: Observers) -> Self {
+    pub(crate) fn observed_by(mut self, listeners: Observers) -> Self {
         Arc::make_mut(&mut self.observers).add_all(listeners);
         self
+    }
+
+    pub(crate) fn transaction_containers(&self) -> &OnceCell<()> {
+        &self.transaction_containers
     }
 
     /// Returns the listeners and the tracer.
     pub(crate) fn observers(&self) -> &Arc<Observers> {
         &self.observers
-    }
-
-    /// Returns this storage behind wrappers of its halves, with the same load.
-    fn wrapped(&self, stores: Stores) -> Self {
-        Self {
-            stores,
-            throttle: Arc::clone(&self.throttle),
-            apart: Arc::default(),
-            observers: Arc::clone(&self.observers),
-        }
     }
 
     /// Returns the two halves of this storage.
@@ -145,20 +149,12 @@ impl Storage {
         &self.stores.blob_powers
     }
 
-    /// Returns whether the blobs of two storages are, by their names, not the same. The names of PostgreSQL servers are not compared: a server
-    /// may have several.
+    /// Returns whether the blobs of two storages are, by their names, not the same. Another name of the same server is another storage, as it is
+    /// for transactions.
     pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
         let [one, another] = [self, other].map(Self::blob_powers);
-        one.identity != another.identity
-            && match (&one.transaction_place, &another.transaction_place) {
-                (Some(TransactionPlace::File(one)), Some(TransactionPlace::File(other))) => one != other,
-                (
-                    Some(TransactionPlace::Schema { name, storage, .. }),
-                    Some(TransactionPlace::Schema { name: other_name, storage: other, .. }),
-                ) => name != other_name || database(storage) != database(other),
-                (None, None) => one.address != another.address,
-                _ => true,
-            }
+        let names = |powers: &BlobPowers| (powers.transaction_place.clone(), powers.address.clone());
+        one.identity != another.identity && names(one) != names(another)
     }
 
     /// Returns the leases of the blobs.
@@ -200,7 +196,8 @@ impl Storage {
     /// Returns the same storage over connections of its own, for use on another runtime.
     #[must_use]
     pub fn detached(&self) -> Self {
-        self.wrapped(self.stores.detached())
+        let stores = self.stores.detached();
+        Self { apart: separate(&stores), stores, ..self.clone() }
     }
 
     /// Returns the load of the storage, for callers that can wait.
@@ -210,7 +207,7 @@ impl Storage {
 
     /// Returns this storage over separate connections, for the runtime of the lease renewer; the same for all clones.
     pub(crate) fn apart(&self) -> &Stores {
-        self.apart.get_or_init(|| self.stores.detached())
+        &self.apart
     }
 
     /// Returns the queues over separate connections.
@@ -228,8 +225,23 @@ impl Storage {
 impl From<Stores> for Storage {
     fn from(stores: Stores) -> Self {
         let (stores, throttle) = stores.measured();
-        Self { stores, throttle, apart: Arc::default(), observers: Arc::default() }
+        Self {
+            apart: separate(&stores),
+            stores,
+            throttle,
+            transaction_containers: Arc::default(),
+            observers: Arc::default(),
+        }
     }
+}
+
+fn separate(stores: &Stores) -> Arc<Apart> {
+    let stores = stores.clone();
+    when_needed(move || stores.detached())
+}
+
+fn when_needed(make: impl FnOnce() -> Stores + Send + 'static) -> Arc<Apart> {
+    Arc::new(LazyLock::new(Box::new(make)))
 }
 
 impl AsRef<Stores> for Storage {
@@ -254,11 +266,6 @@ jobqueue_storage::debug_fields! {
     Storage(stores.description)
 }
 
-/// Returns the database of a storage that is called `postgres:HOST:PORT/DATABASE/SCHEMA`.
-fn database(storage: &str) -> Option<&str> {
-    storage.rsplit('/').nth(1)
-}
-
 /// Returns the error of a storage that was not opened. Wrong options are an error of the configuration.
 fn not_opened(cause: StoreError) -> Error {
     if cause.kind() == StoreErrorKind::Configuration {
@@ -272,11 +279,50 @@ fn not_opened(cause: StoreError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::storage::{Detach, Interceptor, QueuePowers, TransactionPlace};
+
+    /// Counts how often separate connections are made for the queues.
+    #[derive(Debug, Clone)]
+    struct Counting {
+        queues: Arc<dyn QueueStore>,
+        made: Arc<AtomicUsize>,
+    }
+
+    impl Interceptor for Counting {
+        fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
+            QueuePowers { detach: Some(Arc::new(self.clone())), ..powers }
+        }
+    }
+
+    impl Detach<dyn QueueStore> for Counting {
+        fn detached(&self) -> Arc<dyn QueueStore> {
+            self.made.fetch_add(1, Ordering::SeqCst);
+            Arc::clone(&self.queues)
+        }
+    }
+
+    // audit 24, databases C4
+    #[tokio::test]
+    async fn handles_with_listeners_share_the_separate_connections() {
+        let stores = Stores::from(Storage::memory());
+        let counting = Counting { queues: Arc::clone(stores.queues.store()), made: Arc::default() };
+        let storage = Storage::from(stores.intercepted(&Arc::new(counting.clone())));
+        let heard = Arc::new(AtomicUsize::new(0));
+        let hears = Arc::clone(&heard);
+        let observed = storage.clone().on_event(move |_| _ = hears.fetch_add(1, Ordering::SeqCst));
+        for storage in [observed, storage.clone().on_event(|_| {}), storage] {
+            storage.queues_apart().list_queues("").await.unwrap();
+        }
+        assert_eq!(counting.made.load(Ordering::SeqCst), 1);
+        assert_eq!(heard.load(Ordering::SeqCst), 1, "requests over separate connections are events too");
+    }
 
     // audit 23, coordination C1
     #[test]
-    fn another_database_or_schema_is_another_storage_and_another_server_may_be_the_same() {
+    fn another_database_or_schema_is_another_storage() {
         let storage = |server: &str, database: &str, schema: &str| {
             let mut storage = Storage::memory();
             let place = TransactionPlace::schema(schema, format!("postgres:{server}/{database}/{schema}"));
@@ -287,6 +333,5 @@ mod tests {
         assert!(own.has_other_blobs(&storage("db:5432", "shop", "other")));
         assert!(own.has_other_blobs(&storage("db:5432", "billing", "jobqueue")));
         assert!(!own.has_other_blobs(&storage("db:5432", "shop", "jobqueue")));
-        assert!(!own.has_other_blobs(&storage("10.0.0.7:5432", "shop", "jobqueue")));
     }
 }

@@ -15,15 +15,16 @@ pub use handle::Storage;
 #[doc(inline)]
 pub use jobqueue_storage::{
     Access, Advice, Arrivals, Batches, Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties,
-    BlobStore, Call, Condition, ContainerName, Created, DeadLetterCause, DeadLetterMessage, Detach, ETag,
-    ExpiredReceipt, GetMessages, Guarantees, Intercepted, Interceptor, JournalEntry, JournalPage,
-    JournalQuery, JournalStore, LeaseId, LeaseLinks, LeaseRevoked, LeasedMessage, MAX_JOURNAL_SEARCH,
-    MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId, MessageIndex, MessagePage,
-    MessageRef, MessageState, Metadata, MetadataStore, NameError, NativeDeadLetters, Notifier, OpenStores,
-    Operation, OrderedGroups, PeekedMessage, Permissions, PopReceipt, PutBlob, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Queues, Received, Rest, StateCounter, StateCounts,
-    StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores, Subject, Subscription,
-    SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep, WarmUp, rules,
+    BlobStore, Call, Condition, ContainerName, Created, DeadLetterCause, DeadLetterMessage,
+    DeliveriesStopped, Detach, ETag, ExpiredReceipt, GetMessages, Guarantees, Intercepted, Interceptor,
+    JournalEntry, JournalPage, JournalQuery, JournalStore, LeaseId, LeaseLinks, LeaseRevoked, LeasedMessage,
+    MAX_JOURNAL_SEARCH, MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId,
+    MessageIndex, MessagePage, MessageRef, MessageState, Metadata, MetadataStore, NameError,
+    NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PeekedMessage, Permissions,
+    PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Queues,
+    Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
+    Subject, Subscription, SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep,
+    WarmUp, rules,
 };
 pub(crate) use jobqueue_storage::{
     Certainty, Listed, Throttle, Tries, delete_if_present, delete_if_same, get_if_present, list_all,

@@ -8,6 +8,9 @@ mod sqlite;
 use crate::error::{Error, ErrorKind};
 use crate::send::Prepared;
 
+/// The record of an effect in a transaction.
+const EFFECT: &[u8] = b"true";
+
 const CANNOT_WAIT: &str =
     "a send in a transaction cannot wait for a shorter queue; wait before the transaction begins";
 

@@ -6,13 +6,13 @@ use bytes::Bytes;
 use jobqueue_postgres::{OpenTransaction, create_blob_in, put_in, update_in};
 use tokio::time::{Instant, sleep};
 
-use super::{invalid, refuse_announced};
+use super::{EFFECT, invalid, refuse_announced};
 use crate::delivery::Context;
 use crate::error::Error;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send::{self, One, Purpose, SendRequest, Sent};
-use crate::storage::{BlobName, StoreErrorKind, TransactionPlace};
+use crate::storage::{StoreErrorKind, TransactionPlace};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
@@ -38,6 +38,8 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     ///
     /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the last job of its key that
     /// others can see until the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
+    /// The message has the [encoding](crate::settings::QueueSettings) that this process has read last. A send reads it again, beside the transaction,
+    /// if that was more than 30 seconds ago.
     ///
     /// That the transaction is on the database of the storage is not checked: another one with the same schema and queue takes the job. With an
     /// isolation level above `read committed` a send in order can fail with a serialization failure, a retryable error: repeat the transaction.
@@ -60,8 +62,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
             return Err(invalid(super::CANNOT_WAIT));
         }
         // Beside the transaction, which must not wait for another connection.
-        let refreshed = Arc::clone(core);
-        drop(core.runtime().spawn(async move { drop(refreshed.fresh_settings().await) }));
+        drop(core.refresh_settings());
         let prepared = send::prepare(core, message, options, Purpose::One)?;
         send(core, transaction, prepared).await
     }
@@ -124,7 +125,7 @@ impl Context {
         let schema = TransactionSchema::of(core)?;
         let mut end = self.end_in_transaction()?;
         for (name, data, put) in std::mem::take(&mut end.blobs) {
-            create_blob_in(&mut transaction, schema.for_blob(core, &name).await?, &name, data, put).await?;
+            create_blob_in(&mut transaction, schema.for_blob()?, &name, data, put).await?;
         }
         loop {
             let answer =
@@ -166,10 +167,13 @@ impl Context {
         let core = &self.leased_job().core;
         let schema = TransactionSchema::of(core)?;
         let (name, put) = self.record_in_transaction(key)?;
-        let record = Bytes::from_static(b"true");
-        match create_blob_in(&mut transaction, schema.for_blob(core, &name).await?, &name, record, put).await
-        {
-            Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(false),
+        let record = Bytes::from_static(EFFECT);
+        match create_blob_in(&mut transaction, schema.for_blob()?, &name, record, put).await {
+            Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => {
+                // A transaction can only create blobs, and waits for no other connection. If this fails, the next delivery does it.
+                self.prolong_beside_transaction(name);
+                Ok(false)
+            }
             created => Ok(created.map(|()| true)?),
         }
     }
@@ -186,8 +190,7 @@ async fn send(
     refuse_announced(&prepared)?;
     if let Some((reference, data)) = prepared.blob.as_deref() {
         let (name, put) = core.claim_checks.blob(reference, prepared.expires)?;
-        create_blob_in(&mut transaction, schema.for_blob(core, &name).await?, &name, data.clone(), put)
-            .await?;
+        create_blob_in(&mut transaction, schema.for_blob()?, &name, data.clone(), put).await?;
     }
     let outcome = put_in(transaction, &schema.name, &core.name, prepared.take_put()).await?;
     Ok(send::sent_in_transaction(core, prepared, started, outcome.message))
@@ -201,6 +204,8 @@ struct TransactionSchema {
 }
 
 impl TransactionSchema {
+    /// Returns the schema of a queue.
+    ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) if the queue is not on PostgreSQL.
     fn of(core: &QueueCore) -> Result<Self, Error> {
@@ -212,14 +217,15 @@ impl TransactionSchema {
         Ok(Self { name: Arc::clone(name), has_blobs })
     }
 
-    /// Creates the container of a blob outside of the transaction, so that other operations that need it do not wait for the transaction.
-    /// Returns the schema for the blob.
-    async fn for_blob(&self, core: &QueueCore, blob: &BlobName) -> Result<&str, Error> {
+    /// Returns the schema for a blob.
+    ///
+    /// # Errors
+    /// [`Invalid`](crate::ErrorKind::Invalid) if the storage keeps its blobs elsewhere.
+    fn for_blob(&self) -> Result<&str, Error> {
         if !self.has_blobs {
             let elsewhere = "the storage keeps its blobs elsewhere: large payloads and records of effects cannot be written in this transaction";
             return Err(invalid(elsewhere));
         }
-        core.storage.blobs().create_container(blob.container()).await?;
         Ok(&self.name)
     }
 }

@@ -4,14 +4,13 @@ use bytes::Bytes;
 use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
 
-use super::{CANNOT_WAIT, invalid, refuse_announced};
+use super::{CANNOT_WAIT, EFFECT, invalid, refuse_announced};
 use crate::delivery::Context;
 use crate::error::Error;
-use crate::json_blob::ExclusiveBlobs;
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send;
-use crate::send::{Draft, One, Prepared, Purpose, SendRequest, SendUniqueOutcome, Sent, Unique};
+use crate::send::{One, Prepared, Purpose, SendRequest, Sent};
 use crate::storage::{Blob, BlobName, PutBlob, StoreError, StoreErrorKind, TransactionPlace};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};
 
@@ -55,12 +54,15 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// queue, or with another send since. A message [in order](SendRequest::in_order) takes its position at the send. Other senders of the file wait for the
     /// transaction, as all its writers do: commit soon.
     ///
+    /// Leave `synchronous` of the connection at `FULL`, and on macOS set `PRAGMA fullfsync = ON` and `PRAGMA checkpoint_fullfsync = ON`: otherwise a power cut
+    /// may take the commit with it, and leave a log that looks damaged.
+    ///
     /// # Errors
     /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each other. No transaction
     ///   is open that holds the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
     ///   queue, or the storage keeps the blob that this message needs elsewhere. A send cannot wait
     ///   ([`when_below`](SendRequest::when_below)) within a transaction.
-    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
+    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, the volume is full but for the reserve of the work, or SQLite failed.
     ///
     /// After an error roll the transaction back.
     pub fn in_sqlite(self, connection: &Connection) -> Result<Sent, Error> {
@@ -68,44 +70,6 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
         let core = queue.core();
         let blobs = TransactionBlobs::new(core, connection, below)?;
         send(core, &blobs, send::prepare(core, message, options, Purpose::One)?)
-    }
-}
-
-impl<M: QueueMessage> SendRequest<Unique<'_, M>> {
-    /// Sends unique work at once, within a transaction, as [`in_sqlite`](SendRequest::in_sqlite) of other sends does. The key is
-    /// claimed in the same transaction, so that a rollback frees it.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # use jobqueue::{QueueMessage, Storage}; use serde::{Deserialize, Serialize}; use std::time::Duration;
-    /// # #[derive(Serialize, Deserialize, QueueMessage)]
-    /// # #[message(queue = "reports", kind = "report")] struct Report { #[message(key)] day: String }
-    /// # let folder = tempfile::tempdir()?; let path = folder.path().join("app.db");
-    /// # let storage = Storage::connect(&format!("sqlite:{}", path.display())).await?;
-    /// # let reports = storage.queue::<Report>().await?;
-    /// # let mut connection = rusqlite::Connection::open(&path)?;
-    /// # let day = Report { day: "2026-01-01".into() }; let hour = Duration::from_secs(3600);
-    /// let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    /// assert!(reports.send(&day).unique_for(hour).in_sqlite(&transaction)?.is_sent());
-    /// assert!(!reports.send(&day).unique_for(hour).in_sqlite(&transaction)?.is_sent());
-    /// transaction.commit()?;
-    /// # assert_eq!(reports.approximate_len().await?, 1);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`in_sqlite`](SendRequest::in_sqlite) of other sends. Also
-    /// [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key: it cannot finish while this
-    /// transaction is open, so waiting would not help.
-    pub fn in_sqlite(self, connection: &Connection) -> Result<SendUniqueOutcome, Error> {
-        let (one, window) = self.into_parts();
-        let (queue, message, options, below) = one.into_parts();
-        let core = queue.core();
-        let blobs = TransactionBlobs::new(core, connection, below)?;
-        let draft = Draft::new(message, options)?;
-        send::send_unique_exclusively::<M>(core, draft, window, &blobs, |prepared| {
-            send(core, &blobs, prepared)
-        })
     }
 }
 
@@ -184,7 +148,7 @@ impl Context {
 
     /// Records an effect within the transaction that is open on `connection`, also the one that completes the job. Returns true if the effect
     /// is to happen, in this transaction; false if another delivery or message of the job has committed it. The record belongs to the job's queue, source
-    /// and id, and to `key`, and is kept as long as that of [`once`](Self::once).
+    /// and id, and to `key`, and is kept as long as that of [`once`](Self::once), by transactions that commit.
     ///
     /// ```no_run
     /// # use jobqueue::{Context, Error}; use jobqueue::sqlite::rusqlite::Transaction;
@@ -202,8 +166,14 @@ impl Context {
     pub fn once_in_sqlite(&self, connection: &Connection, key: &str) -> Result<bool, Error> {
         let blobs = TransactionBlobs::new(&self.leased_job().core, connection, None)?;
         let (name, put) = self.record_in_transaction(key)?;
-        match blobs.put(&name, Bytes::from_static(b"true"), put) {
-            Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(false),
+        match blobs.put(&name, Bytes::from_static(EFFECT), put) {
+            Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => {
+                let record = blobs.get(&name, EFFECT.len() as u64)?;
+                if let Some(again) = record.and_then(|record| self.prolonged_record(&record)) {
+                    blobs.put(&name, Bytes::from_static(EFFECT), again)?;
+                }
+                Ok(false)
+            }
             written => Ok(written.map(|()| true)?),
         }
     }
@@ -229,6 +199,8 @@ struct TransactionBlobs<'t> {
 }
 
 impl<'t> TransactionBlobs<'t> {
+    /// Returns the blobs of the file of `connection`. A send in a transaction cannot wait until a queue is `below` a length.
+    ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) if a send to this queue cannot be part of the transaction.
     fn new(core: &QueueCore, connection: &'t Connection, below: Option<u64>) -> Result<Self, Error> {
@@ -252,13 +224,11 @@ impl<'t> TransactionBlobs<'t> {
         if self.are_here {
             return Ok(());
         }
-        let text = "the storage keeps its blobs outside the file of this transaction: large payloads and unique work cannot be \
-                    sent in it";
+        let text = "the storage keeps its blobs outside the file of this transaction: large payloads and records of effects cannot be \
+                    written in it";
         Err(StoreError::new(StoreErrorKind::InvalidInput, operation, blob).with_detail(text))
     }
-}
 
-impl ExclusiveBlobs for TransactionBlobs<'_> {
     fn get(&self, blob: &BlobName, max_bytes: u64) -> Result<Option<Blob>, StoreError> {
         self.check("read blob", blob)?;
         get_blob_in(self.connection, blob, max_bytes)

@@ -69,7 +69,7 @@ impl Deliveries {
         self.log(&report);
         state.record(queue, &report);
         let DeliveryReport { job, outcome, attempted, ran, waited, error, .. } = report;
-        events.tell(|| Event::Finished {
+        events.emit(|| Event::Finished {
             job: job.clone(),
             queue: queue.clone(),
             outcome: outcome.clone(),
@@ -86,12 +86,12 @@ impl Deliveries {
             Some(Change::Opened(retry_in)) => {
                 crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
-                events.tell(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
+                events.emit(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
             Some(Change::Closed) => {
                 crate::log::info!(%queue, "jobs succeed again");
                 state.show_circuit(queue, false);
-                events.tell(|| Event::CircuitClosed { queue: queue.clone() });
+                events.emit(|| Event::CircuitClosed { queue: queue.clone() });
             }
             None => {}
         }

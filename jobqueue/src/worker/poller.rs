@@ -17,7 +17,7 @@ use crate::event::Event;
 use crate::job::Backoff;
 use crate::job::outcome::{chain, panic_text};
 use crate::presence::EVERY_KIND;
-use crate::queue_core::{Idle, QueueCore};
+use crate::queue_core::Idle;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
@@ -91,7 +91,7 @@ impl Poller {
             let known = tokio::time::timeout(FIRST_REQUESTS, tracker.has_requests().cancelled());
             let _ = self.unless_stopped(known).await;
         }
-        executor.state.events.tell(|| {
+        executor.state.events.emit(|| {
             let kinds = executor.handlers.all_kinds().into_iter().filter(|kind| kind != EVERY_KIND);
             Event::Listening { queue: core.name.clone(), kinds: kinds.collect() }
         });
@@ -155,8 +155,7 @@ impl Poller {
         slots.truncate(pace.most_slots(permit));
         let generation = activity.generation();
         let (asked, sent) = (slots.len(), Instant::now());
-        let fetching = fetch(Arc::clone(core), asked as u32, Arc::clone(settings));
-        let answer = self.with_stop_grace(fetching).await;
+        let answer = self.with_stop_grace(self.fetch(settings, slots, permit)).await;
         self.slots.fetched();
         match answer {
             None => return ControlFlow::Break(()),
@@ -167,25 +166,22 @@ impl Poller {
                 return ControlFlow::Break(());
             }
             Some(Err(error)) => {
-                drop(slots);
                 pace.failures += 1;
                 self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
                 pace.failures = 0;
-                pace.was_full = fetched.messages.len() == asked;
+                pace.was_full = fetched.messages == asked;
                 self.slots.note_backlog(pace.was_full);
-                let is_empty = fetched.messages.is_empty();
+                let is_empty = fetched.messages == 0;
                 match is_empty && fetched.is_uncertain {
                     true => state.health.perhaps_reached(&core.name),
                     false => state.health.reached(&core.name),
                 }
                 if !is_empty {
                     pace.idle.reset();
-                    self.start_all(fetched.messages, settings, slots, permit);
                     return ControlFlow::Continue(());
                 }
-                drop(slots);
                 if fetched.is_partial && self.until_idle {
                     self.unless_stopped(pace.idle.nap()).await;
                 } else if fetched.is_uncertain && self.until_idle {
@@ -212,9 +208,71 @@ impl Poller {
         self.unless_stopped(pause).await;
     }
 
+    /// Leases up to a message for each slot, by several requests at once. Returns an error only if every request failed, because messages that
+    /// other requests leased are handled.
+    async fn fetch(
+        &self,
+        settings: &Arc<QueueSettings>,
+        slots: Vec<Slot>,
+        permit: Permit,
+    ) -> Result<Fetched, StoreError> {
+        let mut slots = slots.into_iter();
+        let parts =
+            std::iter::from_fn(|| Some(slots.by_ref().take(MAX_MESSAGES as usize).collect::<Vec<_>>()));
+        let parts = parts.take_while(|part| !part.is_empty());
+        let answers = join_all(parts.map(|part| self.request(settings, part, permit))).await;
+        let mut fetched = Fetched::default();
+        let (mut succeeded, mut failed) = (false, None);
+        for answer in answers {
+            match answer {
+                Ok(received) => {
+                    succeeded = true;
+                    fetched.messages += received.messages;
+                    fetched.is_uncertain |= received.is_uncertain;
+                    fetched.is_partial |= received.is_partial;
+                    fetched.next_visible_in = received.next_visible_in.or(fetched.next_visible_in);
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !succeeded => Err(error),
+            Some(error) => {
+                let queue = &self.deliveries.executor.core.name;
+                crate::log::debug!(%queue, %error, "one of several requests failed");
+                Ok(fetched)
+            }
+            None => Ok(fetched),
+        }
+    }
+
+    /// Leases up to a message for each slot by one request, and starts their deliveries: their leases run, and another request of the round
+    /// may take long to be answered.
+    async fn request(
+        &self,
+        settings: &Arc<QueueSettings>,
+        slots: Vec<Slot>,
+        permit: Permit,
+    ) -> Result<Fetched, StoreError> {
+        let core = &self.deliveries.executor.core;
+        let (received, requested) = core.get(slots.len() as u32, settings).await?;
+        let fetched = Fetched {
+            messages: received.messages.len(),
+            next_visible_in: received.next_visible_in,
+            is_uncertain: received.is_uncertain,
+            is_partial: received.is_partial,
+        };
+        if fetched.messages > 0 {
+            self.start_all(received.messages, requested, settings, slots, permit);
+        }
+        Ok(fetched)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "an answer, and what its request was made with")]
     fn start_all(
         &self,
-        messages: Vec<(LeasedMessage, Instant)>,
+        messages: Vec<LeasedMessage>,
+        requested: Instant,
         settings: &Arc<QueueSettings>,
         slots: Vec<Slot>,
         permit: Permit,
@@ -223,7 +281,7 @@ impl Poller {
         let mut probe = (permit == Permit::Probe).then(|| worker.pacing.circuit.probe());
         // A storage that returns more than was asked for gets the rest back when the leases run out.
         worker.activity.started(messages.len().min(slots.len()));
-        for ((leased, requested), slot) in messages.into_iter().zip(slots) {
+        for (leased, slot) in messages.into_iter().zip(slots) {
             // Boxed, so that the futures through which it goes stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
             let guard = DeliveryGuard::new(worker, self.slots.occupied(slot), probe.take());
@@ -275,7 +333,7 @@ impl Poller {
         let queue = executor.core.name.clone();
         state.health.failed(&queue, sent, &text);
         crate::log::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
-        executor.state.events.tell(|| Event::PollFailed { queue, error: text, retry_in: wait });
+        executor.state.events.emit(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
     }
 
@@ -303,56 +361,17 @@ impl Poller {
     }
 }
 
-/// The answer to the requests of one round.
-#[derive(Debug)]
+/// The answer to a request, or to all requests of one round.
+#[derive(Debug, Default)]
 struct Fetched {
-    /// The messages, each with the time before its request was sent.
-    messages: Vec<(LeasedMessage, Instant)>,
+    /// The number of messages.
+    messages: usize,
     /// The time until the next message becomes visible, if the storage knows it.
     next_visible_in: Option<Duration>,
     /// True if messages may be visible that did not come.
     is_uncertain: bool,
     /// True if a part of the queue was not asked, or did not answer.
     is_partial: bool,
-}
-
-/// Leases up to `count` messages. Returns an error only if every request failed, because messages that other requests leased must be
-/// handled.
-async fn fetch(
-    core: Arc<QueueCore>,
-    count: u32,
-    settings: Arc<QueueSettings>,
-) -> Result<Fetched, StoreError> {
-    let full = (0..count / MAX_MESSAGES).map(|_| MAX_MESSAGES).take(MAX_REQUESTS as usize);
-    let rest = Some(count % MAX_MESSAGES).filter(|rest| *rest > 0);
-    let answers = join_all(full.chain(rest).map(|count| core.get(count, &settings))).await;
-    let mut fetched = Fetched {
-        messages: Vec::with_capacity(count as usize),
-        next_visible_in: None,
-        is_uncertain: false,
-        is_partial: false,
-    };
-    let (mut succeeded, mut failed) = (false, None);
-    for answer in answers {
-        match answer {
-            Ok((received, requested)) => {
-                succeeded = true;
-                fetched.messages.extend(received.messages.into_iter().map(|message| (message, requested)));
-                fetched.is_uncertain |= received.is_uncertain;
-                fetched.is_partial |= received.is_partial;
-                fetched.next_visible_in = received.next_visible_in.or(fetched.next_visible_in);
-            }
-            Err(error) => failed = Some(error),
-        }
-    }
-    match failed {
-        Some(error) if !succeeded => Err(error),
-        Some(error) => {
-            crate::log::debug!(queue = %core.name, %error, "one of several requests failed");
-            Ok(fetched)
-        }
-        None => Ok(fetched),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use crate::job::outcome::Outcome;
 /// Counts of a worker's deliveries, returned when it has stopped.
 ///
 /// [`Worker::run_until`](crate::Worker::run_until) returns it after a graceful shutdown, and
-/// [`Worker::run_until_idle`](crate::Worker::run_until_idle) when nothing is left to do. Each delivery is counted once;
+/// [`Worker::run_until_idle`](crate::Worker::run_until_idle) when nothing is left to do. Each delivery is counted once by its end, and
+/// those in [`cancelled`](Self::cancelled) once more;
 /// a job that needed three attempts counts as two `retried` and one `completed`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "the report tells whether the shutdown was clean"]
@@ -32,9 +33,9 @@ pub struct Report {
     pub expired: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
-    /// Deliveries that had not ended when the grace was over: their handlers were running, or their messages were about to be deleted,
-    /// put back or moved. The messages of those whose handlers were running are released; the others become visible again when their
-    /// leases run out, unless the storage makes the change after all. None of them counts elsewhere in this report.
+    /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, or their messages were about to be deleted,
+    /// put back or moved. The messages become visible again when their leases run out, unless the storage makes the change after all. None of
+    /// them counts elsewhere in this report.
     pub abandoned: u64,
 }
 

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, Either, join_all, select};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use scopeguard::{ScopeGuard, guard};
 use tokio::time::Instant;
@@ -37,7 +37,10 @@ use crate::storage::QueueName;
 const LAST_ROUND: Duration = Duration::from_secs(5);
 
 /// The time that a shutdown waits until no message is on its way.
-const REST: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The time in which a delivery settles after the end of its handler, and again when its waits were cut short.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// The number of queues that are opened at the same time.
 const OPENING: usize = 32;
@@ -115,20 +118,15 @@ impl Worker {
     /// If the future is dropped, running handlers are dropped with it. Their messages become visible again when their
     /// leases run out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
-        let state = Arc::clone(&self.state);
-        let mut shutdown = pin!(shutdown);
-        // The start may wait, for instance for a queue that is being deleted.
-        let running = tokio::select! {
-            biased;
-            running = self.start(false) => running?,
-            () = &mut shutdown => return stopped(&state, Report::default()),
-        };
-        tokio::select! {
-            biased;
-            () = shutdown => {}
-            () = running.stopped() => {}
+        let stop = CancellationToken::new();
+        // The type of `shutdown` is the caller's: what depends on it is compiled once for each.
+        match select(self.run(false, stop.clone()), pin!(shutdown)).await {
+            Either::Left((ended, _)) => ended,
+            Either::Right(((), running)) => {
+                stop.cancel();
+                running.await
+            }
         }
-        running.end().await
     }
 
     /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples.
@@ -144,13 +142,25 @@ impl Worker {
     /// # Cancel safety
     /// As [`run_until`](Self::run_until).
     pub async fn run_until_idle(self) -> Result<Report, Error> {
-        let running = self.start(true).await?;
-        running.stopped().await;
-        running.end().await
+        self.run(true, CancellationToken::new()).await
     }
 
-    fn start(self, until_idle: bool) -> BoxFuture<'static, Result<Running, Error>> {
-        Box::pin(self.started(until_idle))
+    fn run(self, until_idle: bool, stop: CancellationToken) -> BoxFuture<'static, Result<Report, Error>> {
+        Box::pin(async move {
+            let state = Arc::clone(&self.state);
+            // The start may wait, for instance for a queue that is being deleted.
+            let running = tokio::select! {
+                biased;
+                running = self.started(until_idle) => running?,
+                () = stop.cancelled() => return stopped(&state, Report::default()),
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = running.stopped() => {}
+            }
+            running.end().await
+        })
     }
 
     async fn started(self, until_idle: bool) -> Result<Running, Error> {
@@ -237,47 +247,44 @@ impl Running {
     }
 
     /// Waits until the worker ends without a signal: the queues are idle (`run_until_idle`), or the storage has failed permanently.
-    fn stopped(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            tokio::select! {
-                biased;
-                () = self.activity.idle(), if self.until_idle => {}
-                () = self.stop.cancelled() => {}
-            }
-        })
+    async fn stopped(&self) {
+        tokio::select! {
+            biased;
+            () = self.activity.idle(), if self.until_idle => {}
+            () = self.stop.cancelled() => {}
+        }
     }
 
     /// Ends the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
-    fn end(self) -> BoxFuture<'static, Result<Report, Error>> {
-        Box::pin(async move {
-            let Self { state, stop, pollers, tasks, .. } = &self;
-            tell_stopping(state, stop, self.record.as_ref());
-            // A request that hangs must not use up the time of the running handlers.
-            let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
-            rest(state).await;
-            tasks.close();
-            let report = end_handlers(state, tasks, &self.activity).await;
-            let state = Arc::clone(state);
-            end_records(self.record, self.journal).await;
-            stopped(&state, report)
-        })
+    async fn end(self) -> Result<Report, Error> {
+        let Self { state, stop, pollers, tasks, .. } = &self;
+        begin_stopping(state, stop, self.record.as_ref());
+        // A request that hangs must not use up the time of the running handlers.
+        let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
+        stop_deliveries(state).await;
+        tasks.close();
+        let report = end_handlers(state, tasks, &self.activity).await;
+        let state = Arc::clone(state);
+        end_records(self.record, self.journal).await;
+        stopped(&state, report)
     }
 }
 
 /// Stops fetching, and notifies all pollers and deliveries.
-fn tell_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&Record>) {
-    state.deliveries.events.tell(|| Event::Stopping);
+fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&Record>) {
+    state.deliveries.events.emit(|| Event::Stopping);
     state.health.drain();
     stop.cancel();
     record.into_iter().for_each(Record::drain);
 }
 
 /// Waits until no message is on its way to this process any more: it would stay leased without a handler.
-async fn rest(state: &WorkerState) {
+async fn stop_deliveries(state: &WorkerState) {
     let queues = state.deliveries.storage.queues();
-    let resting: Vec<_> = state.registry.0.keys().filter_map(|queue| queues.rest(queue)).collect();
-    if !resting.is_empty() {
-        let _ = tokio::time::timeout(REST, join_all(resting)).await;
+    let stopping: Vec<_> =
+        state.registry.0.keys().filter_map(|queue| queues.stop_deliveries(queue)).collect();
+    if !stopping.is_empty() {
+        let _ = tokio::time::timeout(DRAIN_TIMEOUT, join_all(stopping)).await;
     }
 }
 
@@ -341,7 +348,7 @@ fn end_leases(state: Arc<WorkerState>) {
     state.health.end();
 }
 
-/// Waits for running handlers, then cancels them, then releases the messages of the remaining ones. Returns the report, which counts each
+/// Waits for running handlers, then cancels them, then abandons the remaining ones. Returns the report, which counts each
 /// delivery once: one that has not ended by then is abandoned, also if its end is on its way.
 async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activity) -> Report {
     let report = || {
@@ -352,15 +359,16 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
         return report();
     }
     state.deliveries.cancel.cancel();
-    // The grace of each handler, plus time to settle.
-    let rest = state.deliveries.options.cancel_grace + Duration::from_secs(2);
-    if tokio::time::timeout(rest, tasks.wait()).await.is_ok() {
-        return report();
+    // The grace of each handler, plus time to settle: then deliveries stop waiting, and put their messages back.
+    for time in [state.deliveries.options.cancel_grace + SETTLE_TIME, SETTLE_TIME] {
+        if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
+            return report();
+        }
+        state.deliveries.settle_now.cancel();
     }
-    let report = Report { abandoned: activity.in_flight() as u64, ..report() };
-    // The others settle or wait. They are dropped, and their messages become visible again when their leases run out.
-    state.deliveries.release_running(LAST_ROUND).await;
-    report
+    // The others settle, wait or block their threads. Their messages become visible again when their leases run out.
+    state.deliveries.abandon_running();
+    Report { abandoned: activity.in_flight() as u64, ..report() }
 }
 
 /// Sweeps at the configured interval until `stop` fires, first after a part of it: a worker may live for less than the interval.

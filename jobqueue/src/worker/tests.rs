@@ -199,3 +199,131 @@ async fn a_hook_that_was_wrong_about_itself_costs_nothing() {
         assert_eq!((ran, report.completed, letters.len()), (1, 1, 0), "{call:?}");
     }
 }
+
+/// A hook whose first calls at the end of a job take long.
+#[derive(Debug)]
+struct SlowAtFirst {
+    scene: SlowHook,
+    calls: AtomicU32,
+}
+
+#[async_trait]
+impl Hook for SlowAtFirst {
+    fn applies_to(&self, _: &JobInfo) -> bool {
+        true
+    }
+
+    async fn completing(&self, _: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) >= self.scene.jobs {
+            return Ok(());
+        }
+        tokio::time::sleep(self.scene.takes).await;
+        let failed = || Error::new(ErrorKind::Storage, "no answer").with_retryable(true);
+        if self.scene.succeeds { Ok(()) } else { Err(failed()) }
+    }
+
+    async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Option<Disposition>, Error> {
+        Ok(None)
+    }
+
+    async fn dead_lettering(&self, _: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Jobs with a hook that is slow at the first call for each, and the worker that runs them one after the other until it stops.
+#[derive(Debug, Clone, Copy)]
+struct SlowHook {
+    jobs: u32,
+    /// The run time of a handler.
+    lasts: Duration,
+    /// The bytes of its result.
+    result: usize,
+    /// The time that a slow call takes, and whether it succeeds then.
+    takes: Duration,
+    succeeds: bool,
+    stopped_after: Duration,
+}
+
+impl SlowHook {
+    fn of_one_job(lasts: Duration, takes: Duration, stopped_after: Duration) -> Self {
+        Self { jobs: 1, lasts, result: 1, takes, succeeds: false, stopped_after }
+    }
+
+    /// Runs the jobs to their ends, whose run time is 30 seconds, as a lease. Returns the number of handler runs, and the report of the first
+    /// worker.
+    async fn run(self) -> (u32, Report) {
+        let storage: Storage = memory::open_on(Runtime::paused());
+        for _ in 0..self.jobs {
+            storage.queue::<Part>().await.unwrap().send(&Part {}).await.unwrap();
+        }
+        let hook = Arc::new(SlowAtFirst { scene: self, calls: AtomicU32::new(0) });
+        let runs: Arc<AtomicU32> = Arc::default();
+        let run_for = async |time: Duration| {
+            let runs = Arc::clone(&runs);
+            let handler = move |_: Part, ctx: Context| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                async move {
+                    tokio::time::sleep(self.lasts).await;
+                    ctx.set_result(&"r".repeat(self.result))?;
+                    Ok::<(), JobError>(())
+                }
+            };
+            let hooks = vec![Arc::clone(&hook) as Arc<dyn Hook>];
+            let builder =
+                WorkerBuilder::new(storage.clone(), hooks, &[]).max_run_time(Duration::from_secs(30));
+            let builder = builder.concurrency(1).shutdown_timeout(Duration::ZERO);
+            let worker = builder.handle(handler).build().unwrap();
+            worker.run_until(tokio::time::sleep(time)).await.unwrap()
+        };
+        let first = run_for(self.stopped_after).await;
+        let rest = run_for(Duration::from_secs(600)).await;
+        assert_eq!(first.completed + rest.completed, u64::from(self.jobs), "{first:?} {rest:?}");
+        (runs.load(Ordering::Relaxed), first)
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+// audit 24, core B4
+#[tokio::test(start_paused = true)]
+async fn shutdown_during_a_call_of_a_hook_keeps_that_the_handler_has_finished() {
+    let (runs, report) = SlowHook::of_one_job(Duration::ZERO, HOUR, Duration::from_secs(1)).run().await;
+    assert_eq!(runs, 1);
+    assert_eq!((report.released, report.abandoned), (1, 0), "{report:?}");
+}
+
+// audit 24, core B4
+#[tokio::test(start_paused = true)]
+async fn call_of_a_hook_without_an_answer_is_given_up_after_a_minute() {
+    let (runs, report) = SlowHook::of_one_job(Duration::ZERO, HOUR, Duration::from_secs(120)).run().await;
+    assert_eq!(runs, 1);
+    assert_eq!((report.released, report.completed), (1, 1), "{report:?}");
+}
+
+// audit 24, core C1
+#[tokio::test(start_paused = true)]
+async fn lease_is_renewed_during_the_first_call_of_a_hook_beyond_the_run_time() {
+    let (lasts, takes) = (Duration::from_millis(29_500), Duration::from_secs(50));
+    assert_eq!(SlowHook::of_one_job(lasts, takes, Duration::from_secs(300)).run().await.0, 1);
+}
+
+/// The result is too large to be kept with the message.
+#[tokio::test(start_paused = true)]
+async fn call_of_a_hook_that_is_answered_soon_before_a_shutdown_ends_counts() {
+    // Two seconds of grace after the stop, and a second: then calls are cut.
+    let (lasts, takes) = (Duration::from_millis(2_900), Duration::from_millis(1_200));
+    let scene = SlowHook::of_one_job(lasts, takes, Duration::from_secs(1));
+    let (runs, report) = SlowHook { succeeds: true, result: 20_000, ..scene }.run().await;
+    assert_eq!((runs, report.completed), (1, 1), "{report:?}");
+}
+
+/// While the first delivery settles beside its slot, the second has no place for that.
+#[tokio::test(start_paused = true)]
+async fn call_of_a_hook_holds_a_slot_for_long_only_for_a_result_that_cannot_be_kept() {
+    for (result, released) in [(1, 1), (20_000, 0)] {
+        let scene = SlowHook::of_one_job(Duration::ZERO, Duration::from_secs(20), Duration::from_secs(300));
+        let (runs, report) = SlowHook { jobs: 2, result, ..scene }.run().await;
+        assert_eq!((runs, report.released), (2, released), "{result}: {report:?}");
+    }
+}

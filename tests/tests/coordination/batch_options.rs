@@ -73,8 +73,7 @@ async fn children_take_the_options_of_any_send() {
     batch.send(&Page(2)).id("two").source("/shop").ttl(HOUR).await.unwrap();
     let own = (3..5).map(|n| (Page(n), SendOptions::new().header("tenant", "red").id(format!("own-{n}"))));
     batch.send_all(own).delay(3 * MINUTE).header("tenant", "blue").await.unwrap();
-    let stream = futures_util::stream::iter([(Page(5), SendOptions::new().delay(4 * MINUTE))]);
-    batch.send_stream(stream).await.unwrap();
+    batch.send_all([(Page(5), SendOptions::new().delay(4 * MINUTE))]).await.unwrap();
     assert_eq!(batch.children(), 6);
     batch.then(&Book {}).await.unwrap();
     let expected = [
@@ -132,58 +131,15 @@ async fn interrupted<'s>(
 
 // M: the child's message was sent, and the program died before it had recorded that.
 #[tokio::test(start_paused = true)]
-async fn restart_sends_no_child_in_order_or_unique_twice() {
-    for unique in [false, true] {
-        let faulty = Faulty::new(&in_memory());
-        let storage = faulty.storage();
-        let send = async |batch: &mut jobqueue::batch::Batch| {
-            let request = batch.send(&Page(0)).key("k");
-            if unique { request.unique_for(HOUR).await } else { request.in_order().await }
-        };
-        interrupted(&storage, &faulty, send).await;
-        let ran = run(&storage, 600).await;
-        assert!(ran.last().unwrap().ends_with("book of 1"), "{ran:?}");
-        assert_eq!(ran.iter().filter(|line| line.contains("b/0")).count(), 1, "unique: {unique}: {ran:?}");
-        assert!(ran[0].contains("b/0"), "the child ran before the continuation: {ran:?}");
-    }
-}
-
-// The child's message was never stored, and another sender took its key over, under its id.
-#[tokio::test(start_paused = true)]
-async fn child_whose_key_another_sender_took_over_ends() {
+async fn restart_sends_no_child_in_order_twice() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
-    let queue = storage.queue::<Page>().await.unwrap();
-    let mut batch = storage.batch("b").await.unwrap();
-    faulty.plan_always(Operation::Put, Fault::Hang);
-    let sending = batch.send(&Page(0)).key("k").unique_for(HOUR).into_future();
-    tokio::time::timeout(Duration::from_secs(5), sending).await.unwrap_err();
-    faulty.heal();
-    after(46).await;
-    assert!(queue.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap().is_sent());
-    let mut batch = storage.batch("b").await.unwrap();
-    batch.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap();
-    batch.then(&Book {}).await.unwrap();
+    let send = async |batch: &mut jobqueue::batch::Batch| batch.send(&Page(0)).key("k").in_order().await;
+    interrupted(&storage, &faulty, send).await;
     let ran = run(&storage, 600).await;
-    assert!(ran.iter().any(|line| line.ends_with("book of 1")), "{ran:?}");
-}
-
-// The other way round: the child needs the id of its place.
-#[tokio::test(start_paused = true)]
-async fn child_that_takes_a_key_over_ends() {
-    let faulty = Faulty::new(&in_memory());
-    let storage = faulty.storage();
-    let queue = storage.queue::<Page>().await.unwrap();
-    faulty.plan_always(Operation::Put, Fault::Hang);
-    let sending = queue.send(&Page(0)).key("k").unique_for(HOUR).into_future();
-    tokio::time::timeout(Duration::from_secs(5), sending).await.unwrap_err();
-    faulty.heal();
-    after(46).await;
-    let mut batch = storage.batch("b").await.unwrap();
-    batch.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap();
-    batch.then(&Book {}).await.unwrap();
-    let ran = run(&storage, 600).await;
-    assert!(ran.iter().any(|line| line.ends_with("book of 1")), "{ran:?}");
+    assert!(ran.last().unwrap().ends_with("book of 1"), "{ran:?}");
+    assert_eq!(ran.iter().filter(|line| line.contains("b/0")).count(), 1, "{ran:?}");
+    assert!(ran[0].contains("b/0"), "the child ran before the continuation: {ran:?}");
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
@@ -235,16 +191,13 @@ async fn restart_ends_no_child_that_handed_over_to_a_batch() {
 async fn child_whose_work_another_job_does_ends_at_once() {
     let storage = logged();
     let queue = storage.queue::<Page>().await.unwrap();
-    // One is under way, and one is done.
-    assert!(queue.send(&Page(0)).key("k").unique_for(HOUR).delay(HOUR).await.unwrap().is_sent());
     let done = SendOptions::new().key("o").in_order().id("done").source("/shop");
     let _ = queue.send(&Page(1)).with(done.clone()).await.unwrap();
     assert_eq!(run(&storage, 60).await, ["0s 1 done "]);
     let mut batch = storage.batch("b").await.unwrap();
-    batch.send(&Page(0)).key("k").unique_for(HOUR).await.unwrap();
     batch.send(&Page(1)).with(done).await.unwrap();
     batch.then(&Book {}).await.unwrap();
-    assert_eq!(run(&storage, 60).await, ["0s book of 2"]);
+    assert_eq!(run(&storage, 60).await, ["0s book of 1"]);
 }
 
 // The job waits when the batch sends it once more, so that the batch has a message of its own, which does not run.
@@ -311,11 +264,6 @@ async fn options_that_contradict_a_batch_are_refused() {
     assert!(
         shared.kind() == ErrorKind::Invalid && shared.to_string().contains("the options of each child"),
         "{shared}"
-    );
-    let unique = batch.send(&Page(0)).key("k").id("one").unique_for(HOUR).await.unwrap_err();
-    assert!(
-        unique.kind() == ErrorKind::Invalid && unique.to_string().contains("leave its id out"),
-        "{unique}"
     );
     let endless = batch.send(&Page(0)).key("k").in_order().ttl(HOUR).await.unwrap_err();
     assert_eq!(endless.kind(), ErrorKind::Invalid);

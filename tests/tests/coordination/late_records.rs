@@ -95,13 +95,15 @@ async fn unique_send_whose_record_is_late_is_joined() {
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 
-/// The hold on the key is over before the message is stored, and no other sender has taken the key over.
+/// The hold on the key is over before the record is written, and no other sender has taken the key over.
 #[tokio::test(start_paused = true)]
-async fn unique_send_that_outlasts_its_hold_is_joined() {
+async fn unique_send_whose_record_outlasts_its_hold_is_joined() {
     let faulty = Faulty::new(&in_memory());
     let queue = faulty.storage().queue::<Tick>().await.unwrap();
-    faulty.plan(Operation::Put, 1, Fault::DelayBefore(Duration::from_secs(50)));
-    faulty.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(10)));
+    faulty.plan(Operation::Put, 1, Fault::DelayBefore(Duration::from_secs(44)));
+    let slow = Fault::DelayBefore(Duration::from_secs(2));
+    let puts = faulty.clone();
+    faulty.on(Operation::PutBlob, move |_| (puts.calls_of(Operation::Put) > 0).then_some(slow));
     let hour = Duration::from_secs(3_600);
     assert!(queue.send(&tick()).unique_for(hour).await.unwrap().is_sent());
     let again = queue.send(&tick()).unique_for(hour).await.unwrap();

@@ -17,3 +17,4 @@ mod schedule;
 mod schedule_stop;
 mod unique;
 mod unique_cancel;
+mod unique_holds;

@@ -101,17 +101,6 @@ async fn of_twenty_senders_of_one_explicit_id_one_sends() {
     assert_eq!(sent(&queue).await, ["may-1"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn child_of_a_batch_is_not_cancelled_by_its_key() {
-    let storage = Storage::memory();
-    let queue = reports(&storage).await;
-    let mut batch = storage.batch("b").await.unwrap();
-    batch.send(&may()).unique_for(HOUR).await.unwrap();
-    let error = queue.cancel_unique("may").await.unwrap_err();
-    assert!(error.kind() == jobqueue::ErrorKind::Conflict && !error.is_retryable(), "{error:?}");
-    assert_eq!(sent(&queue).await, ["b/0"]);
-}
-
 // D10
 #[tokio::test(start_paused = true)]
 async fn failed_cancel_error_does_not_mention_sending() {

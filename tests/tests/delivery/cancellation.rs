@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures_util::FutureExt;
+use jobqueue::clock::TokioClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, StoreErrorKind};
-use jobqueue::{JobError, Queue, QueueName, SendOptions, Storage};
+use jobqueue::{JobError, Queue, QueueName, Runtime, SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, Admin, Cancellation, JobReference};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
@@ -69,6 +70,28 @@ async fn a_job_that_nobody_can_have_received_is_certainly_cancelled() {
     assert!(queue.send(&task("b")).unique_for(2 * HOUR).with(delayed()).await.unwrap().is_sent());
     faulty.plan(Operation::Delete, 1, LOST_ANSWER);
     assert!(queue.cancel_unique("b").await.unwrap());
+}
+
+/// The clock of its sender is three minutes ahead, so that the record of its message shows a later time.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_ran_before_the_time_that_its_sender_noted_is_not_called_cancelled() {
+    let inner = in_memory();
+    let ahead = Arc::new(TokioClock::at(SystemTime::now() + 3 * MINUTE));
+    let sender = inner.clone().with_runtime(Runtime::virtual_time(ahead)).queue::<Task>().await.unwrap();
+    let sent = sender.send(&task("a")).with(SendOptions::new().delay(HOUR)).await.unwrap();
+    after(3_601).await;
+    let faulty = Faulty::new(&inner);
+    faulty.plan(Operation::Delete, 1, LOST_REQUEST);
+    faulty.on(Operation::Delete, move |call| {
+        if call.nth == 2 {
+            let (store, name) = (inner.queues(), QueueName::new("tasks").unwrap());
+            let got = store.get(&name, GetMessages::new(1, HOUR)).now_or_never().unwrap().unwrap();
+            let done = store.delete(&name, &got.messages[0].message, ExpiredReceipt::Refuse);
+            done.now_or_never().unwrap().unwrap();
+        }
+        None
+    });
+    assert!(tasks(&faulty).await.cancel(&sent).await.unwrap_err().is_outcome_unknown());
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::settings::{Metadata, SettingOverrides};
+use jobqueue::settings::SettingOverrides;
 use jobqueue::storage::PutMessage;
 use jobqueue::{Context, JobError, Runtime, Storage, memory};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
@@ -57,43 +57,23 @@ async fn a_history_that_a_producer_wrote_is_ignored() {
     assert_eq!(letter.attempts, 3);
 }
 
-// W10
-#[tokio::test(start_paused = true)]
-async fn a_history_of_trusted_producers_is_believed() {
-    let storage = in_memory();
-    put(&storage, "task").await;
-    let metadata = Metadata::new().with("trustproducers", "true").with("poisonthreshold", "3");
-    storage.queues().set_queue_metadata(&"tasks".parse().unwrap(), &metadata).await.unwrap();
-    // The dead-letter note counts too: the message was to be dead-lettered.
-    assert_eq!(run(&storage).await, []);
-    let letter =
-        storage.queue::<Task>().await.unwrap().dead_letters().unwrap().peek().await.unwrap().remove(0);
-    assert_eq!(letter.reason.as_str(), "forged");
-    assert_eq!(letter.attempts, 2);
-}
-
 // W6
 #[tokio::test(start_paused = true)]
 async fn uncounted_deliveries_keep_the_bound_of_deliveries() {
-    for trust in ["false", "true"] {
-        let storage = in_memory();
-        let queue = storage.queue::<Task>().await.unwrap();
-        let metadata = Metadata::new().with("trustproducers", trust);
-        storage.queues().set_queue_metadata(queue.name(), &metadata).await.unwrap();
-        let event = r#"{"specversion":"1.0","id":"1","source":"/test","type":"task","excused":4000000000,"deliverycount":1,"data":{"name":"a"}}"#;
-        storage.queues().put(queue.name(), PutMessage::new(event)).await.unwrap();
-        let mut overrides = SettingOverrides::default();
-        overrides.max_deliveries = Some(6);
-        for _ in 0..12 {
-            let handler = |_: Task| std::future::pending::<Result<(), JobError>>();
-            let dying = worker(&storage).overrides(overrides).handle(handler).build().unwrap();
-            // Dropped in the middle, as a crash would.
-            let _ =
-                tokio::time::timeout(Duration::from_secs(5), dying.run_until(std::future::pending())).await;
-            after(40).await;
-        }
-        assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 1, "trust {trust}");
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let event = r#"{"specversion":"1.0","id":"1","source":"/test","type":"task","excused":4000000000,"deliverycount":1,"data":{"name":"a"}}"#;
+    storage.queues().put(queue.name(), PutMessage::new(event)).await.unwrap();
+    let mut overrides = SettingOverrides::default();
+    overrides.max_deliveries = Some(6);
+    for _ in 0..12 {
+        let handler = |_: Task| std::future::pending::<Result<(), JobError>>();
+        let dying = worker(&storage).overrides(overrides).handle(handler).build().unwrap();
+        // Dropped in the middle, as a crash would.
+        let _ = tokio::time::timeout(Duration::from_secs(5), dying.run_until(std::future::pending())).await;
+        after(40).await;
     }
+    assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,9 @@
 //! The tools with which users test their handlers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
 use jobqueue::{Context, ErrorKind, JobError, Outcome, QueueMessage, State};
 use jobqueue_testing::{HandlerTest, run_one};
 use jobqueue_tests::jobs::{Task, task};
@@ -48,6 +52,48 @@ async fn a_run_goes_through_rules_and_state() {
     let panicked = with(2).run_one(handler, &task("a")).await.unwrap();
     assert!(matches!(panicked.outcome, Outcome::Retried(_)), "{panicked:?}");
     with(3).run_one(handler, &task("a")).await.unwrap().assert_completed();
+}
+
+#[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "mails", kind = "receipt")]
+struct Receipt {
+    number: u32,
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_of_two_kinds_in_a_queue_are_both_found() {
+    let handler = async |_: Task, ctx: Context| {
+        let (mails, receipts) = (ctx.queue::<Mail>().await?, ctx.queue::<Receipt>().await?);
+        for number in 1..=40 {
+            receipts.send(&Receipt { number }).await?;
+            mails.send(&Mail { to: number.to_string() }).await?;
+        }
+        Ok::<(), JobError>(())
+    };
+    let mails: Vec<_> = (1..=40).map(|number: u32| Mail { to: number.to_string() }).collect();
+    let receipts: Vec<_> = (1..=40).map(|number| Receipt { number }).collect();
+    let run = run_one(handler, &task("a")).await.unwrap();
+    assert_eq!(run.sent::<Mail>().await.unwrap(), mails);
+    assert_eq!(run.sent::<Receipt>().await.unwrap(), receipts);
+    let run = run_one(handler, &task("a")).await.unwrap();
+    assert_eq!(run.sent::<Receipt>().await.unwrap(), receipts);
+    assert_eq!(run.sent::<Mail>().await.unwrap(), mails);
+    assert!(run.sent::<Mail>().await.unwrap().is_empty(), "they are taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_asks_to_be_tried_again_at_once_runs_once() {
+    for error in [|| JobError::retry_after(Duration::ZERO, "busy"), || JobError::snooze(Duration::ZERO)] {
+        let runs = Arc::new(AtomicU32::new(0));
+        let handler = move |_: Task, State(runs): State<Arc<AtomicU32>>| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            async move { Err::<(), _>(error()) }
+        };
+        let test = HandlerTest::new().state(Arc::clone(&runs));
+        let run = test.run_one(handler, &task("a")).await.unwrap();
+        assert!(matches!(run.outcome, Outcome::Retried(_) | Outcome::Released(_)), "{run:?}");
+        assert_eq!(runs.load(Ordering::Relaxed), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

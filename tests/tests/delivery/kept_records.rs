@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
 use jobqueue::{Context, JobError, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
@@ -25,8 +25,8 @@ async fn sweep_after(storage: &Storage, days: u32) {
     let _ = sweep(storage, SweepOptions::new()).await.unwrap();
 }
 
-/// Runs a job for a minute whose handler has an effect by `once`, and then ends with `error` in its first run.
-async fn charge(storage: &Storage, charges: &Arc<AtomicU32>, error: fn() -> JobError) {
+/// Runs a job for a minute whose handler has an effect by `once`, and then ends with `error` in its first runs.
+async fn charge(storage: &Storage, charges: &Arc<AtomicU32>, error: fn() -> JobError, failing: u64) {
     let charges = Arc::clone(charges);
     let handler = move |_: Task, ctx: Context| {
         let charges = Arc::clone(&charges);
@@ -36,7 +36,7 @@ async fn charge(storage: &Storage, charges: &Arc<AtomicU32>, error: fn() -> JobE
                 Ok::<_, JobError>(())
             };
             ctx.once("charge", charge).await?;
-            if ctx.fence() == 1 { Err(error()) } else { Ok(()) }
+            if ctx.fence() <= failing { Err(error()) } else { Ok(()) }
         }
     };
     let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
@@ -48,12 +48,12 @@ async fn effect_of_a_dead_letter_is_not_repeated_for_thirty_days() {
         let (storage, charges) = (in_memory(), Arc::default());
         let queue = storage.queue::<Task>().await.unwrap();
         let _ = queue.send(&task("a")).await.unwrap();
-        charge(&storage, &charges, || JobError::dead_letter("planted")).await;
+        charge(&storage, &charges, || JobError::dead_letter("planted"), 1).await;
         assert_eq!(lengths(&queue).await, (0, 1));
         sweep_after(&storage, days).await;
         let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
         assert_eq!(redriven.moved.len(), 1);
-        charge(&storage, &charges, || JobError::dead_letter("planted")).await;
+        charge(&storage, &charges, || JobError::dead_letter("planted"), 1).await;
         assert_eq!(lengths(&queue).await, (0, 0));
         assert_eq!(charges.load(SeqCst) == 1, is_kept, "after {days} days");
     }
@@ -64,11 +64,28 @@ async fn effect_of_a_message_that_lives_for_longer_is_not_repeated() {
     let (storage, charges) = (in_memory(), Arc::default());
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).ttl(DAY * 60).await.unwrap();
-    charge(&storage, &charges, || JobError::snooze(DAY * 6)).await;
+    charge(&storage, &charges, || JobError::snooze(DAY * 6), 1).await;
     sweep_after(&storage, 59).await;
-    charge(&storage, &charges, || JobError::snooze(DAY * 6)).await;
+    charge(&storage, &charges, || JobError::snooze(DAY * 6), 1).await;
     assert_eq!(lengths(&queue).await, (0, 0), "the message was there for its second run");
     assert_eq!(charges.load(SeqCst), 1);
+}
+
+// audit 25, core B0
+#[tokio::test(start_paused = true)]
+async fn effect_of_a_message_that_never_expires_is_not_repeated_while_it_is_delivered() {
+    let (storage, charges) = (in_memory(), Arc::default());
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    for _ in 0..11 {
+        charge(&storage, &charges, || JobError::snooze(DAY * 6), 10).await;
+        sweep_after(&storage, 6).await;
+    }
+    assert_eq!(lengths(&queue).await, (0, 0));
+    assert_eq!(charges.load(SeqCst), 1);
+    sweep_after(&storage, 33).await;
+    let records = ContainerName::new("jobqueue-once").unwrap();
+    assert_eq!(storage.blobs().list_blobs(&records, "", None).await.unwrap().blobs, [], "it is swept");
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,6 +111,29 @@ async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
     assert!(queue.receive(Duration::from_secs(1)).await.unwrap().is_some(), "it comes back by itself");
 }
 
+/// A worker with many free slots asks by several requests at once.
+#[tokio::test(start_paused = true)]
+async fn get_that_hangs_holds_up_no_message_of_the_gets_beside_it() {
+    // The stop comes after five seconds: the second answer comes before it, or within the second that is left to it.
+    for (delay, completed, released) in [(1_000, 64, 0), (5_500, 32, 32)] {
+        // Quiet: the second and the third get are those of one round.
+        let faulty = Faulty::quiet(&in_memory());
+        let queue = faulty.storage().queue::<Task>().await.unwrap();
+        let tasks: Vec<_> = (0..96).map(|number| task(number.to_string())).collect();
+        let _ = queue.send_all(&tasks).await.unwrap();
+        faulty.plan(Operation::Get, 2, Fault::DelayAfter(Duration::from_millis(delay)));
+        faulty.plan(Operation::Get, 3, Fault::Hang);
+        let handler = async |_: Task| {
+            after(2).await;
+            Ok::<(), JobError>(())
+        };
+        let built = worker(&faulty.storage()).concurrency(96).handle(handler).build().unwrap();
+        let report = built.run_until(after(5)).await.unwrap();
+        assert_eq!(report.completed, completed, "{report:?}");
+        assert_eq!(report.released, released, "{report:?}");
+    }
+}
+
 /// The worker waits for the answer to a get under way at the end: the messages that it leased are put back at once.
 #[tokio::test(start_paused = true)]
 async fn message_fetched_during_a_shutdown_is_put_back_at_once() {
@@ -272,7 +295,7 @@ async fn a_half_open_circuit_tries_more_jobs_while_its_probe_runs_for_long() {
     };
     let circuit = CircuitBreaker::new().failures(1).jobs(1);
     let built = worker(&storage).concurrency(8).circuit_breaker(circuit).handle(handler).build().unwrap();
-    let running = tokio::spawn(built.run_until(after(150)));
+    let running = tokio::spawn(built.run_until(after(300)));
     for (number, pause) in [3, 0, 0, 0, 0, 0, 0, 0, 0, 0].into_iter().enumerate() {
         let _ = queue.send(&task(number.to_string())).await.unwrap();
         after(pause).await;

@@ -28,6 +28,7 @@ mod qualification;
 mod receiving;
 mod redrive;
 mod redriven_payloads;
+mod refused_steps;
 mod relay;
 mod rolling_deploys;
 mod run_time;

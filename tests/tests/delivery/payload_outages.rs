@@ -151,10 +151,6 @@ const CHECKPOINT: Call =
 #[tokio::test(start_paused = true)]
 async fn an_outage_that_a_handler_notices_costs_no_attempt() {
     let once: Call = |ctx| Box::pin(async move { ctx.once("e", || async { Ok::<_, JobError>(()) }).await });
-    let step: Call = |ctx| {
-        let large = || async { Ok::<_, JobError>("x".repeat(50_000)) };
-        Box::pin(async move { ctx.step("s", large).await.map(drop) })
-    };
     let send: Call = |ctx| {
         Box::pin(async move {
             if ctx.info().headers.contains_key("follows") {
@@ -175,8 +171,7 @@ async fn an_outage_that_a_handler_notices_costs_no_attempt() {
             Ok(())
         })
     };
-    let calls =
-        [("checkpoint", CHECKPOINT), ("once", once), ("step", step), ("send", send), ("ordered", ordered)];
+    let calls = [("checkpoint", CHECKPOINT), ("once", once), ("send", send), ("ordered", ordered)];
     for (name, call) in calls {
         let (attempts, report) = through_outage(call, 600).await;
         assert!(attempts.len() > 3, "{name}: {attempts:?}");
@@ -281,8 +276,10 @@ async fn payloads_of_a_list_are_tried_again_however_many_they_are() {
     });
     let large = |n: u32| Task { name: n.to_string(), data: "x".repeat(70_000) };
     let tasks: Vec<Task> = (0..64).map(large).collect();
+    let begun = tokio::time::Instant::now();
     let refused = queue.send_all(&tasks).await.unwrap().into_iter().filter_map(Result::err).count();
     assert_eq!(refused, 0);
+    assert!(begun.elapsed() < Duration::from_secs(30), "they are uploaded one by one: {:?}", begun.elapsed());
     assert_eq!(queue.approximate_len().await.unwrap(), 64);
 }
 
@@ -327,6 +324,30 @@ async fn list_of_payloads_is_given_up_in_the_time_of_a_send() {
     let tasks: Vec<_> = (0..40).map(|n| Task { name: n.to_string(), data: "x".repeat(70_000) }).collect();
     assert!(queue.send_all(&tasks).await.unwrap().iter().all(Result::is_err));
     assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
+}
+
+/// Each request takes as long as the time of a send.
+#[tokio::test(start_paused = true)]
+async fn list_is_given_up_in_the_time_of_a_send_if_the_storage_does_not_answer() {
+    let operations = [Operation::Put, Operation::PutAll, Operation::PutBlob];
+    let losing = Faulty::new(&in_memory());
+    let storage = losing.storage();
+    for (slow, bytes, count) in
+        [(Faulty::deleting_one_by_one(&storage), 0, 1_000), (Faulty::new(&storage), 70_000, 40)]
+    {
+        losing.heal();
+        let queue = slow.storage().queue::<Task>().await.unwrap();
+        for operation in operations {
+            slow.plan_always(operation, Fault::DelayBefore(Duration::from_secs(30)));
+            losing.plan_always(operation, Fault::LoseRequest(StoreErrorKind::Timeout));
+        }
+        let task = Task { name: "a".to_owned(), data: "x".repeat(bytes) };
+        let began = tokio::time::Instant::now();
+        let sent = queue.send_all(vec![&task; count]).await.unwrap();
+        assert_eq!(sent.len(), count);
+        assert!(sent.iter().all(Result::is_err));
+        assert!(began.elapsed() < Duration::from_secs(65), "{count} of {bytes}: {:?}", began.elapsed());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,3 +115,21 @@ async fn a_dead_letter_by_hand_has_its_reason_and_the_causes_of_its_error() {
         let _ = letters.purge(DeadLetterOptions::new().filter(|_| true)).await.unwrap();
     }
 }
+
+// audit 25, delivery C3
+#[tokio::test(start_paused = true)]
+async fn job_in_order_is_completed_although_its_log_cannot_be_changed_for_a_while() {
+    let faulty = Faulty::new(&in_memory());
+    let tasks = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = tasks.send(&task("a")).in_order().await.unwrap();
+    let delivery = tasks.receive(Duration::ZERO).await.unwrap().unwrap();
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    // Longer than a lease, which is renewed meanwhile.
+    let plan = faulty.clone();
+    tokio::spawn(async move {
+        after(60).await;
+        plan.heal();
+    });
+    delivery.complete().await.unwrap();
+    assert!(tasks.receive(Duration::from_secs(60)).await.unwrap().is_none());
+}

@@ -362,4 +362,23 @@ async fn relay_between_storages_that_share_blobs_is_refused() {
             assert!(error.is_none_or(|error| error.contains("the same blobs")));
         }
     }
+    // Blobs without an address or a database, below the wrappers of each storage.
+    let outbox = in_memory();
+    let destination = Storage::builder().queues_of(&in_memory()).blobs_of(&outbox).build().unwrap();
+    let error = relay(&outbox, &destination).build().unwrap_err().to_string();
+    assert!(error.contains("the same blobs"), "{error}");
+}
+
+// review 23, coordsend B2
+#[tokio::test(start_paused = true)]
+async fn relay_names_the_version_that_its_queue_has() {
+    let (outbox, destination) = (in_memory(), in_memory());
+    let _ = (tasks(&outbox).await, tasks(&destination).await);
+    let queue = "tasks".parse().unwrap();
+    let version = Metadata::new().with("rawversion", "1");
+    outbox.queues().set_queue_metadata(&queue, &version).await.unwrap();
+    let text = r#"{"specversion":"1.0","id":"1","source":"/a","type":"task","data":{"name":"a","data":""}}"#;
+    outbox.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+    let _ = run(relay(&outbox, &destination), 60).await;
+    assert!(texts(&destination).await[0].contains(r#""schemaversion":1"#));
 }

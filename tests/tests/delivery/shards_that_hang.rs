@@ -1,5 +1,6 @@
 //! Shards of one account while another account fails, does not answer, or answers slowly.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use jobqueue::{JobError, JobInfo, Storage};
 use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use tokio::time::Instant;
 
 // C7
 #[tokio::test(start_paused = true)]
@@ -52,6 +54,37 @@ async fn job_in_a_shard_that_is_asked_late_has_its_whole_lease() {
         assert_eq!((report.completed, report.lease_lost), (1, 0), "shard {place}: {report:?}");
         assert_eq!(*deliveries.lock().unwrap(), [1], "shard {place}");
     }
+}
+
+/// They are kept on the first account.
+#[tokio::test(start_paused = true)]
+async fn settings_that_hang_hold_up_neither_sends_nor_jobs() {
+    let faulty = Faulty::new(&in_memory());
+    let sharded = Sharded::builder().shards("tasks", 4);
+    let sharded = sharded.account("one", faulty.storage()).account("two", in_memory()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    let queue = storage.queue::<Task>().await.unwrap();
+    let ended = Arc::new(AtomicU64::new(0));
+    let sends = async {
+        after(5).await;
+        faulty.plan_always(Operation::QueueMetadata, Fault::Hang);
+        for number in 0..30 {
+            let begun = Instant::now();
+            let _ = queue.send(&task(number.to_string())).await.unwrap();
+            after(10).await;
+            assert!(begun.elapsed() < Duration::from_secs(13), "{:?}", begun.elapsed());
+            assert_eq!(ended.load(Ordering::Relaxed), number + 1);
+        }
+    };
+    let sink = Arc::clone(&ended);
+    let handler = move |_: Task| {
+        sink.fetch_add(1, Ordering::Relaxed);
+        async { Ok::<_, JobError>(()) }
+    };
+    let built = worker(&storage).handle(handler).build().unwrap();
+    let report =
+        tokio::time::timeout(Duration::from_secs(400), built.run_until(sends)).await.unwrap().unwrap();
+    assert_eq!(report.completed, 30, "{report:?}");
 }
 
 /// Runs a job of each shard of the account without the fault, all within this time.

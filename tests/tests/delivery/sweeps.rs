@@ -62,9 +62,16 @@ async fn workers_that_live_for_less_than_the_interval_sweep() {
     assert_eq!(payloads(&storage).await, 0);
 }
 
-// A queue without messages is not counted to be empty while it is disabled, and ended the sweep of all others.
+// A queue that is disabled, that has partitions, or that may not be read was not counted to be empty, and ended the sweep of all others.
 #[tokio::test(start_paused = true)]
 async fn payloads_of_other_queues_are_swept_while_one_is_disabled() {
+    for refusal in [StoreErrorKind::QueueDisabled, StoreErrorKind::Unsupported, StoreErrorKind::Unauthorized]
+    {
+        payloads_of_other_queues_are_swept(refusal).await;
+    }
+}
+
+async fn payloads_of_other_queues_are_swept(refusal: StoreErrorKind) {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     faulty.plan_always(Operation::Put, Fault::Hang);
@@ -75,8 +82,8 @@ async fn payloads_of_other_queues_are_swept_while_one_is_disabled() {
     }
     faulty.heal();
     sleep(HOUR * 24 * 9).await;
-    faulty.on(Operation::QueueProperties, |call| {
-        (call.subject == "second").then_some(Fault::Refuse(StoreErrorKind::QueueDisabled))
+    faulty.on(Operation::QueueProperties, move |call| {
+        (call.subject == "second").then_some(Fault::Refuse(refusal))
     });
     let drained = || SweepOptions::new().drained_queues(true);
     assert_eq!(sweep(&storage, drained()).await.unwrap().removed, 2);

@@ -122,6 +122,39 @@ fn another_key_or_queue_is_a_change() {
     }
 }
 
+/// The next version goes to another queue, with another key: messages of the former one would be left behind there.
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "pictures", kind = "thumbnail/request", version = 2, upgrade_from = V1)]
+struct MovedV2 {
+    #[message(key)]
+    size: u32,
+}
+
+impl From<V1> for MovedV2 {
+    fn from(old: V1) -> Self {
+        Self { size: old.width }
+    }
+}
+
+#[test]
+fn another_key_or_queue_of_the_next_version_is_a_change() {
+    let folder = blessed();
+    for bless in [true, false] {
+        let error = check_in(folder.path(), "", &MovedV2 { size: 3 }, bless).unwrap_err();
+        match error {
+            GoldenError::Moved { differences, .. } => {
+                let text = differences.to_string();
+                for line in ["+ key: \"3\"", "- queue: \"thumbnails\"", "+ queue: \"pictures\""] {
+                    assert!(text.contains(line), "{line} in {text}");
+                }
+            }
+            // Without a file of its own it is missing first.
+            error => assert!(!bless && matches!(error, GoldenError::Missing { .. }), "{error:?}"),
+        }
+    }
+    assert_eq!(files(folder.path()), [FILE]);
+}
+
 #[test]
 fn integers_beyond_64_bits_are_pinned_exactly() {
     let folder = tempfile::tempdir().unwrap();

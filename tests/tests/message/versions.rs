@@ -1,9 +1,10 @@
 //! The declarations of message types and chains of versions: messages of older releases are read, those of newer ones
 //! are distinguished from malformed ones.
 
-use jobqueue::codec::{decode_message, encode_message};
+use jobqueue::codec::{Json, decode_message, encode_message};
 use jobqueue::message::DecodeError;
-use jobqueue::{QueueMessage, Validate};
+use jobqueue::validate::{Path, Violations};
+use jobqueue::{JobError, QueueMessage, Storage, Validate, Worker};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, PartialEq, Serialize, Deserialize, QueueMessage)]
@@ -107,14 +108,9 @@ fn a_payload_of_another_form_is_the_codecs_error() {
 
 #[test]
 fn type_accepts_its_aliases_and_its_predecessors() {
-    for kind in ["thumb", "thumbnail", "thumbnail.a", "thumbnail.b"] {
-        assert!(V5::accepts(kind), "{kind}");
-        assert!(V2::accepts(kind), "{kind}");
-        assert_eq!(V1::accepts(kind), kind == "thumb");
-    }
-    for kind in ["", "Thumb", "thumbnail.c", "thumbnails"] {
-        assert!(!V5::accepts(kind), "{kind}");
-    }
+    assert_eq!(V1::kinds(), ["thumb"]);
+    assert_eq!(V2::kinds(), ["thumbnail", "thumbnail.b", "thumbnail.a", "thumb"]);
+    assert_eq!(V5::kinds(), ["thumbnail", "thumbnail.b", "thumbnail.a", "thumb"], "each once");
 }
 
 /// Unique work and schedules without a name belong to it.
@@ -134,7 +130,19 @@ fn original_kind_is_an_alias_where_all_versions_were_renamed() {
         }
     }
 
+    // A second name, with a version: the newest type lists all former names.
+    #[derive(Debug, Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "mails", kind = "post", alias = "mail", alias = "mail.send", version = 2, upgrade_from = Former)]
+    struct RenamedAgain {}
+
+    impl From<Former> for RenamedAgain {
+        fn from(_: Former) -> Self {
+            Self {}
+        }
+    }
+
     assert_eq!(Renamed::original_kind(), "mail");
+    assert_eq!(RenamedAgain::original_kind(), "mail");
     assert_eq!(V5::original_kind(), "thumb");
 }
 
@@ -271,4 +279,54 @@ mod generic {
         let error = decode_message::<New<Item>>(2, br#"{"inner":[{"n":3},{"n":0}]}"#).unwrap_err();
         assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "inner[1].n: must be at least 1");
     }
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "small", version = 2, upgrade_from = V1)]
+struct Small {}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "thumbnails", kind = "large", version = 2, upgrade_from = V1)]
+struct Large {}
+
+impl From<V1> for Small {
+    fn from(_: V1) -> Self {
+        Self {}
+    }
+}
+
+impl From<V1> for Large {
+    fn from(_: V1) -> Self {
+        Self {}
+    }
+}
+
+// audit 24, core B2
+#[test]
+fn handlers_of_two_types_with_one_former_version_are_refused() {
+    let small = Worker::builder(Storage::memory()).handle(async |_: Small| Ok::<(), JobError>(()));
+    let refused = small.handle(async |_: Large| Ok::<(), JobError>(())).build().unwrap_err();
+    assert!(refused.to_string().contains("accept the kind `thumb`, those for"), "{refused}");
+}
+
+#[derive(Serialize, Deserialize)]
+struct Own<const RAW: bool>;
+
+impl<const RAW: bool> Validate for Own<RAW> {
+    fn validate_into(&self, _: &Path<'_>, _: &mut Violations) {}
+}
+
+impl<const RAW: bool> QueueMessage for Own<RAW> {
+    const QUEUE: &'static str = "own";
+    const KIND: &'static str = if RAW { "jobqueue.raw" } else { "*" };
+    type Codec = Json;
+}
+
+// audit 24, core C3
+#[test]
+fn handler_of_a_kind_of_the_frameworks_own_is_refused() {
+    let every = Worker::builder(Storage::memory()).handle(async |_: Own<false>| Ok::<(), JobError>(()));
+    assert!(every.build().unwrap_err().to_string().contains("`*`"));
+    let raw = Worker::builder(Storage::memory()).handle(async |_: Own<true>| Ok::<(), JobError>(()));
+    assert!(raw.build().unwrap_err().to_string().contains("`jobqueue.raw`"));
 }

@@ -72,7 +72,7 @@ async fn part_produces() {
     }
 }
 
-/// Records the jobs that it handles until the stop signal; then prints whether every shard was polled recently.
+/// Records the jobs that it handles until the stop signal.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_works() {
     let Some(folder) = part("sharded_processes::part_works").map(PathBuf::from) else { return };
@@ -85,20 +85,7 @@ async fn part_works() {
     let (sharded, _accounts) = open(&folder).await;
     let worker = Worker::builder(Storage::from(sharded.stores())).state(folder).handle(work).build().unwrap();
     say!("works");
-    let queue = QueueName::new("work").unwrap();
-    // The others may have done everything before this one has learnt of the newest shards: it has to learn of them all the same.
-    let polled = async {
-        closed().await;
-        while sharded.health(&queue, Duration::from_secs(60)).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    let end = async { drop(tokio::time::timeout(Duration::from_secs(60), polled).await) };
-    let _ = worker.run_until(end).await.unwrap();
-    match sharded.health(&queue, Duration::from_secs(60)).await {
-        Ok(()) => say!("healthy"),
-        Err(unpolled) => say!("{unpolled}"),
-    }
+    let _ = worker.run_until(closed()).await.unwrap();
 }
 
 // I17, F85
@@ -125,7 +112,6 @@ async fn resharding_under_load_strands_nothing() {
     let mut workers = vec![works(), works()];
     retired(&operator, &name).await;
     assert_eq!(generations(&accounts).await, BTreeSet::from([2]), "the first four are drained and gone");
-    assert!(sharded.health(&name, Duration::from_secs(60)).await.is_err(), "nobody polls in this process");
 
     sharded.reshard(&name, 4).await.unwrap();
     workers.push(works());
@@ -142,7 +128,7 @@ async fn resharding_under_load_strands_nothing() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for worker in workers {
-        assert_eq!(worker.finish(), ["healthy"]);
+        worker.finish();
     }
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
     let handled: BTreeSet<String> = log.lines().map(str::to_owned).collect();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::QueueName;
+use jobqueue::postgres::Options;
 use jobqueue::storage::{Storage, Subscription};
 
 use crate::{connect, get, own_schema, put, texts, with_queue};
@@ -67,12 +68,17 @@ async fn clear_of_another_process_wakes_a_subscription() {
     arrives(&mut subscription).await;
 }
 
-/// Behind a pooler workers poll: there is no power of arrivals, and everything else works.
+/// Behind a pooler in transaction mode, a session that listens stays in the pooler.
+// audit 25, databases C7
 #[tokio::test]
-async fn storage_without_notifications_has_no_arrivals() {
-    let (options, _) = own_schema();
-    let (storage, queue) = with_queue(options.notifications(false)).await;
-    assert!(storage.queues().subscribe(&queue).is_none());
-    put(&storage, &queue, "text").await;
-    assert_eq!(texts(&get(&storage, &queue, 1).await), ["text"]);
+async fn process_that_does_not_listen_notifies_others_and_has_no_session_for_it() {
+    let (options, schema) = own_schema();
+    let (other, queue) = with_queue(options.clone()).await;
+    let mut subscription = subscription(&other, &queue);
+    let text = format!("{}&listen=off", Postgres::shared().connection_string());
+    let operator =
+        Storage::open(Options::from_connection_string(&text).unwrap().schema(&schema)).await.unwrap();
+    assert!(operator.queues().subscribe(&queue).is_none());
+    put(&operator, &queue, "text").await;
+    arrives(&mut subscription).await;
 }

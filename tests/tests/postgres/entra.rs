@@ -124,7 +124,7 @@ async fn each_connection_has_a_token_of_its_own() {
     put(&storage, &queue, "first").await;
     drop(storage);
 
-    let (storage, queue) = with_queue(options.notifications(false)).await;
+    let (storage, queue) = with_queue(options.listen(false)).await;
     let before = credential.asked();
     let admin = connect(&server.postgres).await;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'";

@@ -191,12 +191,14 @@ async fn abandoned_statements_end_at_the_server() {
     assert!(get(&storage, &queue, 1).await.is_empty(), "the put was cancelled");
 }
 
+/// Also with a number of connections that means that there is no limit.
 #[tokio::test]
 async fn server_that_is_not_there_is_unavailable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     drop(listener);
-    let error = jobqueue::Storage::connect(&format!("postgres://u@127.0.0.1:{port}/d")).await.unwrap_err();
+    let options = Options::from_connection_string(&format!("postgres://u@127.0.0.1:{port}/d")).unwrap();
+    let error = jobqueue::Storage::open(options.max_connections(usize::MAX)).await.unwrap_err();
     let error = StoreError::in_chain(&error).unwrap();
     assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use jobqueue::postgres::Options;
-use jobqueue::storage::{ExpiredReceipt, PutMessage, Storage, StoreError, StoreErrorKind};
+use jobqueue::storage::{ExpiredReceipt, Operation, PutMessage, Storage, StoreError, StoreErrorKind};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::Task;
 
 use crate::{connect, get, options, own_schema, put, texts, with_queue};
 use jobqueue_test_support::postgres::Postgres;
@@ -27,6 +29,20 @@ async fn many_processes_open_a_new_database_at_once() {
     }
 }
 
+// review 25, databases DB-6
+#[tokio::test]
+async fn containers_that_cannot_be_created_are_asked_for_once() {
+    let (options, _) = own_schema();
+    // Quiet: a server runs in real time.
+    let faulty = Faulty::quiet(&Storage::open(options).await.unwrap());
+    faulty.plan_always(Operation::CreateContainer, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let storage = faulty.storage();
+    for name in ["first", "second", "third"] {
+        let _ = storage.queue_named::<Task>(name).await.unwrap();
+    }
+    assert_eq!(faulty.calls_of(Operation::CreateContainer), 1);
+}
+
 #[tokio::test]
 async fn newer_schema_is_used_if_it_allows_and_else_refused_with_advice() {
     let (options, schema) = own_schema();
@@ -44,21 +60,6 @@ async fn newer_schema_is_used_if_it_allows_and_else_refused_with_advice() {
     let error = storage.queues().peek(&queue, 1).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Stopped);
     assert!(error.to_string().contains("a newer program has migrated it"), "{error}");
-}
-
-/// A program of version 1 has made the tables, and its jobs wait in them.
-#[tokio::test]
-async fn tables_of_an_older_program_are_migrated_with_their_messages() {
-    let (options, schema) = own_schema();
-    let (older, queue) = with_queue(options.clone()).await;
-    put(&older, &queue, "waiting").await;
-    let client = connect(Postgres::shared()).await;
-    let back = format!("DROP FUNCTION {schema}.put; UPDATE {schema}.schema_version SET version = 1");
-    client.batch_execute(&back).await.unwrap();
-    let newer = Storage::open(options).await.unwrap();
-    assert_eq!(texts(&get(&newer, &queue, 1).await), ["waiting"]);
-    client.execute(&format!("SELECT {schema}.put('jobs', 'kind', '1')"), &[]).await.unwrap();
-    assert_eq!(get(&older, &queue, 1).await.len(), 1, "the older program goes on");
 }
 
 // F75

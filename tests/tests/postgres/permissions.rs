@@ -65,17 +65,6 @@ async fn role_with_the_grants_of_the_guide_runs_all_features() {
     use_all_features(&storage).await;
 }
 
-/// In a deploy, a program may begin before the owner of the tables has migrated them.
-#[tokio::test]
-async fn role_that_may_not_migrate_uses_the_tables_as_they_are() {
-    let (text, schema, owner) = role().await;
-    owner.batch_execute(&format!("UPDATE {schema}.schema_version SET version = 2")).await.unwrap();
-    let storage = Storage::open(in_schema(&text, &schema)).await.unwrap();
-    use_all_features(&storage).await;
-    let version = format!("SELECT version FROM {schema}.schema_version");
-    assert_eq!(owner.query_one(&version, &[]).await.unwrap().get::<_, i32>(0), 2);
-}
-
 /// Sends, runs and operates on jobs with all that a storage can do for them.
 pub(crate) async fn use_all_features(storage: &Storage) {
     let queue = storage.queue::<Task>().await.unwrap();

@@ -19,7 +19,7 @@ async fn until(schema: &str, queue: &QueueName, is_done: impl AsyncFn(&Client) -
     let client = connect(Postgres::shared()).await;
     within(async {
         while !is_done(&client).await {
-            let options = options(Postgres::shared()).schema(schema).notifications(false);
+            let options = options(Postgres::shared()).schema(schema).listen(false);
             let storage = Storage::open(options).await.unwrap();
             get(&storage, queue, 1).await;
             tokio::time::sleep(Duration::from_millis(20)).await;

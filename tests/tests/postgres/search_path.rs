@@ -95,7 +95,7 @@ fn unqualified(text: &str) -> Vec<&str> {
 #[tokio::test]
 async fn each_function_of_the_schema_has_a_path_or_calls_by_schema() {
     let (options, schema) = own_schema();
-    drop(Storage::open(options.clone()).await.unwrap());
+    drop(Storage::open(options).await.unwrap());
     let client = connect(Postgres::shared()).await;
     let open = open_functions(&client, &schema).await;
     // The server writes the text of these into the statements that call them.
@@ -103,21 +103,4 @@ async fn each_function_of_the_schema_has_a_path_or_calls_by_schema() {
     for (name, text) in &open {
         assert_eq!(unqualified(text), Vec::<&str>::new(), "{name}");
     }
-
-    // The tables of version 2.
-    let reset = format!(
-        "DO $$ DECLARE one regprocedure; BEGIN
-            FOR one IN SELECT oid FROM pg_proc WHERE pronamespace = '{schema}'::regnamespace AND proname NOT IN ('now', 'writing', 'put') LOOP
-                EXECUTE format('ALTER FUNCTION %s RESET search_path', one);
-            END LOOP;
-        END $$;
-        UPDATE {schema}.schema_version SET version = 2"
-    );
-    client.batch_execute(&reset).await.unwrap();
-    assert_eq!(open_functions(&client, &schema).await.len(), 12);
-    // No statement needs version 3.
-    drop(Storage::open(options.clone().migrate(false)).await.unwrap());
-    assert_eq!(open_functions(&client, &schema).await.len(), 12);
-    drop(Storage::open(options).await.unwrap());
-    assert_eq!(open_functions(&client, &schema).await, open);
 }

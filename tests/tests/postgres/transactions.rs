@@ -9,7 +9,7 @@ use jobqueue::{ErrorKind, Queue};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::jobs::{Task, task};
 
-use crate::{connect, get, own_schema, texts, with_queue, within};
+use crate::{connect, get, own_schema, texts, wait_for_waiting, with_queue, within};
 
 async fn tasks() -> (Storage, Queue<Task>) {
     let (options, _) = own_schema();
@@ -63,6 +63,32 @@ async fn first_large_payload_in_a_transaction_holds_up_no_others() {
     within(queue.send(&large()).into_future()).await.unwrap();
     transaction.rollback().await.unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
+}
+
+/// Behind a pooler in transaction mode, the connections that it would wait for are those of other transactions.
+// audit 25, databases B1
+#[tokio::test]
+async fn transaction_waits_for_no_other_connection() {
+    let (_, schema) = own_schema();
+    let text = format!("{}&application_name={schema}", Postgres::shared().connection_string());
+    let options = Options::from_connection_string(&text).unwrap().schema(&schema).max_connections(1);
+    let storage = Storage::open(options).await.unwrap();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let mut other = connect(Postgres::shared()).await;
+    let lock = other.transaction().await.unwrap();
+    lock.batch_execute(&format!("LOCK TABLE {schema}.garbage")).await.unwrap();
+    let blobs = storage.blobs().clone();
+    let waiting = tokio::spawn(async move { blobs.delete_container(&"none".parse().unwrap()).await });
+    let watcher = connect(Postgres::shared()).await;
+    wait_for_waiting(&watcher, &schema, 1).await;
+    let mut client = connect(Postgres::shared()).await;
+    let transaction = client.transaction().await.unwrap();
+    let large = large();
+    let send = queue.send(&large).in_postgres(&transaction);
+    tokio::time::timeout(Duration::from_secs(10), send).await.expect("it waits for nothing").unwrap();
+    transaction.commit().await.unwrap();
+    lock.rollback().await.unwrap();
+    waiting.await.unwrap().unwrap_err();
 }
 
 #[tokio::test]

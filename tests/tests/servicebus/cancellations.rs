@@ -1,4 +1,4 @@
-//! Cancellations of delayed jobs on a queue that detects duplicates.
+//! Jobs that are sent again after their end, on a queue that detects duplicates.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -6,11 +6,15 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::ManualClock;
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{Queue, QueueMessage, Runtime, Storage};
+use jobqueue::{JobError, Queue, QueueMessage, Runtime, Storage, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use super::jobs::{Work, work};
+use super::late_answers::until;
 use super::{Bench, MINUTE};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -78,5 +82,38 @@ async fn job_whose_send_was_repeated_is_not_called_received() {
         };
         assert_eq!(bench.count("scheduled"), 1, "it waits");
         assert!(cancelled.as_ref().is_err_and(|error| error.is_outcome_unknown()), "{cancelled:?}");
+    }
+}
+
+/// The service dropped the message of the second send, for which the key waited for eight minutes and more; and that of the third where the second
+/// was refused, because the log knew the job again.
+#[tokio::test]
+async fn job_in_order_that_is_sent_again_after_its_dead_letter_holds_up_no_key() {
+    for is_refused in [false, true] {
+        let bench = bench();
+        let faulty = Faulty::new(&bench.storage);
+        let queue = faulty.storage().queue::<Work>().await.unwrap();
+        let send = async |id: &str| queue.send(&work(id)).id(id).key("k").in_order().await;
+        let (begun, mut jobs) = mpsc::unbounded_channel();
+        let handler = move |job: Work| {
+            begun.send(job.name.clone()).unwrap();
+            async move { if job.name == "rejected" { Err(JobError::dead_letter("no")) } else { Ok(()) } }
+        };
+        let sending = async {
+            send("rejected").await.unwrap();
+            assert_eq!(jobs.recv().await.unwrap(), "rejected");
+            until(|| bench.count("deadLetters") == 1).await;
+            if is_refused {
+                faulty.plan(Operation::Put, 1, Fault::Refuse(StoreErrorKind::Unauthorized));
+                send("rejected").await.unwrap_err();
+            }
+            send("rejected").await.unwrap();
+            send("next").await.unwrap();
+            let next = [jobs.recv().await.unwrap(), jobs.recv().await.unwrap()];
+            assert_eq!(next, ["rejected", "next"]);
+        };
+        let worker = Worker::builder(bench.another()).max_idle_delay(Duration::from_millis(200));
+        let sending = async { timeout(MINUTE, sending).await.expect("the key stands still") };
+        let _ = worker.handle(handler).build().unwrap().run_until(sending).await.unwrap();
     }
 }

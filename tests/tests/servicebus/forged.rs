@@ -146,26 +146,26 @@ with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
 // of it took that text away.
 #[tokio::test]
 async fn copy_of_a_letter_that_dies_has_a_text_of_its_own() {
-    let bench = Bench::with(json!({ "MaxDeliveryCount": 1 }), &[]);
-    let leased = bench.leased("sent").await;
-    // A property has no room for it.
-    let text = "x".repeat(30_000);
-    let letter = DeadLetterMessage::new(&text, DeadLetterCause::new("rejected"));
-    bench.store().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
-    python::run(bench.emulator.connection_string(), COPY_LETTER, &[]);
-    let copy = bench.get().await.unwrap();
-    bench.update(&copy.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
-    let letters = bench.queue.dead_letter().unwrap();
-    let texts = async || {
-        let shown = bench.store().peek(&letters, 10).await.unwrap();
-        shown.into_iter().map(|letter| letter.text.unwrap()).collect::<Vec<_>>()
-    };
-    assert_eq!(texts().await, [text.clone(), "edited".to_owned()]);
-    let mut leased = Vec::new();
-    while leased.len() < 2 {
-        leased.extend(bench.store().get(&letters, GetMessages::new(2, MINUTE)).await.unwrap().messages);
+    for text in ["dead", &"x".repeat(30_000)] {
+        let bench = Bench::with(json!({ "MaxDeliveryCount": 1 }), &[]);
+        let leased = bench.leased("sent").await;
+        let letter = DeadLetterMessage::new(text, DeadLetterCause::new("rejected"));
+        bench.store().dead_letter(&bench.queue, &leased.message, letter).await.unwrap();
+        python::run(bench.emulator.connection_string(), COPY_LETTER, &[]);
+        let copy = bench.get().await.unwrap();
+        bench.update(&copy.message, UpdateMessage::new(Duration::ZERO)).await.unwrap();
+        let letters = bench.queue.dead_letter().unwrap();
+        let texts = async || {
+            let shown = bench.store().peek(&letters, 10).await.unwrap();
+            shown.into_iter().map(|letter| letter.text.unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(texts().await, [text, "edited"]);
+        let mut leased = Vec::new();
+        while leased.len() < 2 {
+            leased.extend(bench.store().get(&letters, GetMessages::new(2, MINUTE)).await.unwrap().messages);
+        }
+        let edited = leased.iter().find(|letter| letter.text.as_deref() == Ok("edited")).unwrap();
+        bench.store().delete(&letters, &edited.message, Default::default()).await.unwrap();
+        assert_eq!(texts().await, [text]);
     }
-    let edited = leased.iter().find(|letter| letter.text.as_deref() == Ok("edited")).unwrap();
-    bench.store().delete(&letters, &edited.message, Default::default()).await.unwrap();
-    assert_eq!(texts().await, [text]);
 }

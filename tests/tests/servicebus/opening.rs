@@ -1,5 +1,7 @@
 //! Connection strings, TLS, and settings of queues that contradict the framework.
 
+use std::pin::pin;
+
 use jobqueue::servicebus::Options;
 use jobqueue::storage::{Access, Created, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{ErrorKind, QueueName, Storage};
@@ -291,4 +293,17 @@ async fn queues_are_created_with_the_settings_that_were_asked_for() {
         let refused = options.duplicate_detection(wrong).with_blobs_of(Storage::memory()).unwrap_err();
         assert_eq!(refused.kind(), StoreErrorKind::Configuration);
     }
+}
+
+// The task with the question was dropped before its first step, and no operation asked again.
+#[test]
+fn queue_is_asked_about_again_after_the_runtime_of_the_question_has_ended() {
+    let bench = Bench::new();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime().block_on(async {
+        let mut asking = pin!(bench.store().orders_groups(&bench.queue));
+        assert!(futures_util::poll!(&mut asking).is_pending());
+    });
+    let asked = runtime().block_on(bench.store().orders_groups(&bench.queue));
+    assert!(!asked.unwrap(), "the first operation asks again");
 }

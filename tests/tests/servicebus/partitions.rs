@@ -39,22 +39,6 @@ async fn copy_whose_answer_is_lost_is_one_message_where_duplicates_are_detected(
     assert_eq!(bench.count("active"), 0);
 }
 
-#[tokio::test]
-async fn a_queue_is_cleared_as_its_kind_allows() {
-    for is_partitioned in [false, true] {
-        let bench = Bench::with(json!({ "EnablePartitioning": is_partitioned }), &[]);
-        let all = (0..501).map(|number| PutMessage::new(number.to_string()));
-        // In each partition.
-        let delayed = (0..8).map(|number| PutMessage::new(number.to_string()).with_visibility_delay(MINUTE));
-        for put in bench.store().put_all(&bench.queue, all.chain(delayed).collect()).await {
-            put.unwrap();
-        }
-        bench.store().clear(&bench.queue).await.unwrap();
-        let left = (bench.count("active"), bench.count("scheduled"));
-        assert_eq!(left, (0, 0), "partitioned: {is_partitioned}");
-    }
-}
-
 // Its absence from the peek counted as its deletion.
 #[tokio::test]
 async fn a_message_of_a_partition_that_a_peek_does_not_show_is_not_called_gone() {

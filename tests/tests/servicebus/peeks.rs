@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use jobqueue::storage::{Metadata, PutMessage};
+use jobqueue::storage::{Metadata, PeekedMessage, PutMessage, UpdateMessage};
 use jobqueue_admin::Admin;
 use jobqueue_dashboard::metrics;
 use serde_json::json;
@@ -49,6 +49,18 @@ async fn peek_behind_many_delayed_messages_is_bounded() {
     assert!(bench.store().peek(&bench.queue, 1).await.unwrap().is_empty());
     // The message that is wanted, and then pages.
     assert_eq!(bench.emulator.calls("peek-message", "work", 0), 5);
+}
+
+// It showed the text and the attempts before the checkpoint.
+#[tokio::test]
+async fn peek_shows_what_was_saved_under_a_lock_that_is_over() {
+    let bench = Bench::new();
+    let leased = bench.leased("first").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("second".to_owned())).await.unwrap();
+    bench.emulator.advance(MINUTE);
+    let shown = bench.another().queues().peek(&bench.queue, 1).await.unwrap();
+    assert_eq!(shown[0].text.as_deref(), Ok("second"));
+    assert_eq!(shown[0].dequeue_count, 1);
 }
 
 // The age of the oldest counted as 0, also while jobs waited behind those that are delayed.
@@ -145,4 +157,27 @@ async fn a_queue_is_cleared_and_counted_while_messages_come() {
     let counting = timeout(3 * SOON, bench.store().queue_properties(&bench.queue));
     counting.await.expect("it is never counted").unwrap();
     drop(putting);
+}
+
+// In sessions a put-back changes no message: a look showed each job as it was sent, and one that was held for its back-off as visible.
+#[tokio::test]
+async fn look_at_a_session_shows_what_was_saved_for_its_message() {
+    let bench = Bench::of_sessions();
+    let look = async || bench.store().peek(&bench.queue, 10).await.unwrap();
+    bench.put_in("a", "as it was sent").await;
+    bench.put_in("b", "another").await;
+    let [first, _] = &bench.get_all(&bench.storage, 2).await[..] else { panic!() };
+    let message = &first.message;
+    let put_back = |text: &str, delay| UpdateMessage::new(delay).with_text(text.to_owned()).ending_lease();
+    bench.update(message, put_back("failed once", Duration::ZERO)).await.unwrap();
+    let of_first = |seen: Vec<PeekedMessage>| seen.into_iter().find(|seen| seen.id == message.id);
+    let seen = of_first(look().await).unwrap();
+    assert_eq!(seen.text.as_deref(), Ok("failed once"));
+    assert_eq!(seen.dequeue_count, 1);
+    let again = bench.get_all(&bench.storage, 1).await.remove(0);
+    assert_eq!(again.message.id, message.id);
+    bench.update(&again.message, put_back("failed twice", 10 * MINUTE)).await.unwrap();
+    let seen = look().await;
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert!(of_first(seen).is_none());
 }

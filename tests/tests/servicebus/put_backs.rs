@@ -1,15 +1,18 @@
 //! Put-backs: whatever is cut, a job has one message afterwards, and other messages do not wait for it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use jobqueue::storage::{GetMessages, LeasedMessage, Metadata, PutMessage, UpdateMessage};
+use jobqueue::Storage;
+use jobqueue::storage::{GetMessages, LeasedMessage, Metadata, Operation, PutMessage, UpdateMessage};
 use jobqueue_test_support::servicebus::is_excluded;
+use jobqueue_testing::faults::Faulty;
 use serde_json::json;
 use tokio::task::{JoinHandle, block_in_place};
 use tokio::time::timeout;
 
 use super::forged::SEND;
-use super::{Bench, MINUTE, python};
+use super::{Bench, MINUTE, options, python};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -269,4 +272,43 @@ async fn long_message_of_another_program_is_put_back_in_its_session() {
         let back = UpdateMessage::new(Duration::from_secs(1)).ending_lease();
         bench.update(&leased.message, back).await.unwrap();
     }
+}
+
+// The last step alone was reported: a lost lock said that nothing was changed, and the payload to which the new text referred was deleted.
+#[tokio::test]
+async fn put_back_that_fails_after_its_text_was_stored_is_in_doubt() {
+    let lost = json!({ "condition": "com.microsoft:message-lock-lost", "performed": false });
+    for (kind, step) in [("partitioned", "complete"), ("without sends", "abandon")] {
+        let bench = Bench::with(json!({ "EnablePartitioning": kind == "partitioned" }), &[]);
+        let leased = bench.leased("first").await;
+        if kind == "without sends" {
+            bench.emulator.create_queue("work", json!({ "Status": "SendDisabled" }));
+        }
+        let fault = bench.emulator.plant_with(step, "error", lost.clone());
+        let error = bench.update(&leased.message, put_back()).await.unwrap_err();
+        assert_eq!(fault.hits(), 1, "{kind}: {error:?}");
+        assert!(error.is_ambiguous() && !error.is_lease_lost(), "{kind}: {error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn put_back_whose_session_ends_after_its_text_was_stored_is_in_doubt() {
+    let bench = Arc::new(Bench::of_sessions());
+    // Quiet: the emulator is asked in real time.
+    let blobs = Faulty::quiet(&bench.blobs);
+    let storage = Storage::from(options(&bench.emulator).with_blobs_of(blobs.storage()).unwrap());
+    bench.put_in("a", "first").await;
+    let leased = bench.get_all(&storage, 1).await.remove(0);
+    let revoked = storage.queues().lease_revoked(&bench.queue, &leased.message).unwrap();
+    let (cut, handle) = (Arc::clone(&bench), tokio::runtime::Handle::current());
+    let mut revoked = Some(revoked);
+    blobs.on(Operation::PutBlob, move |_| {
+        if let Some(revoked) = revoked.take() {
+            cut.emulator.strike("close-connection", None);
+            block_in_place(|| handle.block_on(revoked));
+        }
+        None
+    });
+    let error = storage.queues().update(&bench.queue, &leased.message, put_back()).await.unwrap_err();
+    assert!(error.is_ambiguous() && !error.is_lease_lost(), "{error:?}");
 }

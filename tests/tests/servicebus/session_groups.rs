@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, QueueName, Reason, Worker};
@@ -64,7 +63,7 @@ async fn a_continuation_that_is_put_twice_is_one_message() {
     assert_eq!(ids.len(), 2, "{ids:?}");
 }
 
-// Two programs that name no source take ids from tables of their own; and a batch has the id of a former one.
+// Two programs that name no source take ids from tables of their own.
 #[tokio::test]
 async fn jobs_of_two_sources_under_one_id_are_two_messages() {
     let bench = Bench::with(json!({ "RequiresDuplicateDetection": true }), &[]);
@@ -73,14 +72,6 @@ async fn jobs_of_two_sources_under_one_id_are_two_messages() {
         queue.send(&work(source)).id("17").source(source).await.unwrap();
     }
     assert_eq!(bench.count("active"), 2);
-    for begun in 1..=2 {
-        let mut batch = bench.storage.batch("b").await.unwrap();
-        batch.send_all([work("child")]).await.unwrap();
-        batch.then(&work("join")).await.unwrap();
-        assert_eq!(bench.count("active"), 2 + begun, "the child of batch {begun}");
-        let everything = BatchSweepOptions::new().abandoned(Duration::ZERO);
-        assert_eq!(sweep_batches(&bench.storage, everything).await.unwrap(), 1);
-    }
 }
 
 #[tokio::test]
@@ -166,6 +157,7 @@ async fn an_operator_sees_who_waits_for_whom() {
     let running = queue.receive(Duration::from_secs(60)).await.unwrap().expect("a job");
     let groups = Admin::new(bench.another()).groups("work").await.unwrap();
     let seen: Vec<_> = groups
+        .groups
         .iter()
         .map(|group| {
             let ids: Vec<_> = group.entries.iter().filter_map(|entry| entry.id.as_deref()).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{GetMessages, Metadata, PutMessage, UpdateMessage};
+use jobqueue::storage::{GetMessages, Metadata, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 
@@ -30,6 +30,17 @@ async fn a_sweep_of_one_namespace_keeps_the_texts_of_another() {
     assert_eq!(sweep_later(&storage).await, 0);
     bench.emulator.advance(MINUTE);
     assert_eq!(bench.get().await.unwrap().text.as_deref(), Ok("step 1"));
+}
+
+// No dead letter could be stored, or those of Service Bus itself were seen by nobody.
+#[tokio::test]
+async fn shards_on_service_bus_and_on_another_storage_are_refused() {
+    let emulator = ServiceBus::start();
+    let namespace = || Storage::from(options(&emulator).with_blobs_of(Storage::memory()).unwrap());
+    for [one, two] in [[namespace(), Storage::memory()], [Storage::memory(), namespace()]] {
+        let error = Sharded::builder().account("one", one).account("two", two).build().unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Configuration);
+    }
 }
 
 #[tokio::test]

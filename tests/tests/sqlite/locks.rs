@@ -112,6 +112,22 @@ async fn a_long_lock_ends_in_a_timeout_that_says_nothing_was_done() {
     impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
 }
 
+// I19, F72: the renewer of a lease waits for a part of the lease, and another process may hold the lock for longer.
+#[tokio::test]
+async fn renewal_that_is_given_up_during_a_lock_is_not_made_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    let (queues, queue) = (storage.queues(), queue());
+    queues.put(&queue, PutMessage::new("x")).await.unwrap();
+    let leased = queues.get(&queue, get(1)).await.unwrap().messages.remove(0);
+    let holder = Holder::start(path.clone());
+    let renewal = || queues.update(&queue, &leased.message, UpdateMessage::new(Duration::from_secs(60)));
+    tokio::time::timeout(Duration::from_millis(50), renewal()).await.unwrap_err();
+    tokio::task::spawn_blocking(|| holder.release()).await.unwrap();
+    renewal().await.expect("the receipt is still the one of the lease");
+}
+
 // I19, F64
 #[tokio::test(flavor = "multi_thread")]
 async fn no_snapshot_error_escapes_between_stores_that_write_at_once() {

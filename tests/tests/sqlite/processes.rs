@@ -6,7 +6,6 @@ use std::process::Command;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use jobqueue::runtime::Runtime;
 use jobqueue::sqlite::{Options, backup};
 use jobqueue::storage::*;
 use jobqueue_tests::children::{Part, part};
@@ -204,22 +203,4 @@ fn forked_child_is_refused_both_handles() {
     let folder = tempfile::tempdir().unwrap();
     let part = Part::start("processes::part_fork", folder.path().join("jobs.db"));
     assert_eq!(part.finish(), ["done"]);
-}
-
-#[tokio::test]
-async fn a_blob_that_is_deleted_under_its_lease_leaves_no_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let storage = Storage::open(Options::new(folder.path().join("jobs.db"))).await.unwrap();
-    let blobs = storage.blobs();
-    let name = BlobName::new(ContainerName::new("records").unwrap(), "one").unwrap();
-    blobs.create_container(name.container()).await.unwrap();
-    blobs.put_blob(&name, "x".into(), PutBlob::default()).await.unwrap();
-    let files = || std::fs::read_dir(folder.path()).unwrap().count();
-    let before = files();
-    let lease = LeaseId::random(&Runtime::new());
-    let leases = storage.leases().unwrap();
-    leases.acquire_lease(&name, Duration::from_secs(15), &lease).await.unwrap();
-    assert_eq!(files(), before + 1);
-    blobs.delete_blob(&name, Some(&lease)).await.unwrap();
-    assert_eq!(files(), before);
 }

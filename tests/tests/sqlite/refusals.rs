@@ -184,6 +184,7 @@ async fn a_newer_schema_is_refused() {
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = refused(&path).await;
     assert!(error.to_string().contains("newer version"), "{error}");
+    assert!(error.to_string().contains("user_version"), "another program may have set it: {error}");
 }
 
 // F66

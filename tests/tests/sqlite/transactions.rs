@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use jobqueue::clock::{Clock as _, ManualClock};
 use jobqueue::sqlite::Options;
-use jobqueue::storage::{ContainerName, Operation, PutMessage};
+use jobqueue::storage::{ContainerName, PutMessage};
 use jobqueue::{ErrorKind, Event, JobError, Queue, Runtime, SendOptions, Storage, Worker};
-use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, task};
 use jobqueue_tests::running::Running;
 use rusqlite::{Connection, TransactionBehavior};
@@ -130,13 +129,9 @@ async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
                 let _ = queue.send(&task("faster")).await.unwrap();
             }
         }
-        for error in [
-            queue.send(&task("late")).in_sqlite(&deferred).unwrap_err(),
-            queue.send(&task("late")).unique_for(HOUR).in_sqlite(&deferred).unwrap_err(),
-        ] {
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{overtaken:?}");
-            assert!(error.to_string().contains("Immediate"), "{error}");
-        }
+        let error = queue.send(&task("late")).in_sqlite(&deferred).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{overtaken:?}");
+        assert!(error.to_string().contains("Immediate"), "{error}");
         let put = jobqueue::sqlite::put_in(&deferred, queue.name(), PutMessage::new("x")).unwrap_err();
         assert!(put.to_string().contains("Immediate"), "{put}");
         deferred.rollback().unwrap();
@@ -171,8 +166,6 @@ async fn send_joins_whatever_transaction_is_open_on_the_connection() {
     found.complete().await.unwrap();
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
 }
-
-const HOUR: Duration = Duration::from_secs(3_600);
 
 async fn opened() -> (tempfile::TempDir, PathBuf, Queue<Task>) {
     let folder = tempfile::tempdir().unwrap();
@@ -213,61 +206,6 @@ async fn ordered_sends_of_a_transaction_keep_their_positions() {
     let report = worker.run_until_idle().await.unwrap();
     assert_eq!(report.completed, 4);
     assert_eq!(ran.lock().unwrap().join(" "), "1 2 3 4".to_owned());
-}
-
-// M
-#[tokio::test]
-async fn unique_sends_of_a_transaction_claim_their_key_with_it() {
-    let (_folder, path, queue) = opened().await;
-    let mut mine = Connection::open(&path).unwrap();
-    let task = task("a");
-    let unique = || queue.send(&task).key("k").unique_for(HOUR);
-    let undone = begin(&mut mine);
-    assert!(unique().in_sqlite(&undone).unwrap().is_sent());
-    undone.rollback().unwrap();
-    let transaction = begin(&mut mine);
-    let first = unique().in_sqlite(&transaction).unwrap();
-    assert!(first.is_sent() && !unique().in_sqlite(&transaction).unwrap().is_sent());
-    transaction.commit().unwrap();
-    let joined = unique().await.unwrap();
-    assert!(!joined.is_sent() && joined.id() == first.id());
-    assert!(queue.cancel_unique("k").await.unwrap(), "the record knows the message");
-    assert!(queue.is_empty().await.unwrap());
-    // One that was sent outside is seen within.
-    assert!(unique().await.unwrap().is_sent());
-    let transaction = begin(&mut mine);
-    assert!(!unique().in_sqlite(&transaction).unwrap().is_sent());
-    transaction.commit().unwrap();
-    assert_eq!(queue.approximate_len().await.unwrap(), 1);
-}
-
-// M: a sender that died between its claim and its message.
-#[tokio::test]
-async fn key_that_another_sender_holds_is_a_conflict_at_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("jobs.db");
-    // Quiet: a database with threads of its own runs in real time.
-    let faulty = Faulty::quiet(&Storage::open(Options::new(&path)).await.unwrap());
-    let queue = faulty.storage().queue::<Task>().await.unwrap();
-    let (told, claimed) = tokio::sync::oneshot::channel();
-    let mut told = Some(told);
-    faulty.on(Operation::Put, move |_| {
-        if let Some(told) = told.take() {
-            told.send(()).unwrap();
-        }
-        Some(Fault::Hang)
-    });
-    let task = task("a");
-    let unique = || queue.send(&task).key("k").unique_for(HOUR);
-    tokio::select! {
-        sent = unique().into_future() => panic!("{sent:?}"),
-        claimed = claimed => claimed.unwrap(),
-    }
-    let mut mine = Connection::open(&path).unwrap();
-    let transaction = begin(&mut mine);
-    let error = unique().in_sqlite(&transaction).unwrap_err();
-    assert!(error.kind() == ErrorKind::Conflict && error.is_retryable(), "{error}");
-    transaction.rollback().unwrap();
 }
 
 // M

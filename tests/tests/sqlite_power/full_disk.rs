@@ -210,13 +210,14 @@ async fn part_fill() {
     storage.queues().delete(&queue(0), &leased, ExpiredReceipt::Refuse).await.unwrap();
 }
 
-/// Returns a file system of 8 MiB: in memory, in a name space of its own, or the given folder on a small file system.
 // F57
+/// The part runs on a file system of 8 MiB: in memory, in a name space of its own, or in the given folder on a small file system.
 #[test]
 fn store_recovers_from_a_full_file_system() {
+    let name = "full_disk::part_fill";
     if let Ok(folder) = std::env::var("JOBQUEUE_SMALL_DISK") {
         let folder = tempfile::tempdir_in(folder).unwrap();
-        Part::start("full_disk::part_fill", folder.path()).finish();
+        Part::start(name, folder.path()).finish();
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -228,5 +229,5 @@ fn store_recovers_from_a_full_file_system() {
         tried.is_ok_and(|status| status.success()),
         "name spaces of one's own are not allowed here: set JOBQUEUE_SMALL_DISK to a folder on a file system of a few MiB"
     );
-    Part::start_in(space, "full_disk::part_fill", folder.path()).finish();
+    Part::start_in(space, name, folder.path()).finish();
 }

@@ -53,8 +53,8 @@ pub enum JobPlace {
     Dead,
     /// It is in the history of ended jobs.
     Ended,
-    /// It was not found: it has ended, or never existed. Where the storage does not show all jobs, it may also be delayed, leased by a worker
-    /// without a record, or behind the first 32 messages.
+    /// It was not found: it has ended, or never existed, or is a dead letter behind the first 32. Where the storage does not show all jobs, it may
+    /// also be delayed, leased by a worker without a record, or behind the first 32 messages.
     Unseen,
 }
 
@@ -91,7 +91,7 @@ impl Explanation {
         let message = self.message.as_ref().map(|message| message.source.as_str());
         let source = message.or(self.run.as_ref().map(|run| run.source.as_str()));
         let source = source.or(self.ended.as_ref().map(|end| end.source.as_str()));
-        let source = source.filter(|source| self.job.source.is_none() && !source.is_empty());
+        let source = source.filter(|_| self.job.source.is_none());
         source.map_or_else(|| self.job.clone(), |source| self.job.clone().with_source(source))
     }
 
@@ -160,8 +160,8 @@ impl Explanation {
         }
     }
 
-    /// Adds the obstacles of every job of the queue.
-    pub(super) fn look_at_queue(&mut self, queue: &QueueOverview, workers: &[WorkerOverview]) {
+    /// Adds the obstacles of every job of the queue; those of its `workers` if these could be read.
+    pub(super) fn look_at_queue(&mut self, queue: &QueueOverview, workers: Option<&Vec<WorkerOverview>>) {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return;
         }
@@ -169,6 +169,7 @@ impl Explanation {
             let text = format!("the queue is paused{pause}: workers fetch nothing from it");
             self.reasons.push(Obstacle::new("paused", text.escape_debug().to_string()));
         }
+        let Some(workers) = workers else { return };
         let listening: Vec<_> =
             workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();
         let fetching = listening.iter().filter(|worker| !worker.record.draining);

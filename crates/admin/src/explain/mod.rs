@@ -5,29 +5,46 @@ mod obstacle;
 mod senders;
 
 use std::slice;
+use std::time::SystemTime;
 
+use futures_util::join;
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
 
 use super::jobs::SEARCHED;
 use super::membership::Memberships;
+use super::queues::in_time;
 use super::{
-    Admin, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview, RawJob,
-    WorkerOverview,
+    Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
+    RawJob, WorkerOverview,
 };
 pub use explanation::{Explanation, JobPlace};
 pub use obstacle::Obstacle;
-use obstacle::{Looked, bounds, delayed, kind_limit, rate_limit, unknown_kind, unseen, waits_until};
+use obstacle::{Searched, bounds, delayed, kind_limit, rate_limit, unknown_kind, unseen, waits_until};
 pub use senders::IdentifiedJob;
+
+/// The records of workers and the request to cancel a job, as far as they can be read.
+struct InBlobs {
+    workers: Vec<WorkerOverview>,
+    /// The storage's time; that of this process if the records cannot be read.
+    now: SystemTime,
+    sees_workers: bool,
+    cancellation: Option<(Cancellation, SystemTime)>,
+    /// The parts that cannot be read.
+    unread: Vec<Obstacle>,
+}
 
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// fifteen requests, one for each worker, and for a job in order three more with one for each 32 jobs of its key, or, where the storage
-    /// keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
+    /// fifteen requests, one for each worker, one for each 1,000 jobs of which it reads the state, and for a job in order three more with one for
+    /// each 32 jobs of its key, or, where the storage keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
+    ///
+    /// If the records of workers, the requests to cancel jobs or the order of the key cannot be read, or not within 8 seconds, a
+    /// [reason](Explanation::reasons) says so, and nothing that they would show is concluded.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when anything else but the history cannot be read.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
         let found = self.look_for(job).await?;
         // A job that moved meanwhile may have been missed in every place.
@@ -37,15 +54,15 @@ impl Admin {
     /// Looks once, in the order in which a job moves.
     async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
-        let (workers, now) = self.workers_at().await?;
+        let InBlobs { workers, now, sees_workers, cancellation, unread } = self.look_at_blobs(job).await;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
-        let cancellation = self.cancellation_at(job).await?;
-        let mut found = Explanation::new(job);
+        let (mut found, mut sees_jobs) = (Explanation::new(job), false);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
-            found.find_message(self.peek_without_batches(&job.queue).await?);
+            sees_jobs = self.find_waiting(&mut found, &queue).await?;
         }
-        let sees_jobs = found.place == JobPlace::Unseen && self.find_by_state(&mut found, &queue).await?;
+        // Where the storage does not show the jobs that run, only the records of workers prove that none of them runs it.
+        let sees_jobs = sees_jobs && (sees_workers || self.shows_all_jobs());
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
         if found.run.is_none() && matches!(found.place, JobPlace::Unseen | JobPlace::Running) {
             found.find_lost_run(&gone, &queue);
@@ -58,44 +75,60 @@ impl Admin {
             found.find_cancellation(cancellation, made);
         }
         // A job that is certainly not in the queue waits for nothing.
-        if found.place != JobPlace::Unseen || !is_certain {
-            found.look_at_queue(&queue, &workers);
+        if found.place != JobPlace::Unseen || !sees_jobs {
+            found.look_at_queue(&queue, sees_workers.then_some(&workers));
         }
         if let Some(mut message) = found.message.take() {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
-                let until = delayed(&message, now).or_else(|| waits_until(&message));
-                found.reasons.splice(0..0, until);
-                self.look_at_message(&mut found, &message, &queue, &workers).await?;
+                let until = delayed(&message, now).or_else(|| waits_until(&message, now));
+                // The delay of a job that waits for another of its key holds it up after that one.
+                let (first, last) =
+                    if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
+                found.reasons.splice(0..0, first);
+                self.look_at_message(&mut found, &message, &queue, &workers).await;
+                found.reasons.extend(last);
             }
             found.message = Some(message);
         }
         if found.place == JobPlace::Unseen {
-            let looked = match (is_certain, sees_dead) {
-                (true, _) => Looked::Everywhere,
-                (false, true) => Looked::AtAllDead,
-                (false, false) => Looked::AtSome,
-            };
-            found.reasons.push(unseen(&queue, self.shows_all_jobs(), looked));
+            let searched = Searched { jobs: sees_jobs, dead: sees_dead };
+            found.reasons.splice(0..0, unseen(&queue, self.shows_all_jobs(), searched));
         }
-        found.has_ended = match found.place {
-            JobPlace::Dead => sees_jobs,
-            JobPlace::Ended => is_certain,
-            _ => found.reasons.iter().any(|reason| reason.code == "not_found"),
-        };
+        found.reasons.extend(unread);
+        found.has_ended =
+            sees_jobs && matches!(found.place, JobPlace::Dead | JobPlace::Ended | JobPlace::Unseen);
         found.summarise();
         Ok(found)
     }
 
-    /// Finds a job among all messages of its queue, if the storage shows them. Returns whether it is certainly not there.
-    async fn find_by_state(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
+    /// Reads what is in blobs, which on Azure Storage and Service Bus are in another service than the queues.
+    async fn look_at_blobs(&self, job: &JobReference) -> InBlobs {
+        let (workers, cancellation) = join!(in_time(self.workers_at()), in_time(self.cancellation_at(job)));
+        let mut unread = Vec::new();
+        let (workers, now) = workers.unwrap_or_else(|error| {
+            unread.push(Obstacle::unread("workers_unread", "the records of workers cannot be read", &error));
+            (Vec::new(), self.clock().now())
+        });
+        let sees_workers = unread.is_empty();
+        let cancellation = cancellation.unwrap_or_else(|error| {
+            let text = "it cannot be read whether its cancellation was requested";
+            unread.push(Obstacle::unread("cancellation_unread", text, &error));
+            None
+        });
+        InBlobs { workers, now, sees_workers, cancellation, unread }
+    }
+
+    /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is certainly not there.
+    async fn find_waiting(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
         if !self.shows_all_jobs() {
-            return Ok(queue.length == Some(0));
+            found.find_message(self.peek_without_batches(&found.job.queue).await?);
+            return Ok(found.place == JobPlace::Unseen && queue.length == Some(0));
         }
-        let filter = JobFilter::of(&found.job, SEARCHED).without_batches();
+        let filter = JobFilter::of(&found.job);
         let mut sees_all = true;
         for state in JobState::IN_QUEUE {
-            let page = self.jobs(&found.job.queue, state, &filter).await?;
+            let page = self.find_jobs(&found.job.queue, state, &filter, SEARCHED).await?;
             found.find_message(page.jobs);
             if found.place != JobPlace::Unseen {
                 return Ok(false);
@@ -121,7 +154,8 @@ impl Admin {
     async fn find_end(&self, found: &mut Explanation, is_certain: bool) {
         let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
         // The operator may not be allowed to read the history: then nothing is known of it.
-        let jobs = self.history(&of_job).await.map_or_else(|_| Vec::new(), |page| page.jobs);
+        let history = in_time(self.history(&of_job)).await;
+        let jobs = history.map_or_else(|_| Vec::new(), |page| page.jobs);
         let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) else { return };
         // A dead letter may have been put back since, or be among those that were not looked at; the message of an uncertain
         // completion may be delivered again.
@@ -130,7 +164,7 @@ impl Admin {
         }
         if !is_certain && end.outcome != "dead_lettered" {
             let text = format!(
-                "it ended at {}; the storage does not show whether a message of the same id is in the queue",
+                "it ended at {}; a message of the same id may be in the queue or among its dead letters, of which not all were looked at",
                 end.ended.escape_debug()
             );
             found.reasons.push(Obstacle::new("ended_once", text));
@@ -144,7 +178,7 @@ impl Admin {
         message: &RawJob,
         queue: &QueueOverview,
         workers: &[WorkerOverview],
-    ) -> Result<(), Error> {
+    ) {
         found.reasons.extend(bounds(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
@@ -155,35 +189,38 @@ impl Admin {
             found.reasons.push(Obstacle::new("payload_missing", jobqueue_storage::text::chain(&error)));
         }
         if let Some(deferral) = &message.deferral {
-            let text = format!(
-                "it was put back {} times since {}: {}",
-                deferral.count, deferral.since, deferral.cause
-            );
+            let cause = match &*deferral.cause {
+                "unknown" => "no worker that received it reads its kind and version; deploy one that does",
+                cause => cause,
+            };
+            let text = format!("it was put back {} times since {}: {cause}", deferral.count, deferral.since);
             found.reasons.push(Obstacle::new("deferred", text));
         }
         if message.in_order {
-            found.reasons.extend(self.turn(message).await?);
+            let unread = |error| {
+                Some(Obstacle::unread("turn_unread", "it cannot be read whether it is its turn", &error))
+            };
+            found.reasons.extend(in_time(self.turn(message)).await.unwrap_or_else(unread));
         }
-        Ok(())
     }
 
     /// Returns the turn of a job as an obstacle, if it waits for another job of its key.
     async fn turn(&self, message: &RawJob) -> Result<Option<Obstacle>, Error> {
         let Some(key) = message.key.as_deref() else { return Ok(None) };
         let identity = Identity::new(message.source.as_str(), message.id.as_str());
-        let Some((group, job)) = self.group_of(&message.queue, key, &identity).await? else {
-            return Ok(None);
-        };
-        let waits: Vec<_> = group.entries.iter().filter(|entry| !entry.skipped).collect();
-        let Some(at) = waits.iter().position(|entry| entry.job == job) else { return Ok(None) };
-        if at == 0 {
+        let found = self.group_of(&message.queue, key, &identity).await?;
+        let waits: Vec<_> = found.entries.iter().filter(|entry| !entry.skipped).collect();
+        let at = waits.iter().position(|entry| entry.job == found.job);
+        let Some(at) = at.filter(|at| *at > 0) else {
+            let is_first = if at.is_some() { found.is_first_known } else { found.is_complete };
             let text = "it may wait for another job of its key: there are more jobs than were looked at";
-            return Ok((!group.is_first_known).then(|| Obstacle::new("waits_for_turn", text)));
-        }
+            return Ok((!is_first).then(|| Obstacle::new("waits_for_turn", text)));
+        };
         let first = waits[0].id.as_deref().unwrap_or("one that is not visible");
         let overdue = if waits[0].overdue { ", whose message is overdue" } else { "" };
+        let more = if found.is_complete { "" } else { "at least " };
         let text = format!(
-            "it is number {} of {} of its key, and waits for {}{overdue}",
+            "it is number {} of {more}{} of its key, and waits for {}{overdue}",
             at + 1,
             waits.len(),
             first.escape_debug()

@@ -3,7 +3,9 @@
 use std::time::SystemTime;
 
 use jobqueue::__internals::WorkerRecord;
+use jobqueue::Error;
 use jobqueue_message::envelope::RAW_KIND;
+use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use crate::jobs::SEARCHED;
@@ -16,7 +18,7 @@ pub struct Obstacle {
     /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
     /// `unreadable`, `payload_missing`, `delayed_until`, `backing_off`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
     /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `behind_dead_letters`,
-    /// `ended_once`, `not_found`.
+    /// `ended_once`, `not_found`; `workers_unread`, `cancellation_unread` and `turn_unread` if that part of the storage cannot be read.
     pub code: &'static str,
     /// A sentence for operators.
     pub text: String,
@@ -26,13 +28,22 @@ impl Obstacle {
     pub(super) fn new(code: &'static str, text: impl Into<String>) -> Self {
         Self { code, text: text.into() }
     }
+
+    /// Returns that a part of the storage cannot be read, which may have shown an obstacle.
+    pub(super) fn unread(code: &'static str, text: &str, error: &Error) -> Self {
+        Self::new(code, format!("{text}: {}", chain(error)))
+    }
 }
 
 /// Returns the time for which a job waits, if the storage shows it.
-pub(super) fn waits_until(message: &RawJob) -> Option<Obstacle> {
+pub(super) fn waits_until(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let due = message.due.as_deref()?;
     match message.state {
         JobState::Delayed => Some(Obstacle::new("delayed_until", format!("it is delayed until {due}"))),
+        JobState::Waiting if message.is_due_after_turn(now) => {
+            let text = format!("it is delayed until {due}, also when its turn has come");
+            Some(Obstacle::new("delayed_until", text))
+        }
         JobState::BackingOff => {
             let text = format!("it is tried again at {due}, after {} failed attempts", message.attempts);
             Some(Obstacle::new("backing_off", text))
@@ -48,47 +59,58 @@ pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 
-/// The certainty that a job is nowhere in its queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looked {
-    /// Every job and every dead letter was looked at.
-    Everywhere,
-    /// Every dead letter was looked at, and not every job.
-    AtAllDead,
-    /// There are more dead letters, or they cannot be read.
-    AtSome,
+/// The places that were looked at to their end, and where a job was not found.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Searched {
+    /// True if all jobs that wait or run were looked at.
+    pub(super) jobs: bool,
+    /// True if all dead letters were looked at.
+    pub(super) dead: bool,
 }
 
-/// Returns the reason why a job was not found.
-pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, looked: Looked) -> Obstacle {
-    let gone = || Obstacle::new("not_found", "it is not in the queue: it has ended, or never existed");
-    match (looked, queue.length) {
-        (Looked::Everywhere, _) | (Looked::AtAllDead, Some(0)) => gone(),
-        (Looked::AtSome, Some(0)) => Obstacle::new("behind_dead_letters", behind_dead_letters(queue)),
+/// Returns the reasons why a job was not found: the places that were not looked at to their end, if there are any.
+pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched) -> Vec<Obstacle> {
+    if searched.jobs && searched.dead {
+        let text = "it is not in the queue: it has ended, or never existed";
+        return vec![Obstacle::new("not_found", text)];
+    }
+    let mut reasons = Vec::new();
+    if !searched.jobs {
+        reasons.push(unseen_among_jobs(queue, shows_all));
+    }
+    if !searched.dead {
+        reasons.push(Obstacle::new("behind_dead_letters", behind_dead_letters(queue, searched.jobs)));
+    }
+    reasons
+}
+
+fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
+    match queue.visible_is_exact {
         _ if shows_all => {
             let text =
                 format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
             Obstacle::new("behind_others", text)
         }
-        _ if queue.visible_is_exact => {
+        true => {
             let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
             Obstacle::new("not_visible", text)
         }
-        _ => {
+        false => {
             let text = "it is not among the first 32 visible messages; inspect the queue to see more";
             Obstacle::new("behind_others", text)
         }
     }
 }
 
-fn behind_dead_letters(queue: &QueueOverview) -> String {
+/// Returns where else a job may be than among the dead letters that were looked at; `sees_jobs` if it neither waits nor runs.
+fn behind_dead_letters(queue: &QueueOverview, sees_jobs: bool) -> String {
+    let else_it =
+        if sees_jobs { "no job of this id waits or runs; it has ended, or is" } else { "it may be" };
     match queue.dead_letters {
         Some(count) => format!(
-            "no job waits or runs; it has ended, or is one of about {count} dead letters, of which the first 32 were looked at: search them by its id"
+            "{else_it} one of about {count} dead letters, of which the first 32 were looked at: search them by its id"
         ),
-        None => {
-            "no job waits or runs; it has ended, or is a dead letter: these cannot be read now".to_owned()
-        }
+        None => format!("{else_it} a dead letter: these cannot be read now"),
     }
 }
 
@@ -158,8 +180,7 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
         let mut limits = worker.record.queues.iter().flat_map(|queue| &queue.limits);
         let limits = limits.find(|limits| limits.cover(&message.kind))?;
         let limit = limits.concurrency?;
-        let running = worker.record.running.iter().filter(|job| limits.cover(&job.kind)).count() as u64;
-        if running < limit {
+        if worker.record.running_that(|job| limits.cover(&job.kind)) < limit {
             return None;
         }
         most += limit;

@@ -6,6 +6,7 @@ use std::slice;
 use jobqueue::Error;
 
 use crate::jobs::SEARCHED;
+use crate::queues::in_time;
 use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of one state and id that are compared by their senders.
@@ -27,8 +28,9 @@ impl Admin {
     /// [`explain`](Self::explain) looks, and at no history; a reference with a sender costs nothing.
     ///
     /// # Errors
-    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists them. [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no
-    /// such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists the first ten. [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no
+    /// such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read: a change must not be made to one of several jobs because the
+    /// others were not seen.
     pub async fn identify(&self, job: &JobReference) -> Result<JobReference, Error> {
         if job.source.is_some() {
             return Ok(job.clone());
@@ -68,13 +70,13 @@ impl Admin {
     /// Returns the jobs with these ids that wait or run, as far as a look shows them, among others.
     async fn open_jobs(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
         let mut found = self.peek_without_batches(queue).await?;
-        let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
+        let workers = in_time(self.workers()).await?;
+        let running = workers.into_iter().flat_map(|worker| worker.record.running);
         found.extend(running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run)));
         if self.shows_all_jobs() {
             let filter = JobFilter::new().ids(ids.iter().copied()).limit(COMPARED * ids.len().max(1));
-            let filter = filter.searching(SEARCHED).without_batches();
             for state in JobState::IN_QUEUE {
-                found.extend(self.jobs(queue, state, &filter).await?.jobs);
+                found.extend(self.find_jobs(queue, state, &filter, SEARCHED).await?.jobs);
             }
         }
         Ok(found)

@@ -4,12 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jobqueue_admin::{
-    CancelPlan, CancelReport, Cancellation, IdentifiedJob, JobFilter, JobPlace, JobReference,
-};
+use jobqueue_admin::{CancelPlan, CancelReport, IdentifiedJob, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{PlanFile, named, read_plan, require_storage};
+use super::dead_changes::{PlanFile, named, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
@@ -26,7 +24,7 @@ pub(crate) struct CancelArguments {
     queue: String,
     /// The ids of the jobs
     ids: Vec<String>,
-    /// The sender, if several senders use the same id
+    /// Cancels jobs of this sender; with ids, the sender if several use the same id
     #[arg(long)]
     source: Option<String>,
     /// Cancels jobs with this key
@@ -41,7 +39,7 @@ pub(crate) struct CancelArguments {
     /// With --dry-run, writes the jobs to this file, which must not exist; without, cancels exactly the jobs of this file
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     plan: Option<PathBuf>,
-    /// Executes a plan that names another storage, or none: one storage may have two descriptions
+    /// Executes a plan that names another storage: one storage may have two descriptions
     #[arg(long, requires = "plan")]
     any_storage: bool,
     /// Only lists the jobs
@@ -60,9 +58,11 @@ impl CancelArguments {
         self.ids.iter().map(job).collect()
     }
 
-    /// Returns the filter, if one is given.
+    /// Returns the filter, if one is given. A sender selects jobs unless it belongs to ids.
     fn filter(&self) -> Option<JobFilter> {
-        (self.key.is_some() || self.kind.is_some() || self.batch.is_some()).then(|| {
+        let conditions = [&self.key, &self.kind, &self.batch].into_iter().any(Option::is_some);
+        let is_of_sender = self.source.is_some() && self.ids.is_empty();
+        (conditions || is_of_sender).then(|| {
             JobFilter::new()
                 .given(self.key.as_ref(), JobFilter::key)
                 .given(self.kind.as_ref(), JobFilter::kind)
@@ -96,30 +96,35 @@ pub(crate) async fn run(
     if plan.jobs.is_empty() && plan.complete {
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
+    if plan.jobs.is_empty() {
+        return Err(Failure::Failed("no job was found that matches; nothing was changed".to_owned()));
+    }
     if arguments.dry_run {
         let written = plan_file.map_or(Ok(()), |file| file.write(&plan));
-        return written.and(global.output.value(&plan, || preview(&plan)));
-    }
-    if plan.jobs.is_empty() {
-        return Err(Failure::Failed("no job was found that matches, and nothing was changed".to_owned()));
+        let printed = written.and(global.output.value(&plan, || preview(&plan)));
+        return ended(verdict(plan.complete, left_out, "would be cancelled"), printed);
     }
     let report = session.admin.cancel_all(&plan).await?;
     let printed = global.output.change(&report, || requested(&session, &report));
-    let all = match (report.complete, left_out) {
+    ended(verdict(report.complete, left_out, "were cancelled"), printed)
+}
+
+/// Fails unless the plan has every job that was meant. A dry run fails too, because scripts continue with its plan.
+fn verdict(is_complete: bool, left_out: usize, done: &str) -> Result<(), Failure> {
+    match (is_complete, left_out) {
         (true, 0) => Ok(()),
         (true, left_out) => {
             Err(Failure::Failed(format!("left out, having ended: {}", things(left_out, "job"))))
         }
-        (false, _) => Err(Failure::Failed("more jobs may match than were cancelled".to_owned())),
-    };
-    ended(all, printed)
+        (false, _) => Err(Failure::Failed(format!("more jobs may match than {done}"))),
+    }
 }
 
 async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     let [job] = jobs else { return Err(Failure::Usage("--status shows one job".to_owned())) };
     let admin = Session::open(global, Need::Read).await?.admin;
     let cancellation = admin.cancellation(&admin.identify(job).await?).await?;
-    global.output.value(&cancellation, || text(&cancellation))
+    global.output.value(&cancellation, || clean(&cancellation.to_string()))
 }
 
 fn requested(session: &Session, report: &CancelReport) -> String {
@@ -149,10 +154,10 @@ fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static st
     match (arguments.filter(), session.admin.shows_all_jobs()) {
         (None, _) => "the plan names not all jobs that matched",
         (Some(_), true) => {
-            "more jobs may match: some came meanwhile, or they are more than a plan has: 10,000, found among the first 100,000 of each state"
+            "more jobs may match: some came meanwhile, or they are more than a plan has: 100,000, found among the first 100,000 of each state"
         }
         (Some(_), false) => {
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; with --batch alone also up to 10,000 open children, by the ids that the batch gave them"
+            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; with --batch alone also open children, by the ids that the batch gave them"
         }
     }
 }
@@ -180,9 +185,8 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
         (Some(filter), None, true) => Ok(session.admin.plan_cancel(&arguments.queue, &filter).await?.into()),
         (None, Some(file), true) => {
             let mut plan: CancelPlan = read_plan(file)?;
-            match arguments.any_storage {
-                true => plan.storage = None,
-                false => require_storage(plan.storage.as_deref())?,
+            if arguments.any_storage {
+                plan.storage = None;
             }
             match plan.jobs.iter().find(|job| job.queue != arguments.queue) {
                 Some(job) => Err(Failure::Usage(format!("the plan is for the queue `{}`", job.queue))),
@@ -203,9 +207,9 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
             let plan = CancelPlan::of_jobs(open.into_iter().filter_map(Result::ok));
             Ok(Planned { plan, ended: ended.len() })
         }
-        (None, None, true) => {
-            Err(Failure::Usage("no jobs are selected: add ids, --key, --kind, --batch or a plan".to_owned()))
-        }
+        (None, None, true) => Err(Failure::Usage(
+            "no jobs are selected: add ids, --key, --kind, --batch, --source or a plan".to_owned(),
+        )),
         _ => Err(Failure::Usage("ids, a filter and a plan exclude each other".to_owned())),
     }
 }
@@ -230,19 +234,4 @@ async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobR
 
 fn preview(plan: &CancelPlan) -> String {
     format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named(&plan.jobs))
-}
-
-fn text(cancellation: &Cancellation) -> String {
-    match cancellation {
-        Cancellation::None => "not requested, or the request is older than 30 days".to_owned(),
-        Cancellation::Requested { by, at, .. } => {
-            format!("requested by {} at {}; no worker has answered yet", clean(by), clean(at))
-        }
-        Cancellation::Cancelled => {
-            "cancelled: the job is a dead letter, or its sender had cancelled it".to_owned()
-        }
-        Cancellation::Completed => "the job completed before it could be cancelled".to_owned(),
-        Cancellation::DeadLettered => "the job is a dead letter for another reason".to_owned(),
-        other => format!("{other:?}"),
-    }
 }

@@ -7,14 +7,14 @@ use clap::{Args, Subcommand};
 use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, PlanOutcome, RawJob, RawPayload, RawSend};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk;
-use super::dead_text::{details, groups, overview, payload_text};
+use super::dead_changes;
+use super::dead_text::{ERRORS, LETTERS, details, payload_text};
 use super::send::Input;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
-use crate::output::{Output, print, say};
+use crate::output::{Output, print, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, optional};
 
@@ -32,11 +32,11 @@ pub(crate) enum DeadCommand {
     /// Counts what became of the jobs of a plan after a redrive; succeeds if all have ended
     Outcome(OutcomeArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
-    Redrive(bulk::BulkArguments),
+    Redrive(dead_changes::BulkArguments),
     /// Sends a copy of a dead letter as a new job, with another payload or to another queue; the dead letter stays
     Resend(ResendArguments),
     /// Deletes dead letters with their payloads; this cannot be undone
-    Purge(bulk::BulkArguments),
+    Purge(dead_changes::BulkArguments),
 }
 
 #[derive(Args)]
@@ -66,7 +66,7 @@ pub(crate) struct OutcomeArguments {
     /// The plan that was redriven
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// Takes a plan that names another storage, or none
+    /// Takes a plan that names another storage
     #[arg(long)]
     any_storage: bool,
     /// Looks behind the first 32 dead letters too; meanwhile they are invisible to others
@@ -122,16 +122,16 @@ pub(crate) async fn run(
         DeadCommand::Stats(arguments) => stats(global, arguments, stop).await,
         DeadCommand::Outcome(arguments) => outcome(global, &arguments, stop).await,
         DeadCommand::Show(arguments) => show(global, arguments, stop).await,
-        DeadCommand::Redrive(arguments) => bulk::run(global, arguments, false, stop).await,
+        DeadCommand::Redrive(arguments) => dead_changes::run(global, arguments, false, stop).await,
         DeadCommand::Resend(arguments) => resend(global, arguments, stop).await,
-        DeadCommand::Purge(arguments) => bulk::run(global, arguments, true, stop).await,
+        DeadCommand::Purge(arguments) => dead_changes::run(global, arguments, true, stop).await,
     }
 }
 
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
-    let printed = global.output.page(&page, &page.letters, "dead letters", || overview(&page.letters));
+    let printed = global.output.page(&page, &page.letters, "dead letters", || rows(LETTERS, &page.letters));
     if page.matching > page.letters.len() as u64 {
         say(&format!("{} dead letters match; add --limit to list more", page.matching));
     }
@@ -141,7 +141,7 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
 async fn stats(global: &Global, arguments: StatsArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let StatsArguments { queue, filter } = arguments;
     let (_, page) = look(global, &queue, &filter.selection(), Some(0), stop).await?;
-    let printed = global.output.page(&page, &page.errors, "dead letters", || groups(&page.errors));
+    let printed = global.output.page(&page, &page.errors, "dead letters", || rows(ERRORS, &page.errors));
     if page.ungrouped > 0 {
         say(&format!("{} more dead letters have other errors", page.ungrouped));
     }
@@ -156,7 +156,7 @@ async fn outcome(
     arguments: &OutcomeArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let plan = bulk::read_letters(&arguments.plan, arguments.any_storage)?;
+    let plan = dead_changes::read_letters(&arguments.plan, arguments.any_storage)?;
     let session = Session::open(global, if arguments.deep { Need::Inspect } else { Need::Read }).await?;
     let outcome = match arguments.deep {
         // It holds dead letters: it is not dropped.
@@ -169,7 +169,7 @@ async fn outcome(
             "{ended} ended, {open} wait or run, {} died again, {left} are dead letters, {unknown} unknown\n",
             dead_again.len()
         );
-        for died in dead_again.iter().take(bulk::NAMED) {
+        for died in dead_again.iter().take(dead_changes::NAMED) {
             let error = optional(died.error.as_deref());
             text.push_str(&format!("  died again: {}: {error}\n", clean(&died.job.id)));
         }
@@ -238,7 +238,7 @@ async fn resend(
     let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
     let given = match file {
         Some(path) => {
-            let json = Input::open(&path, false).await?.next(stop).await?;
+            let json = Input::open(&path, false, stop).await?.next(stop).await?;
             let json = serde_json::from_slice(&json);
             Some(json.map_err(|error| Failure::Usage(format!("the payload is not JSON: {error}")))?)
         }
@@ -279,7 +279,7 @@ async fn one(
     }
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
     if sources.len() > 1 {
-        let sources = Vec::from_iter(sources).join(", ");
+        let sources = jobqueue_admin::senders_text(sources);
         return Err(Failure::Usage(format!(
             "several senders use the id `{id}`; add one of them as --source: {sources}"
         )));

@@ -1,47 +1,34 @@
 //! Dead letters as text: in tables, and one with its history.
 
-use comfy_table::Table;
 use jobqueue_admin::{ErrorGroup, RawJob, RawPayload};
 
-use crate::output::{fields, inert, table};
+use crate::output::{Column, fields, inert};
 use crate::text::{cell, clean, optional};
 
-pub(super) fn overview(letters: &[RawJob]) -> Table {
-    let mut rows = table(&["ID", "KIND", "KEY", "REASON", "DIED", "#ATTEMPTS", "LAST ERROR"]);
-    for letter in letters {
-        let dead = letter.dead.as_ref();
-        rows.add_row([
-            cell(&letter.id),
-            cell(&letter.kind),
-            optional(letter.key.as_deref()),
-            optional(dead.map(|dead| dead.reason.as_str())),
-            optional(dead.and_then(|dead| dead.time.as_deref())),
-            letter.attempts.to_string(),
-            optional(letter.last_error.as_deref().or(letter.problem.as_deref())),
-        ]);
-    }
-    rows
-}
+pub(super) const LETTERS: &[Column<RawJob>] = &[
+    ("ID", |letter| cell(&letter.id)),
+    ("KIND", |letter| cell(&letter.kind)),
+    ("KEY", |letter| optional(letter.key.as_deref())),
+    ("REASON", |letter| optional(letter.dead.as_ref().map(|dead| dead.reason.as_str()))),
+    ("DIED", |letter| optional(letter.dead.as_ref().and_then(|dead| dead.time.as_deref()))),
+    ("#ATTEMPTS", |letter| letter.attempts.to_string()),
+    ("LAST ERROR", |letter| optional(letter.last_error.as_deref().or(letter.problem.as_deref()))),
+];
 
-pub(super) fn groups(errors: &[ErrorGroup]) -> Table {
-    let mut rows =
-        table(&["#COUNT", "FINGERPRINT", "KIND", "REASON", "FIRST", "LAST", "VERSIONS", "SAMPLE", "ERROR"]);
-    for group in errors {
+pub(super) const ERRORS: &[Column<ErrorGroup>] = &[
+    ("#COUNT", |group| group.count.to_string()),
+    ("FINGERPRINT", |group| cell(&group.fingerprint)),
+    ("KIND", |group| cell(&group.kind)),
+    ("REASON", |group| cell(&group.reason)),
+    ("FIRST", |group| optional(group.first.as_deref())),
+    ("LAST", |group| optional(group.last.as_deref())),
+    ("VERSIONS", |group| {
         let versions: Vec<_> = group.versions.iter().map(u32::to_string).collect();
-        rows.add_row([
-            group.count.to_string(),
-            cell(&group.fingerprint),
-            cell(&group.kind),
-            cell(&group.reason),
-            optional(group.first.as_deref()),
-            optional(group.last.as_deref()),
-            optional(Some(versions.join(",")).as_deref().filter(|text| !text.is_empty())),
-            cell(&group.sample.id),
-            cell(&group.error),
-        ]);
-    }
-    rows
-}
+        if versions.is_empty() { "-".to_owned() } else { versions.join(",") }
+    }),
+    ("SAMPLE", |group| cell(&group.sample.id)),
+    ("ERROR", |group| cell(&group.error)),
+];
 
 pub(super) fn details(letter: &RawJob) -> String {
     let text = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), clean);

@@ -6,7 +6,7 @@ use jobqueue_admin::{GroupEntry, GroupOverview};
 
 use crate::args::Global;
 use crate::exit::Failure;
-use crate::output::table;
+use crate::output::{say, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
@@ -18,8 +18,15 @@ pub(crate) struct GroupsArguments {
 
 pub(crate) async fn run(global: &Global, arguments: GroupsArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    let groups = session.admin.groups(&arguments.queue).await?;
-    global.output.list(&groups, "groups", || overview(&groups))
+    let found = session.admin.groups(&arguments.queue).await?;
+    let what = if found.complete { "groups" } else { "groups among the messages that were looked at" };
+    global.output.page(&found, &found.groups, what, || overview(&found.groups))?;
+    if !found.complete {
+        say(
+            "there may be more groups, and more jobs of a group: not all messages of the queue were looked at",
+        );
+    }
+    Ok(())
 }
 
 fn overview(groups: &[GroupOverview]) -> Table {
@@ -50,15 +57,9 @@ fn name(entry: &GroupEntry) -> &str {
 
 /// Returns the state of a job; `first` says of the first that is shown whether it is certainly the first of its group.
 fn state(entry: &GroupEntry, first: Option<bool>) -> &'static str {
-    match entry {
-        GroupEntry { skipped: true, .. } => "abandoned: blocks no other job",
-        GroupEntry { cancelling: true, .. } => "is being cancelled",
-        GroupEntry { overdue: true, .. } => "overdue: its message has not arrived",
-        GroupEntry { announced: true, .. } => "its sender has not confirmed it",
-        _ => match first {
-            Some(true) => "is the first: runs, or is the next to run",
-            Some(false) => "may wait for one that is not shown",
-            None => "waits",
-        },
-    }
+    entry.state().unwrap_or(match first {
+        Some(true) => "is the first: runs, or is the next to run",
+        Some(false) => "may wait for one that is not shown",
+        None => "waits",
+    })
 }

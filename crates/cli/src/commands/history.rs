@@ -4,12 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use comfy_table::Table;
 use jobqueue_admin::{HistoryFilter, HistoryRecord};
 
 use crate::args::{Given, Global};
 use crate::exit::Failure;
-use crate::output::{say, table};
+use crate::output::{Column, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration, moment, optional};
 
@@ -28,7 +27,7 @@ pub(crate) struct HistoryArguments {
     #[arg(long)]
     kind: Option<String>,
     /// Only jobs with this outcome
-    #[arg(long, value_parser = ["completed", "completed_uncertain", "dead_lettered"])]
+    #[arg(long, value_parser = HistoryFilter::OUTCOMES)]
     outcome: Option<String>,
     /// Only jobs whose error contains this text
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
@@ -40,7 +39,7 @@ pub(crate) struct HistoryArguments {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
     /// Only jobs that ended at this time or earlier, to continue a search
-    #[arg(long, value_name = "RFC 3339", value_parser = moment, conflicts_with = "older_than")]
+    #[arg(long, value_name = "RFC 3339", value_parser = moment)]
     until: Option<SystemTime>,
     /// The maximum number of jobs to list, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
@@ -50,7 +49,7 @@ pub(crate) struct HistoryArguments {
 pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let page = session.admin.history(&filter(&arguments)).await?;
-    let printed = global.output.page(&page, &page.jobs, "ended jobs", || overview(&page.jobs));
+    let printed = global.output.page(&page, &page.jobs, "ended jobs", || rows(COLUMNS, &page.jobs));
     if let Some(time) = &page.searched_to {
         say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));
     }
@@ -73,22 +72,21 @@ fn filter(arguments: &HistoryArguments) -> HistoryFilter {
         .given(arguments.outcome.as_ref(), HistoryFilter::outcome)
         .given(arguments.error.as_ref(), HistoryFilter::error)
         .given(ago(arguments.younger_than), HistoryFilter::since)
-        .given(ago(arguments.older_than).or(arguments.until), HistoryFilter::until)
+        .given(until(arguments.until, ago(arguments.older_than)), HistoryFilter::until)
 }
 
-fn overview(jobs: &[HistoryRecord]) -> Table {
-    let mut rows = table(&["ENDED", "QUEUE", "ID", "KIND", "OUTCOME", "#ATTEMPT", "#SECONDS", "ERROR"]);
-    for job in jobs {
-        rows.add_row([
-            cell(&job.ended),
-            cell(&job.queue),
-            cell(&job.id),
-            cell(&job.kind),
-            cell(job.reason.as_deref().unwrap_or(&job.outcome)),
-            job.attempt.to_string(),
-            format!("{:.3}", job.run_seconds),
-            optional(job.error.as_deref()),
-        ]);
-    }
-    rows
+/// Returns the earlier of two ends, if there are any: a search with an age goes on from a time.
+fn until(one: Option<SystemTime>, other: Option<SystemTime>) -> Option<SystemTime> {
+    one.into_iter().chain(other).min()
 }
+
+const COLUMNS: &[Column<HistoryRecord>] = &[
+    ("ENDED", |job| cell(&job.ended)),
+    ("QUEUE", |job| cell(&job.queue)),
+    ("ID", |job| cell(&job.id)),
+    ("KIND", |job| cell(&job.kind)),
+    ("OUTCOME", |job| cell(job.reason.as_deref().unwrap_or(&job.outcome))),
+    ("#ATTEMPT", |job| job.attempt.to_string()),
+    ("#SECONDS", |job| format!("{:.3}", job.run_seconds)),
+    ("ERROR", |job| optional(job.error.as_deref())),
+];

@@ -2,10 +2,10 @@
 
 mod backup;
 mod batches;
-mod bulk;
 mod cancel;
 mod cost;
 mod dead;
+mod dead_changes;
 mod dead_text;
 mod doctor;
 mod documents;

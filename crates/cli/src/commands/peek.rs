@@ -1,15 +1,16 @@
 //! `peek`: the next jobs of a queue, or those of one state.
 
+use std::num::NonZeroUsize;
+
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
-use comfy_table::Table;
 use jobqueue_admin::{JobFilter, JobState, MAX_INSPECTED, RawJob};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
-use crate::output::{ended, say, table};
+use crate::output::{Column, ended, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
@@ -17,12 +18,12 @@ use crate::text::{cell, optional};
 pub(crate) struct PeekArguments {
     /// The name of the queue
     queue: String,
-    /// Lists more than the first 32 messages by receiving them and putting them back; meanwhile they are invisible to workers
+    /// Receives all messages that can be received, lists them and puts them back; meanwhile they are invisible to workers
     #[arg(long)]
     deep: bool,
     /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
-    limit: usize,
+    #[arg(long, value_name = "COUNT", default_value = "1000", hide_default_value = true)]
+    limit: NonZeroUsize,
     /// Lists the jobs of this state, on storages that show all jobs: SQLite and PostgreSQL do
     #[arg(long, value_enum, conflicts_with = "deep")]
     state: Option<State>,
@@ -86,13 +87,14 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let PeekArguments { queue, deep, limit, state, selection } = arguments;
+    let limit = limit.get();
     let mut jobs = if let Some(state) = state {
         let session = Session::open(global, Need::Read).await?;
         let filter = selection.filter(limit);
         let search = async { Ok(session.admin.jobs(&queue, state.into(), &filter).await?) };
         let page = or_stop(search, stop, "interrupted").await?;
         let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
-        let printed = global.output.page(&page, &page.jobs, what, || overview(&page.jobs));
+        let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
         let Some(next) = &page.next else { return printed };
         say(&format!("there may be more: add --from '{next}'"));
         if page.jobs.len() >= limit {
@@ -106,9 +108,16 @@ pub(crate) async fn run(
         )));
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
+        // Of each key a deep look shows the first job in order alone, where the storage keeps the order.
+        let instead = match session.admin.shows_all_jobs() {
+            true => {
+                " `peek --state waiting` shows all jobs without that, also those that wait for another of their key."
+            }
+            false => "",
+        };
         let question = format!(
             "A deep look receives up to {limit} messages of `{queue}` and puts them back: workers do not see them meanwhile, \
-             and their dequeue count rises by one (not their attempts)."
+             and their dequeue count rises by one (not their attempts).{instead}"
         );
         confirm::typed(global.yes, &question, "yes", stop).await?;
         let jobs = session.admin.stop_when(stop.clone()).inspect(&queue, limit).await?;
@@ -116,30 +125,53 @@ pub(crate) async fn run(
             let text = format!("interrupted after {} messages; all are back in the queue", jobs.len());
             return Err(Failure::Interrupted(text));
         }
+        if jobs.len() < limit {
+            let length = session.admin.queue(&queue).await.ok().and_then(|queue| queue.length);
+            unreceived(length, jobs.len()).iter().for_each(|text| say(text));
+        }
         jobs
     } else {
         let session = Session::open(global, Need::Read).await?;
         or_stop(async { Ok(session.admin.peek(&queue).await?) }, stop, "interrupted").await?
     };
     jobs.truncate(limit);
-    global.output.list(&jobs, "visible jobs", || overview(&jobs))
+    global.output.list(&jobs, "visible jobs", || rows(COLUMNS, &jobs))
 }
 
-fn overview(jobs: &[RawJob]) -> Table {
-    let columns = ["ID", "KIND", "KEY", "#ATTEMPTS", "#RECEIVED", "DUE", "SENT", "#BYTES", "LAST ERROR"];
-    let mut rows = table(&columns);
-    for job in jobs {
-        rows.add_row([
-            cell(&job.id),
-            cell(&job.kind),
-            optional(job.key.as_deref()),
-            job.attempts.to_string(),
-            job.dequeue_count.to_string(),
-            optional(job.due.as_deref()),
-            optional(job.sent.as_deref().or(job.inserted.as_deref())),
-            job.payload.bytes().to_string(),
-            optional(job.problem.as_deref().or(job.last_error.as_deref())),
-        ]);
+/// Returns what a deep look has not received of a queue with so many messages.
+fn unreceived(length: Option<u64>, received: usize) -> Option<String> {
+    match length {
+        Some(length) if length <= received as u64 => None,
+        Some(length) => Some(format!(
+            "{received} of about {length} messages could be received: the others are delayed, leased, behind the first job of their key, or were sent meanwhile"
+        )),
+        None => Some(format!(
+            "{received} messages were received; the queue may have more, its length is not known"
+        )),
     }
-    rows
+}
+
+const COLUMNS: &[Column<RawJob>] = &[
+    ("ID", |job| cell(&job.id)),
+    ("KIND", |job| cell(&job.kind)),
+    ("KEY", |job| optional(job.key.as_deref())),
+    ("#ATTEMPTS", |job| job.attempts.to_string()),
+    ("#RECEIVED", |job| job.dequeue_count.to_string()),
+    ("DUE", |job| optional(job.due.as_deref())),
+    ("SENT", |job| optional(job.sent.as_deref().or(job.inserted.as_deref()))),
+    ("#BYTES", |job| job.payload.bytes().to_string()),
+    ("LAST ERROR", |job| optional(job.problem.as_deref().or(job.last_error.as_deref()))),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As of a partitioned queue of Service Bus without the claim *Manage*.
+    #[test]
+    fn look_at_a_queue_of_unknown_length_does_not_say_that_it_has_shown_all() {
+        assert_eq!(unreceived(Some(2), 2), None);
+        assert!(unreceived(Some(3), 2).unwrap().starts_with("2 of about 3 messages"));
+        assert!(unreceived(None, 2).unwrap().contains("its length is not known"));
+    }
 }

@@ -3,7 +3,6 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use jobqueue::ErrorKind;
 use jobqueue_admin::{PauseOptions, QueueOverview};
 use tokio_util::sync::CancellationToken;
 
@@ -79,14 +78,7 @@ pub(crate) async fn run(
                 .given(note, PauseOptions::note);
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
-            let changed = session.admin.pause_with(&queue, options).await.map_err(|error| {
-                let is_paused_already = !replace && error.kind() == ErrorKind::Conflict;
-                let mut failure = Failure::from(error);
-                if is_paused_already && let Some(text) = failure.text_mut() {
-                    text.push_str(" (`--replace` replaces a pause that holds)");
-                }
-                failure
-            })?;
+            let changed = session.admin.pause_with(&queue, options).await?;
             let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
             global.output.changed("queue", &queue, changed, texts)
         }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
+use jobqueue::storage::{StoreError, StoreErrorKind};
 use jobqueue_admin::{QueueOverview, WorkerOverview};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -70,8 +71,17 @@ async fn list(global: &Global, opened: &[Opened], replaces: bool) -> Result<(), 
     let began = SystemTime::now();
     let queues = contexts::read(opened, async |session| {
         let queues = session.admin.queues().await?;
-        // Without the right to read their records nothing is said of workers.
-        let workers = session.admin.workers().await.ok();
+        let workers = session.admin.workers().await.inspect_err(|error| {
+            // Without the right to read their records nothing is said of workers.
+            if StoreError::in_chain(error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized) {
+                return;
+            }
+            let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
+            say(&format!(
+                "the records of workers{place} cannot be read, so that STATE says nothing of them: {error:?}"
+            ));
+        });
+        let workers = workers.ok();
         let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
         Ok(queues.into_iter().map(row).collect::<Vec<_>>())
     });

@@ -3,7 +3,6 @@
 use std::time::SystemTime;
 
 use clap::Subcommand;
-use comfy_table::Table;
 use jobqueue_admin::{ScheduleOverview, ScheduleTrigger};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -11,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Global;
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{say, table};
+use crate::output::{Column, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, clean, optional, time};
 
@@ -45,7 +44,7 @@ pub(crate) async fn run(
         SchedulesCommand::List => {
             let session = Session::open(global, Need::Read).await?;
             let schedules = session.admin.schedules().await?;
-            global.output.list(&schedules, "schedules", || overview(&schedules))?;
+            global.output.list(&schedules, "schedules", || rows(COLUMNS, &schedules))?;
             for schedule in &schedules {
                 if let Some(problem) = &schedule.problem {
                     say(&format!("schedule {}: {}", clean(&schedule.name), clean(problem)));
@@ -88,28 +87,27 @@ fn answer(trigger: ScheduleTrigger) -> &'static str {
     }
 }
 
-fn overview(schedules: &[ScheduleOverview]) -> Table {
-    let mut rows = table(&["SCHEDULE", "QUEUE", "KIND", "TIMES", "NEXT", "DONE UP TO", "STATE"]);
-    for schedule in schedules {
-        let at = |at: Option<&SystemTime>| at.map_or_else(|| "-".to_owned(), |at| time(*at));
-        let mut state = if schedule.paused { "paused".to_owned() } else { String::new() };
-        if schedule.problem.is_some() {
-            state.push_str("unreadable");
-        }
-        if schedule.triggered.is_some() {
-            state.push_str(" triggered");
-        }
-        rows.add_row([
-            cell(&schedule.name),
-            optional(schedule.queue.as_deref()),
-            optional(schedule.kind.as_deref()),
-            times(schedule),
-            if schedule.led { at(schedule.next.first()) } else { "no leader".to_owned() },
-            at(schedule.done.as_ref()),
-            state.trim().to_owned(),
-        ]);
-    }
-    rows
+const COLUMNS: &[Column<ScheduleOverview>] = &[
+    ("SCHEDULE", |schedule| cell(&schedule.name)),
+    ("QUEUE", |schedule| optional(schedule.queue.as_deref())),
+    ("KIND", |schedule| optional(schedule.kind.as_deref())),
+    ("TIMES", times),
+    ("NEXT", |schedule| if schedule.led { at(schedule.next.first()) } else { "no leader".to_owned() }),
+    ("DONE UP TO", |schedule| at(schedule.done.as_ref())),
+    ("STATE", state),
+];
+
+fn at(at: Option<&SystemTime>) -> String {
+    at.map_or_else(|| "-".to_owned(), |at| time(*at))
+}
+
+fn state(schedule: &ScheduleOverview) -> String {
+    let words = [
+        schedule.paused.then_some("paused"),
+        schedule.problem.is_some().then_some("unreadable"),
+        schedule.triggered.is_some().then_some("triggered"),
+    ];
+    words.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn times(schedule: &ScheduleOverview) -> String {

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use comfy_table::Table;
 use futures_util::future::join_all;
 use jobqueue::SendOptions;
-use jobqueue_admin::{JobReference, RawSend};
+use jobqueue_admin::{Admin, JobReference, RawSend};
 use tokio::fs::File;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, stdin};
 use tokio::time::timeout;
@@ -18,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{ended, made, say, table};
+use crate::output::{Column, ended, made, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{cell, duration};
+use crate::text::{cell, duration, optional};
 
 #[derive(Args)]
 pub(crate) struct SendArguments {
@@ -86,6 +85,7 @@ pub(crate) async fn run(
     arguments: SendArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
+    Admin::check_target(&arguments.queue)?;
     let change = format!("send to the queue `{}`", arguments.queue);
     let session = match arguments.dry_run {
         true => Session::open(global, Need::Read).await?,
@@ -101,7 +101,7 @@ pub(crate) async fn run(
         say("the input is valid as far as it can be checked without the types; nothing was sent");
         return Ok(());
     }
-    let printed = global.output.list(&sent, "jobs", || overview(&sent));
+    let printed = global.output.list(&sent, "jobs", || rows(COLUMNS, &sent));
     let printed = if sent.is_empty() { printed } else { made(printed, || ids(&sent)) };
     ended(result, printed)
 }
@@ -121,7 +121,7 @@ async fn send_all(
     sent: &mut Vec<JobReference>,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let mut input = Input::open(&arguments.file, arguments.ndjson).await?;
+    let mut input = Input::open(&arguments.file, arguments.ndjson, stop).await?;
     if !arguments.ndjson {
         let data = input.next(stop).await?;
         let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
@@ -135,7 +135,7 @@ async fn send_all(
         let line = loop {
             let wait = if jobs.is_empty() { Duration::MAX } else { SOON };
             match timeout(wait, input.next(stop)).await {
-                Ok(line) => break line.map_err(|failure| interrupted(failure, sent.len(), last))?,
+                Ok(line) => break line.map_err(|failure| at_line(failure, number, sent.len(), last))?,
                 Err(_) => {
                     (bytes, last) = (0, number - 1);
                     send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
@@ -179,9 +179,10 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) async fn open(file: &Path, by_line: bool) -> Result<Self, Failure> {
+    /// Opens the input. A signal ends the command also while it waits for the writer of a named pipe.
+    pub(super) async fn open(file: &Path, by_line: bool, stop: &CancellationToken) -> Result<Self, Failure> {
         if file != Path::new("-") {
-            let opened = File::open(file).await;
+            let opened = stop.run_until_cancelled(File::open(file)).await.ok_or_else(stopped)?;
             let opened = opened
                 .map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
             return Ok(Self::new(opened, by_line));
@@ -207,10 +208,14 @@ impl Input {
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => Err(Failure::Interrupted("stopped; nothing was sent".to_owned())),
+            () = stop.cancelled() => Err(stopped()),
             part = read => part,
         }
     }
+}
+
+fn stopped() -> Failure {
+    Failure::Interrupted("stopped while waiting for the input".to_owned())
 }
 
 /// Sends jobs at once, each with the number of its line. Each that fails is named.
@@ -273,26 +278,11 @@ impl Options {
 }
 
 /// Adds the line, the number of jobs that were sent, and the last line whose job may be among them to an error.
-fn at_line(failure: Failure, number: u64, sent: usize, last: u64) -> Failure {
-    let more =
-        |text: String| format!("line {number}: {text} ({sent} jobs were sent, none after line {last})");
-    match failure {
-        Failure::Failed(text) => Failure::Failed(more(text)),
-        Failure::Usage(text) => Failure::Usage(more(text)),
-        Failure::NothingMatched(text) => Failure::NothingMatched(more(text)),
-        Failure::Refused(text) => Failure::Refused(more(text)),
-        other => other,
+fn at_line(mut failure: Failure, number: u64, sent: usize, last: u64) -> Failure {
+    if let Some(text) = failure.text_mut() {
+        *text = format!("line {number}: {text} ({sent} jobs were sent, none after line {last})");
     }
-}
-
-/// Adds the number of jobs that were sent, and the last line whose job may be among them, to an interruption.
-fn interrupted(failure: Failure, sent: usize, last: u64) -> Failure {
-    match failure {
-        Failure::Interrupted(_) => {
-            Failure::Interrupted(format!("stopped; {sent} jobs were sent, none after line {last}"))
-        }
-        other => other,
-    }
+    failure
 }
 
 /// Returns the ids under which jobs were sent.
@@ -301,10 +291,8 @@ fn ids(sent: &[JobReference]) -> String {
     format!("sent {}", ids.join(", "))
 }
 
-fn overview(sent: &[JobReference]) -> Table {
-    let mut rows = table(&["QUEUE", "ID", "SOURCE"]);
-    for job in sent {
-        rows.add_row([cell(&job.queue), cell(&job.id), cell(job.source.as_deref().unwrap_or("-"))]);
-    }
-    rows
-}
+const COLUMNS: &[Column<JobReference>] = &[
+    ("QUEUE", |job| cell(&job.queue)),
+    ("ID", |job| cell(&job.id)),
+    ("SOURCE", |job| optional(job.source.as_deref())),
+];

@@ -10,7 +10,7 @@ use crate::args::Global;
 use crate::confirm;
 use crate::exit::Failure;
 use crate::session::{Need, Session};
-use crate::text::clean;
+use crate::text::{clean, things};
 
 #[derive(Subcommand)]
 pub(crate) enum SettingsCommand {
@@ -58,7 +58,10 @@ pub(crate) async fn run(
             let plan = plan(&session, &wanted).await?;
             let printed = global.output.value(&plan, || show(&plan));
             match check && !plan.is_empty() {
-                true => Err(Failure::Differs(format!("{} settings differ", plan.changes.len()))),
+                true => Err(Failure::Differs(format!(
+                    "differs from the queue: {}",
+                    things(plan.changes.len(), "setting")
+                ))),
                 false => printed,
             }
         }
@@ -80,9 +83,10 @@ async fn plan(session: &Session, wanted: &Wanted) -> Result<SettingsPlan, Failur
     if wanted.settings.is_empty() && wanted.unset.is_empty() {
         return Err(Failure::Usage("no setting given: write NAME=VALUE or --unset NAME".to_owned()));
     }
+    // Names in metadata are compared without case.
     let mut names = HashSet::new();
     let all = wanted.settings.iter().map(|(name, _)| name).chain(&wanted.unset);
-    if let Some(twice) = all.into_iter().find(|name| !names.insert(*name)) {
+    if let Some(twice) = all.into_iter().find(|name| !names.insert(name.to_ascii_lowercase())) {
         return Err(Failure::Usage(format!("the setting `{twice}` is given twice")));
     }
     let set = wanted.settings.iter().map(|(name, value)| (name.as_str(), Some(value.as_str())));

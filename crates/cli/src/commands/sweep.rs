@@ -18,14 +18,14 @@ pub(crate) struct SweepArguments {
     /// The time that a payload or record is kept after it has expired, at least an hour
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
-    /// Also removes old payloads of messages that never expire, if their queues are empty and no dead letter needs them; not to be used while
-    /// dead letters are redriven
+    /// Also removes old payloads of messages that never expire, if their queues and dead-letter queues are empty; not to be used while dead
+    /// letters are redriven
     #[arg(long)]
     drained_queues: bool,
     /// Removes at most this many
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
-    /// Only counts; with --drained-queues, dead letters are invisible to others meanwhile
+    /// Only counts
     #[arg(long)]
     dry_run: bool,
 }
@@ -35,12 +35,9 @@ pub(crate) async fn run(
     arguments: SweepArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let session = match (arguments.dry_run, arguments.drained_queues) {
-        (true, false) => Session::open(global, Need::Read).await?,
-        (true, true) => Session::open(global, Need::Inspect).await?,
-        (false, _) => {
-            confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?
-        }
+    let session = match arguments.dry_run {
+        true => Session::open(global, Need::Read).await?,
+        false => confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?,
     };
     let options = SweepOptions::new()
         .grace(arguments.grace)

@@ -4,7 +4,7 @@ use clap::Args;
 use jobqueue_admin::{RunningJob, WorkerOverview};
 
 use crate::args::Global;
-use crate::contexts;
+use crate::contexts::{self, Item};
 use crate::exit::Failure;
 use crate::output::{Output, say};
 use crate::session::{Need, Session};
@@ -39,7 +39,18 @@ pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<
     let workers = workers.await?;
     match global.output {
         Output::Table if arguments.jobs => {
-            contexts::print(Output::Table, &workers, "workers", JOB_COLUMNS, running)
+            let printed = contexts::print(Output::Table, &workers, "workers", JOB_COLUMNS, running);
+            let unnamed = |worker: &WorkerOverview| {
+                worker.record.running_total.saturating_sub(worker.record.running.len() as u64)
+            };
+            let more: u64 = workers.iter().filter_map(Item::get).map(unnamed).sum();
+            if more > 0 {
+                say(&format!(
+                    "and {} more, which the records of their workers do not name",
+                    things(more as usize, "job")
+                ));
+            }
+            printed
         }
         output => contexts::print(output, &workers, "workers", COLUMNS, |worker| vec![overview(worker)]),
     }

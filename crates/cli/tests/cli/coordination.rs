@@ -189,7 +189,8 @@ fn groups_show_who_waits_for_whom() {
     });
     let groups = place.json(&["groups", "mails"]);
     check("groups", &groups);
-    assert_eq!(groups[0]["key"], "customer 7");
+    assert_eq!(groups["groups"][0]["key"], "customer 7");
+    assert_eq!(groups["complete"], true);
     let text = place.ok(&["groups", "mails"]);
     let second = text.lines().find(|line| line.contains(" 2 ")).unwrap();
     assert!(second.contains("second") && second.contains("first") && second.contains("waits"), "{text}");

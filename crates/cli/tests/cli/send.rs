@@ -1,7 +1,7 @@
 //! Sending from files and from standard input.
 
 use std::io::{ErrorKind, Write};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bulk::interrupt;
@@ -326,4 +326,48 @@ fn waiting_for_input_can_be_interrupted() {
         assert_eq!(status.code(), Some(130), "{arguments:?}");
         drop(input);
     }
+}
+
+// audit 25, operator C10
+#[cfg(target_os = "linux")]
+#[test]
+fn waiting_for_the_writer_of_a_pipe_can_be_interrupted() {
+    let place = Place::with_mails(0, 1);
+    let pipe = place.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for arguments in [
+        vec!["send", "mails", "--kind", "mail", "--file", pipe],
+        vec!["dead", "resend", "mails", "dead-0", "--file", pipe],
+    ] {
+        let mut child = place.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+        while !catches_interrupts(&child) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        interrupt(&child);
+        let started = std::time::Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if started.elapsed() > std::time::Duration::from_secs(60) {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        assert_eq!(status.code(), Some(130), "{arguments:?}");
+    }
+}
+
+#[test]
+fn deep_look_says_that_jobs_behind_the_first_of_a_key_are_not_received() {
+    let place = Place::with_mails(1, 0);
+    for id in ["1", "2", "3"] {
+        let sent = send(&place, &["--kind", "mail", "--id", id, "--key", "k", "--in-order"], "{}");
+        assert!(sent.status.success(), "{}", error_text(&sent));
+    }
+    let shown = place.run(&["peek", "mails", "--deep", "--yes"]);
+    assert_eq!(shown.status.code(), Some(0));
+    let text = error_text(&shown);
+    assert!(text.contains("2 of about 4 messages could be received"), "{text}");
 }

@@ -1,5 +1,6 @@
 //! Workers, cancelling, and the check of a storage.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use jobqueue::{Context, JobError, Storage, Worker};
@@ -184,4 +185,29 @@ fn pause_without_an_end_is_not_taken_for_one_that_ends() {
     place.ok(&["queue", "pause", "mails", "--replace"]);
     assert!(place.json(&["queue", "show", "mails"])["pause"]["until"].is_null());
     assert_eq!(place.json(&["queue", "pause", "mails"])["changed"], false);
+}
+
+// A script goes on with the plan of a dry run. audit 25, operator C2
+#[test]
+fn dry_run_of_a_cancellation_ends_as_the_cancellation_would() {
+    let place = Place::with_mails(1, 0);
+    let waiting = place.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
+    let output = place.run(&["cancel", "mails", &waiting, "no-such-job", "--dry-run"]);
+    assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
+    assert!(error_text(&output).contains("left out, having ended: 1 job"), "{}", error_text(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 job would be cancelled"));
+}
+
+// audit 25, operator C17
+#[test]
+fn queues_says_that_the_records_of_workers_cannot_be_read() {
+    let place = Place::with_mails(1, 1);
+    assert!(place.ok(&["queues"]).contains("no worker seen"));
+    let rename = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('ALTER TABLE jobqueue_container RENAME TO away')";
+    let file = place.path("jobs.db");
+    let done = Command::new("python3").args(["-c", rename]).arg(file).status().unwrap();
+    assert!(done.success());
+    let output = place.run(&["queues"]);
+    assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
+    assert!(error_text(&output).contains("the records of workers cannot be read"), "{}", error_text(&output));
 }

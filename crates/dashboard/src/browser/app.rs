@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 use crate::browser::access::Resolver;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
+use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
-use crate::browser::poller::Poller;
 use crate::browser::redact::Redactor;
 use crate::snapshot::Snapshots;
 
@@ -23,7 +23,7 @@ pub(crate) struct App {
     pub(crate) logins: Logins,
     /// True if requests have to name this machine.
     pub(crate) local_only: bool,
-    pub(crate) poller: Arc<Poller>,
+    pub(crate) looks: Arc<Looks>,
     pub(crate) reads: Reads,
     pub(crate) operations: Operations,
     pub(crate) stop: CancellationToken,

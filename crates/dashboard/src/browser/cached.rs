@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jobqueue::{Error, ErrorKind};
 use jobqueue_storage::sync::lock;
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
@@ -27,24 +27,16 @@ type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
 pub(crate) struct Reads {
     slots: Mutex<HashMap<(TypeId, String), Slot>>,
     fresh: Duration,
-    turns: Arc<Semaphore>,
-    /// Those of reads that outlive the wait for them: while they hang, the main answers of pages have their turns.
-    detached_turns: Arc<Semaphore>,
-}
-
-/// The right to read an answer, which holds up others with the same question.
-struct Turn {
-    slot: OwnedMutexGuard<Option<(Instant, Answer)>>,
-    fresh: Duration,
-    _permit: Option<OwnedSemaphorePermit>,
+    turns: Semaphore,
+    /// Those of the parts of pages: while these hang, the main answers have their turns.
+    part_turns: Semaphore,
 }
 
 impl Reads {
-    /// Returns no answers, each of which will be fresh for less than `refresh`, so that the next refresh of a page finds something new; one that
-    /// is read in a task of its own and takes longer, for as long as it took.
+    /// Returns no answers, each of which will be fresh for less than `refresh`, so that the next refresh of a page finds something new.
     pub(crate) fn new(refresh: Duration) -> Self {
-        let turns = || Arc::new(Semaphore::new(AT_ONCE));
-        Self { slots: Mutex::default(), fresh: refresh / 2, turns: turns(), detached_turns: turns() }
+        let turns = || Semaphore::new(AT_ONCE);
+        Self { slots: Mutex::default(), fresh: refresh / 2, turns: turns(), part_turns: turns() }
     }
 
     /// Returns the answer to `question`: one that is fresh, or a new one of `read`.
@@ -53,61 +45,54 @@ impl Reads {
         question: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        match self.fresh_or_turn(question, &self.turns).await {
-            Ok(answer) => Ok(answer),
-            Err(turn) => turn.answer(read, false).await,
-        }
+        self.fresh_or_read(question, &self.turns, read).await
     }
 
-    /// Does the same, in a task of its own: a viewer who waits no longer finds the answer when they ask again.
-    pub(crate) async fn get_detached<V: Any + Send + Sync>(
+    /// Does the same for a part of a page, for which the viewer waits less long.
+    pub(crate) async fn get_part<V: Any + Send + Sync>(
         &self,
         question: &str,
-        read: impl Future<Output = Result<V, Error>> + Send + 'static,
+        read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        match self.fresh_or_turn(question, &self.detached_turns).await {
-            Ok(answer) => Ok(answer),
-            Err(turn) => tokio::spawn(turn.answer(read, true)).await.unwrap_or_else(|error| {
-                Err(Error::new(ErrorKind::Storage, "the reading was broken off").with_source(error))
-            }),
-        }
+        self.fresh_or_read(question, &self.part_turns, read).await
     }
 
     /// Returns what `read` returns, which is too large to be kept.
     pub(crate) async fn get_once<V>(&self, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
-        let _permit = permit(&self.turns).await;
-        in_time(read).await
+        in_turn(&self.turns, read).await
     }
 
-    /// Returns an answer that is fresh, or else the right to read one.
-    async fn fresh_or_turn<V: Any + Send + Sync>(
+    async fn fresh_or_read<V: Any + Send + Sync>(
         &self,
         question: &str,
-        turns: &Arc<Semaphore>,
-    ) -> Result<Arc<V>, Turn> {
+        turns: &Semaphore,
+        read: impl Future<Output = Result<V, Error>>,
+    ) -> Result<Arc<V>, Error> {
         let slot = self.slot((TypeId::of::<V>(), question.to_owned()));
-        let slot = slot.lock_owned().await;
+        let mut slot = slot.lock().await;
         if let Some((until, answer)) = &*slot
             && Instant::now() < *until
             && let Ok(answer) = Arc::clone(answer).downcast()
         {
             return Ok(answer);
         }
-        Err(Turn { slot, fresh: self.fresh, _permit: permit(turns).await })
+        let timed = async {
+            let began = Instant::now();
+            read.await.map(|answer| (began, answer))
+        };
+        let (began, answer) = in_turn(turns, timed).await?;
+        let answer = Arc::new(answer);
+        // From before the request, the answer is at least as new. It is kept for as long as it took: a slow storage is not asked for each viewer.
+        let fresh = self.fresh.max(2 * began.elapsed());
+        *slot = Some((began + fresh, Arc::clone(&answer) as Answer));
+        Ok(answer)
     }
 
     fn slot(&self, question: (TypeId, String)) -> Slot {
         let mut slots = lock(&self.slots);
-        if slots.len() > MANY {
-            let now = Instant::now();
-            let is_used = |slot: &Slot| {
-                slot.try_lock().map_or(true, |answer| answer.as_ref().is_some_and(|(until, _)| now < *until))
-            };
-            slots.retain(|_, slot| is_used(slot));
-            if slots.len() > MANY {
-                // Each has an answer that is still fresh: who asks again waits for a new one.
-                slots.clear();
-            }
+        if slots.len() >= MANY {
+            // Who asks again waits for a new one.
+            slots.clear();
         }
         Arc::clone(slots.entry(question).or_default())
     }
@@ -118,32 +103,10 @@ impl Reads {
     }
 }
 
-impl Turn {
-    async fn answer<V: Any + Send + Sync>(
-        mut self,
-        read: impl Future<Output = Result<V, Error>>,
-        outlives_viewers: bool,
-    ) -> Result<Arc<V>, Error> {
-        let began = Instant::now();
-        let answer = Arc::new(in_time(read).await?);
-        // From before the request: the answer is at least as new.
-        let mut until = began + self.fresh;
-        if outlives_viewers {
-            // One that took long is kept for as long as it took, so that a viewer who waited for less finds it.
-            until = until.max(Instant::now() + began.elapsed());
-        }
-        *self.slot = Some((until, Arc::clone(&answer) as Answer));
-        Ok(answer)
-    }
-}
-
-async fn permit(turns: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+/// Waits for a turn, and reads within its time: a slow read must not hold up those of all others for ever.
+async fn in_turn<V>(turns: &Semaphore, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
     // It is never closed.
-    Arc::clone(turns).acquire_owned().await.ok()
-}
-
-/// Reads within the time of a turn: a slow read must not hold up those of all others for ever.
-async fn in_time<V>(read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
+    let _turn = turns.acquire().await;
     let late = |_| {
         let text = format!("the storage did not answer within {MOST_SECONDS} seconds");
         Err(Error::new(ErrorKind::Storage, text).with_retryable(true))
@@ -172,6 +135,31 @@ mod tests {
         assert_eq!(*reads.get("a", async { Ok(4) }).await.unwrap(), 4);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn slow_answer_is_shared_for_as_long_as_it_took() {
+        let (reads, second) = (Reads::new(Duration::from_secs(5)), Duration::from_secs(1));
+        let slow = |answer: u32| async move {
+            tokio::time::sleep(10 * second).await;
+            Ok(answer)
+        };
+        assert_eq!(*reads.get("a", slow(1)).await.unwrap(), 1);
+        tokio::time::advance(9 * second).await;
+        assert_eq!(*reads.get("a", slow(2)).await.unwrap(), 1);
+        tokio::time::advance(2 * second).await;
+        assert_eq!(*reads.get("a", slow(3)).await.unwrap(), 3);
+    }
+
+    // The time of an answer began before the wait for a turn: it was old when it came.
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_waited_for_its_turn_is_fresh() {
+        let reads = Reads::new(Duration::from_secs(5));
+        let hanging = (0..AT_ONCE).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
+        let (_, first) =
+            tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
+        assert_eq!(*first.unwrap(), 1);
+        assert_eq!(*reads.get("a", async { Ok(2) }).await.unwrap(), 1);
+    }
+
     #[tokio::test]
     async fn viewers_ask_a_bounded_number_of_questions_at_the_same_time() {
         let reads = Arc::new(Reads::new(Duration::from_secs(3600)));
@@ -191,7 +179,7 @@ mod tests {
         for asked in asked.collect::<Vec<_>>() {
             assert!(asked.await.unwrap() < AT_ONCE);
         }
-        assert!(reads.slots.lock().unwrap().len() <= MANY + 1);
+        assert!(reads.slots.lock().unwrap().len() <= MANY);
     }
 
     #[tokio::test(start_paused = true)]
@@ -205,35 +193,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answer_that_takes_long_is_kept_for_who_waited_for_less() {
-        let reads = Reads::new(Duration::from_secs(5));
-        let slow = |answer| async move {
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            Ok(answer)
-        };
-        let patience = Duration::from_secs(8);
-        let first = tokio::time::timeout(patience, reads.get_detached("a", slow(1))).await;
-        assert!(first.is_err());
-        tokio::time::sleep(patience * 2).await;
-        let again = tokio::time::timeout(patience, reads.get_detached("a", slow(2))).await;
-        assert_eq!(*again.unwrap().unwrap(), 1);
-    }
-
-    #[tokio::test]
-    async fn old_answers_are_asked_again_and_removed() {
-        let reads = Reads::new(Duration::ZERO);
-        for question in 0..(2 * MANY) {
-            reads.get(&question.to_string(), async { Ok(question) }).await.unwrap();
-        }
-        assert!(reads.slots.lock().unwrap().len() <= MANY + 1);
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn parts_that_hang_hold_up_no_main_answer() {
         let reads = Reads::new(Duration::from_secs(5));
         let of = &reads;
         let hang = |n: usize| async move {
-            of.get_detached(&n.to_string(), std::future::pending::<Result<(), Error>>()).await
+            of.get_part(&n.to_string(), std::future::pending::<Result<(), Error>>()).await
         };
         let parts = futures_util::future::join_all((0..AT_ONCE).map(hang));
         assert!(tokio::time::timeout(Duration::from_secs(8), parts).await.is_err());

@@ -14,8 +14,8 @@ use crate::browser::access::{Access, Resolver};
 use crate::browser::app::App;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
+use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
-use crate::browser::poller::Poller;
 use crate::browser::redact::{Redactor, Shown};
 use crate::browser::{joined, routes};
 use crate::snapshot::Snapshots;
@@ -122,7 +122,7 @@ impl Dashboard {
         /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100 milliseconds.
         ///
         /// A refresh costs two requests, three for each queue and one for each worker, independent of the number of
-        /// viewers. Without viewers, the dashboard refreshes once a minute for another hour, and then stops.
+        /// viewers. Without viewers there is none.
         refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
         /// Ends the streams of open pages, and bulk operations between two dead letters, once `token` fires. A server that waits for
@@ -170,7 +170,7 @@ impl Dashboard {
     fn into_app(self) -> Arc<App> {
         let Self { snapshots, resolver, redactor, logins, local_only, refresh, tasks, stop } = self;
         let admin = snapshots.admin().clone();
-        let poller = Poller::new(snapshots.clone(), refresh, stop.clone());
+        let looks = Arc::new(Looks::new(snapshots.clone(), refresh));
         let (reads, operations) = (Reads::new(refresh), Operations::new(tasks, stop.clone()));
         Arc::new(App {
             admin,
@@ -179,7 +179,7 @@ impl Dashboard {
             redactor,
             logins,
             local_only,
-            poller,
+            looks,
             reads,
             operations,
             stop,

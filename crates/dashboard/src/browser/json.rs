@@ -32,7 +32,7 @@ fn require_texts(request: &AuthorizedRequest) -> Result<(), PageError> {
 
 /// The queues, with the time of the look and the reason why it is an old one.
 pub(crate) async fn queues(request: AuthorizedRequest, _: Fields) -> Document {
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
     document(&json!({ "as_of": as_of, "problem": look.error, "queues": look.queues() }))
 }
@@ -40,7 +40,7 @@ pub(crate) async fn queues(request: AuthorizedRequest, _: Fields) -> Document {
 /// The workers with their running jobs.
 pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
     require_texts(&request)?;
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
     let problem = look.error.as_ref().or(look.figures.workers.as_ref().err());
     document(&json!({ "as_of": as_of, "problem": problem, "workers": look.known_workers() }))

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
+use crate::browser::looks::Viewer;
 use crate::browser::operations::{Operation, Progress};
-use crate::browser::poller::Viewer;
 
 /// The least time between two events of one page.
 const LEAST: Duration = Duration::from_millis(250);
@@ -26,7 +26,7 @@ pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Respon
 
 /// Answers with an event after each look at one of these storages, of which there is at least one, and after each step.
 pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<Progress>>) -> Response {
-    let Some(viewers) = apps.iter().map(|app| app.poller.watch()).collect() else {
+    let Some(viewers) = apps.iter().map(|app| app.looks.watch()).collect() else {
         return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
     };
     let stops = apps.iter().map(|app| Box::pin(app.stop.clone().cancelled_owned()));
@@ -58,16 +58,19 @@ fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
     let first = stream::iter([Ok(event())]);
     let others = stream::unfold(ticks, |mut ticks| async move {
         if ticks.is_over {
-            // What became of the jobs is dear to find, and is found when somebody looks. A stream that ended would be opened again. It keeps its
-            // place among the viewers.
+            // The outcome of the jobs is expensive to find, so it is read on request only. The browser would open a stream again that ended; this
+            // one stays open, and counts as a viewer.
             return std::future::pending().await;
         }
         tokio::time::sleep(LEAST).await;
-        let look = select_all(ticks.viewers.iter_mut().map(|viewer| Box::pin(viewer.next())));
+        let look = select_all(ticks.viewers.iter().map(|viewer| Box::pin(viewer.look())));
         let goes_on = match &mut ticks.steps {
-            None => look.await.0,
+            None => {
+                look.await;
+                true
+            }
             Some(steps) => tokio::select! {
-                (more, ..) = look => more,
+                _ = look => true,
                 step = steps.changed() => step.is_ok(),
             },
         };

@@ -14,10 +14,10 @@ mod guard;
 mod joined;
 mod json;
 mod live;
+mod looks;
 mod operations;
 mod origin;
 mod pages;
-mod poller;
 mod redact;
 mod routes;
 #[cfg(test)]

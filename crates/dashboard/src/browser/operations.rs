@@ -3,9 +3,9 @@
 //! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one job by name.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, JobReference, QueueHold};
+use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, QueueHold};
 use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,12 +19,8 @@ const AT_ONCE: usize = 8;
 
 /// The number of operations whose reports are kept.
 const KEPT: usize = 50;
-/// The time for which the last operation of each operator is kept.
-const LAST_KEPT: Duration = Duration::from_secs(3_600);
-/// The number of bytes of the dead letters and errors in kept reports and plans beyond which the oldest is forgotten. A letter has some 500.
-const KEPT_BYTES: usize = 250_000_000;
-/// The number of bytes of a dead letter beside its names.
-const LETTER: usize = 200;
+/// The number of dead letters in kept reports and plans beyond which the oldest is forgotten.
+const KEPT_LETTERS: usize = 500_000;
 
 /// The action on the dead letters.
 #[derive(Debug, Clone)]
@@ -82,20 +78,14 @@ impl Operation {
         self.progress.borrow().ended.is_none()
     }
 
-    /// Returns about how many bytes the dead letters and errors in the plan and in the report have: senders choose ids and sources.
-    fn bytes(&self) -> usize {
+    /// Returns the number of dead letters that its plan and its report name.
+    fn letters(&self) -> usize {
         let planned = match &self.order.verb {
             Verb::Preview => 0,
-            Verb::Redrive(plan) | Verb::Purge(plan) => {
-                plan.letters().iter().map(|letter| bytes_of(&letter.job)).sum()
-            }
+            Verb::Redrive(plan) | Verb::Purge(plan) => plan.letters.len(),
         };
         let progress = self.progress.borrow();
-        let reported = progress.ended.iter().flatten().map(|report| {
-            let errors = report.errors.iter().map(|group| group.sample_error.as_ref().map_or(0, String::len));
-            // A report names each also in the plan that it gives.
-            report.jobs.iter().map(bytes_of).sum::<usize>() * 2 + errors.sum::<usize>()
-        });
+        let reported = progress.ended.iter().flatten().map(|report| report.jobs.len() + report.skipped.len());
         planned + reported.sum::<usize>()
     }
 
@@ -107,12 +97,13 @@ impl Operation {
 
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
         let Order { verb, queue, selection, per_second, canary } = &self.order;
+        let admin = admin.stop_when(self.stop.clone());
         let bulk = match verb {
             Verb::Preview => admin.redrive(queue).filter(selection.filter()).dry_run(true),
             Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()).given(*canary, Bulk::canary),
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
         };
-        let bulk = bulk.stop_when(self.stop.clone()).given(*per_second, Bulk::per_second).on_progress(|at| {
+        let bulk = bulk.given(*per_second, Bulk::per_second).on_progress(|at| {
             self.progress.send_modify(|progress| {
                 (progress.done, progress.total) = (at.done, at.total);
                 (progress.waits, progress.held_up) = (at.waits, at.held_up);
@@ -173,13 +164,27 @@ impl Operations {
         });
         {
             let mut all = lock(&self.all);
-            if all.iter().filter(|other| other.is_running()).count() >= AT_ONCE {
+            // One that waits for its canary sends next to nothing, and may wait for ever.
+            let running: Vec<_> = all.iter().filter(|other| other.is_running()).collect();
+            let working = running.iter().filter(|other| !other.progress.borrow().waits);
+            if working.count() >= AT_ONCE || running.len() >= KEPT {
+                let name = |one: &&Arc<Operation>| {
+                    format!(
+                        "{} of {} by {} ({})",
+                        one.order.verb.name(),
+                        one.order.queue,
+                        one.operator,
+                        one.id
+                    )
+                };
                 return Err(PageError::busy(format!(
-                    "{AT_ONCE} operations are running; wait until one has ended"
+                    "{} operations are running; stop one, or wait until one has ended: {}",
+                    running.len(),
+                    running.iter().take(AT_ONCE).map(name).collect::<Vec<_>>().join(", ")
                 )));
             }
-            while (all.len() >= KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > KEPT_BYTES)
-                && let Some(oldest) = oldest_to_forget(&all, operation.started)
+            while (all.len() >= KEPT || all.iter().map(|other| other.letters()).sum::<usize>() > KEPT_LETTERS)
+                && let Some(oldest) = all.iter().position(|other| !other.is_running())
             {
                 all.remove(oldest);
             }
@@ -206,53 +211,68 @@ impl Operations {
     }
 }
 
-fn bytes_of(job: &JobReference) -> usize {
-    LETTER + job.id.len() + job.source.as_ref().map_or(0, String::len)
-}
-
-/// Returns the first operation that has ended, except the last one of each operator for an hour: its page is open, with the preview that the
-/// operator is about to execute.
-fn oldest_to_forget(all: &[Arc<Operation>], now: SystemTime) -> Option<usize> {
-    all.iter().enumerate().position(|(at, one)| {
-        let is_last = all[at + 1..].iter().all(|later| later.operator != one.operator);
-        let is_new = now.duration_since(one.started).is_ok_and(|age| age < LAST_KEPT);
-        !(one.is_running() || is_last && is_new)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use jobqueue::Storage;
-    use jobqueue_admin::AccessLevel;
+    use jobqueue::storage::PutMessage;
+    use jobqueue_admin::{AccessLevel, JobReference};
 
     use super::*;
 
+    fn admin(operator: &str, storage: Storage) -> Admin {
+        Admin::builder(storage).access(AccessLevel::Operate).operator(operator).build()
+    }
+
+    fn order(verb: Verb) -> Order {
+        let (queue, selection) = ("mails".to_owned(), Selection::default());
+        Order { verb, queue, selection, per_second: None, canary: Some(1) }
+    }
+
+    // audit 25, operator C14
     #[tokio::test]
-    async fn last_operation_of_each_operator_is_kept() {
+    async fn redrives_that_wait_for_their_canaries_take_no_place() {
+        let storage = Storage::memory();
+        let admin = admin("ada", storage.clone());
+        admin.create_queue("mails").await.unwrap();
+        admin.create_queue("mails-poison").await.unwrap();
+        let poison = "mails-poison".parse().unwrap();
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
-        let start = async |operator: &str| {
-            let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).operator(operator);
-            let order = Order {
-                verb: Verb::Preview,
-                queue: "mails".to_owned(),
-                selection: Selection::default(),
-                per_second: None,
-                canary: None,
+        for number in 0..=AT_ONCE {
+            let letter = |id: usize| {
+                format!(
+                    r#"{{"specversion":"1.0","id":"{number}-{id}","source":"/s","type":"mail","data":{{}}}}"#
+                )
             };
-            let operation = operations.start(&admin.build(), order, || {}).unwrap();
+            for id in 0..2 {
+                let _ = storage.queues().put(&poison, PutMessage::new(letter(id))).await.unwrap();
+            }
+            let jobs =
+                (0..2).map(|id| JobReference::new("mails", format!("{number}-{id}")).with_source("/s"));
+            let redrive = Verb::Redrive(DeadLetterPlan::of_jobs("mails", jobs));
+            let operation = operations.start(&admin, order(redrive), || {}).unwrap();
+            let mut progress = Operation::watch(&operation);
+            progress.wait_for(|progress| progress.waits && progress.held_up.is_some()).await.unwrap();
+        }
+        for operation in operations.of_queue("mails") {
+            assert!(operation.is_running());
+            operation.stop(&admin).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn oldest_operation_is_forgotten_first() {
+        let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
+        let start = async || {
+            let admin = admin("ada", Storage::memory());
+            let operation = operations.start(&admin, order(Verb::Preview), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
             operation.id.clone()
         };
-        let (first, preview) = (start("ada").await, start("ada").await);
-        for _ in 0..2 * KEPT {
-            start("bob").await;
+        let (first, second) = (start().await, start().await);
+        for _ in 1..KEPT {
+            start().await;
         }
-        assert!(operations.find(&preview).is_some() && operations.find(&first).is_none());
-        assert!(operations.of_queue("mails").len() <= KEPT);
-        let all = lock(&operations.all);
-        assert_eq!(all[0].id, preview);
-        assert_ne!(oldest_to_forget(&all, SystemTime::now()), Some(0));
-        // Each visitor of a page behind a proxy may be an operator.
-        assert_eq!(oldest_to_forget(&all, SystemTime::now() + LAST_KEPT), Some(0));
+        assert!(operations.find(&first).is_none() && operations.find(&second).is_some());
+        assert_eq!(operations.of_queue("mails").len(), KEPT);
     }
 }

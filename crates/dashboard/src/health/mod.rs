@@ -47,20 +47,20 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     workers: impl IntoIterator<Item = WorkerHealth>,
 ) -> Router<S> {
     let workers: Arc<[WorkerHealth]> = workers.into_iter().collect();
-    let live = async |State(workers): State<Arc<[WorkerHealth]>>| tell(&workers, Check::live);
-    let ready = async |State(workers): State<Arc<[WorkerHealth]>>| tell(&workers, Check::ready);
+    let live = async |State(workers): State<Arc<[WorkerHealth]>>| respond(&workers, Check::live);
+    let ready = async |State(workers): State<Arc<[WorkerHealth]>>| respond(&workers, Check::ready);
     Router::new().route("/live", get(live)).route("/ready", get(ready)).with_state(workers)
 }
 
-fn tell(workers: &[WorkerHealth], check: fn(&HealthReport) -> Check) -> Response {
+fn respond(workers: &[WorkerHealth], check: fn(&HealthReport) -> Check) -> Response {
     let mut all = Check::default();
     for worker in workers {
         all.reasons.extend(check(&worker.report()).reasons);
     }
-    told(&all)
+    response(&all)
 }
 
-fn told(check: &Check) -> Response {
+fn response(check: &Check) -> Response {
     let status = if check.is_ok() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     answer(status, &serde_json::json!({ "ok": check.is_ok(), "reasons": check.reasons }))
 }

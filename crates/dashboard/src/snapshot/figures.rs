@@ -15,7 +15,7 @@ pub struct QueueFigures {
     ///
     /// It is the number of visible messages, if the storage counts them or a peek has shown all. Otherwise it is the length without the jobs
     /// that are known to run, which includes messages whose delay is not over. Jobs that wait for another of their key, or for a limit of their kind,
-    /// are among them: no storage counts these.
+    /// are among them: storages count these with the others.
     pub waiting: u64,
     /// Invisible messages that are not known to run: delayed, between two attempts, just fetched, or fetched by a worker without a record.
     pub hidden: u64,

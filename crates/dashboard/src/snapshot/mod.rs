@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use jobqueue_admin::Admin;
 use jobqueue_storage::sync::lock;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -71,7 +70,6 @@ struct Inner {
     admin: Admin,
     every: Duration,
     state: Mutex<State>,
-    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -119,8 +117,7 @@ impl Snapshots {
     }
 
     fn with(admin: Admin, every: Duration) -> Self {
-        let changes = watch::Sender::new(0);
-        Self(Arc::new(Inner { admin, every, state: Mutex::default(), changes }))
+        Self(Arc::new(Inner { admin, every, state: Mutex::default() }))
     }
 
     /// Returns new snapshots, which share nothing with these, with this refresh interval of [`latest`](Self::latest), which refreshes while
@@ -138,12 +135,6 @@ impl Snapshots {
     /// Returns the numbers of the refreshes so far.
     pub fn stats(&self) -> RefreshStats {
         self.state().stats.clone()
-    }
-
-    /// Returns a channel whose value changes after each refresh, failed ones included. The value itself says nothing; read the
-    /// [latest](Self::latest) snapshot then.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.0.changes.subscribe()
     }
 
     /// Returns a snapshot of at most this age; takes one if there is none. All who wait share one refresh. After one that failed, the next

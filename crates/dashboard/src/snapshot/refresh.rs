@@ -146,7 +146,6 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     }
     let error = state.stats.last_error.clone();
     drop(state);
-    snapshots.0.changes.send_modify(|generation| *generation += 1);
     // Last: a subscriber may panic.
     if let Some(error) = error {
         tracing::debug!(error, "figures not read");

@@ -12,13 +12,15 @@ pub mod order {
 
 /// The headers that make a job a child of a batch, or its continuation.
 pub mod batch {
+    use std::collections::BTreeMap;
+
     /// The batch that a child belongs to.
     pub const BATCH: &str = "batchid";
     /// The child's number.
     pub const INDEX: &str = "batchindex";
     /// The effect of a dead letter, `wait` or `continue`.
     pub const ON_DEAD: &str = "batchondead";
-    /// Whether the child may have been put before, `0` or `1`; missing if its dead letters count as ended.
+    /// `1` if the child may have been put before, otherwise `0`; missing if its dead letters count as ended.
     pub const COPY: &str = "batchcopy";
     /// The batch whose results a continuation reads.
     pub const OF: &str = "batchof";
@@ -29,6 +31,11 @@ pub mod batch {
 
     /// All headers of batches.
     pub const ALL: [&str; 7] = [BATCH, INDEX, ON_DEAD, COPY, OF, TOKEN, OF_TOKEN];
+
+    /// Returns whether a job with these headers is a child or the continuation of a batch.
+    pub fn is_of_batch<T>(headers: &BTreeMap<String, T>) -> bool {
+        [BATCH, OF].iter().any(|header| headers.contains_key(*header))
+    }
 }
 
 /// Returns whether a header is one of the order or of batches.

@@ -3,7 +3,7 @@
 
 pub(crate) mod codec;
 pub(crate) mod key;
-pub(crate) mod upgrade;
+mod upgrade;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 use crate::job::Backoff;
 use crate::message::codec::{Codec, CodecError};
 use crate::validate::{Validate, Violations};
+
+pub use upgrade::Upgrade;
 
 /// A type whose values travel through a queue. Derive it: `#[derive(QueueMessage)]`.
 ///
@@ -62,42 +64,69 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
         None
     }
 
+    /// Returns how messages of older versions become this type; `None` if there are none. The attribute `upgrade_from` sets it. The methods below
+    /// follow it, and need not be overridden.
+    fn upgrade_from() -> Option<Upgrade<Self>> {
+        None
+    }
+
     /// Decodes a payload of `version` through the chain of upgrades up to [`VERSION`](Self::VERSION). Does not validate
     /// it.
     ///
     /// # Errors
     /// See [`DecodeError`].
     fn decode(version: u32, payload: &[u8]) -> Result<Self, DecodeError> {
-        if version != Self::VERSION {
-            return Err(DecodeError::unreadable_version(version, Self::VERSION));
+        if version == Self::VERSION {
+            return match Self::Codec::decode(payload) {
+                Ok(message) => Ok(message),
+                Err(error) => Err(DecodeError::Codec(error)),
+            };
         }
-        match Self::Codec::decode(payload) {
-            Ok(message) => Ok(message),
-            Err(error) => Err(DecodeError::Codec(error)),
+        match Self::upgrade_from() {
+            Some(upgrade) => upgrade.decode(version, payload),
+            None => Err(DecodeError::unreadable_version(version, Self::VERSION)),
         }
     }
 
     /// Returns the media type in which payloads of `version` are written; `None` for a version that
     /// [`decode`](Self::decode) does not read.
     fn content_type(version: u32) -> Option<&'static str> {
-        (version == Self::VERSION).then_some(Self::Codec::CONTENT_TYPE)
+        if version == Self::VERSION {
+            return Some(Self::Codec::CONTENT_TYPE);
+        }
+        Self::upgrade_from().and_then(|upgrade| (upgrade.content_type)(version))
     }
 
     /// Returns the versions that [`decode`](Self::decode) reads, oldest first. The newest that fits is that of an external
     /// program's payload without a version.
     fn versions() -> Vec<u32> {
-        vec![Self::VERSION]
+        let mut versions = Self::upgrade_from().map_or_else(Vec::new, |upgrade| (upgrade.versions)());
+        versions.push(Self::VERSION);
+        versions
     }
 
     /// Returns the first name that the type had: its oldest alias, or [`KIND`](Self::KIND) if it was never renamed. Unique
     /// work and schedules without a name belong to it, so that the releases before and after a renaming agree.
     fn original_kind() -> &'static str {
-        Self::ALIASES.first().copied().unwrap_or(Self::KIND)
+        let alias = Self::ALIASES.first().copied().unwrap_or(Self::KIND);
+        match Self::upgrade_from().map(|upgrade| (upgrade.original_kind)()) {
+            Some(old) if old != Self::KIND && !Self::ALIASES.contains(&old) => old,
+            // The newest type lists the former names of the older ones too.
+            _ => alias,
+        }
     }
 
-    /// Returns whether messages of this kind are read as this type.
-    fn accepts(kind: &str) -> bool {
-        kind == Self::KIND || Self::ALIASES.contains(&kind)
+    /// Returns the kinds of messages that are read as this type, each once: [`KIND`](Self::KIND), then its aliases, then those of the type
+    /// from which it is upgraded.
+    fn kinds() -> Vec<&'static str> {
+        let mut kinds = [&[Self::KIND], Self::ALIASES].concat();
+        let older = Self::upgrade_from().map_or_else(Vec::new, |upgrade| (upgrade.kinds)());
+        for kind in older {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        kinds
     }
 }
 

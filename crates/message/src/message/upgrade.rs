@@ -1,26 +1,95 @@
-//! The chain of versions: decodes payloads that an older release wrote.
+//! The chain of versions: how a payload that an older release wrote becomes the present type. Each link is an [`Upgrade`]; the provided
+//! methods of [`QueueMessage`] walk along them.
 
-use crate::message::codec::Codec;
+use std::fmt;
+
 use crate::message::{DecodeError, QueueMessage};
 
-/// Decodes a payload of `version` as `M`: directly when it is the present version, else as `Old` and then through
-/// `TryFrom`. `Old` does the same with its own predecessor, so the chain may have any length.
+/// The upgrade of a message type from the type of the version before, and through that from all older ones. The attribute `upgrade_from = Old`
+/// writes it; a [`QueueMessage`] that is implemented by hand returns it from [`upgrade_from`](QueueMessage::upgrade_from).
 ///
-/// # Errors
-/// See [`DecodeError`]. An unknown version is compared with the newest, wherever in the chain it is met.
-pub fn decode_or_upgrade<M, Old>(version: u32, payload: &[u8]) -> Result<M, DecodeError>
+/// ```
+/// use jobqueue::QueueMessage;
+/// use jobqueue::message::Upgrade;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "thumbnails", kind = "thumbnail")]
+/// struct ThumbnailV1 {
+///     width: u32,
+/// }
+///
+/// #[derive(Serialize, Deserialize, QueueMessage)]
+/// #[message(queue = "thumbnails", kind = "thumbnail", version = 2, upgrade_from = ThumbnailV1)]
+/// struct Thumbnail {
+///     width: u32,
+///     height: u32,
+/// }
+///
+/// impl From<ThumbnailV1> for Thumbnail {
+///     fn from(old: ThumbnailV1) -> Self {
+///         Self { width: old.width, height: old.width }
+///     }
+/// }
+///
+/// assert_eq!(Thumbnail::versions(), [1, 2]);
+/// // The attribute expands to this.
+/// let upgrade: Upgrade<Thumbnail> = Upgrade::of::<ThumbnailV1>();
+/// # let _ = upgrade;
+/// ```
+pub struct Upgrade<M> {
+    /// The version of the older type.
+    version: u32,
+    decode: fn(u32, &[u8]) -> Result<M, DecodeError>,
+    pub(super) content_type: fn(u32) -> Option<&'static str>,
+    pub(super) versions: fn() -> Vec<u32>,
+    pub(super) kinds: fn() -> Vec<&'static str>,
+    pub(super) original_kind: fn() -> &'static str,
+}
+
+impl<M: QueueMessage> Upgrade<M> {
+    /// Returns the upgrade from the type of the version before. `Old` may have an upgrade of its own, so that the chain has any length.
+    pub fn of<Old>() -> Self
+    where
+        Old: QueueMessage,
+        M: TryFrom<Old>,
+        M::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self {
+            version: Old::VERSION,
+            decode: decode_through::<M, Old>,
+            content_type: Old::content_type,
+            versions: Old::versions,
+            kinds: Old::kinds,
+            original_kind: Old::original_kind,
+        }
+    }
+
+    /// Decodes a payload of an older version.
+    ///
+    /// # Errors
+    /// See [`DecodeError`]. An unknown version is compared with the newest, wherever in the chain it is met.
+    pub(super) fn decode(&self, version: u32, payload: &[u8]) -> Result<M, DecodeError> {
+        // A version between two links belongs to no type, and must not be reported as newer than the old link.
+        if version > self.version {
+            return Err(DecodeError::unreadable_version(version, M::VERSION));
+        }
+        (self.decode)(version, payload)
+    }
+}
+
+impl<M> fmt::Debug for Upgrade<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upgrade").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+fn decode_through<M, Old>(version: u32, payload: &[u8]) -> Result<M, DecodeError>
 where
+    Old: QueueMessage,
     M: QueueMessage + TryFrom<Old>,
     M::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    Old: QueueMessage,
 {
-    if version == M::VERSION {
-        return M::Codec::decode(payload).map_err(DecodeError::Codec);
-    }
-    // A version between two links belongs to no type, and must not be reported as newer than the old link.
-    if version > Old::VERSION {
-        return Err(DecodeError::unreadable_version(version, M::VERSION));
-    }
     let old = Old::decode(version, payload).map_err(|error| match error {
         DecodeError::OlderVersion { found, .. } => DecodeError::OlderVersion { found, newest: M::VERSION },
         error => error,
@@ -30,28 +99,4 @@ where
         to: M::VERSION,
         source: error.into(),
     })
-}
-
-/// Returns the media type of payloads of `version`, along the chain.
-pub fn content_type_or_upgrade<M: QueueMessage, Old: QueueMessage>(version: u32) -> Option<&'static str> {
-    if version == M::VERSION { Some(M::Codec::CONTENT_TYPE) } else { Old::content_type(version) }
-}
-
-/// Returns the versions of `Old` and its predecessors, then that of `M`.
-pub fn versions_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> Vec<u32> {
-    let mut versions = Old::versions();
-    versions.push(M::VERSION);
-    versions
-}
-
-/// Returns whether `kind` is a name of `M` or of a type from which it can be upgraded.
-pub fn accepts_or_upgrades<M: QueueMessage, Old: QueueMessage>(kind: &str) -> bool {
-    kind == M::KIND || M::ALIASES.contains(&kind) || Old::accepts(kind)
-}
-
-/// Returns the first name that the chain had.
-pub fn original_kind_with_upgrades<M: QueueMessage, Old: QueueMessage>() -> &'static str {
-    let old = Old::original_kind();
-    // Where all versions were renamed, the former name is an alias of the newest.
-    if old == M::KIND { M::ALIASES.first().copied().unwrap_or(old) } else { old }
 }

@@ -11,7 +11,7 @@ fn an_empty_metadata_gives_the_defaults() {
     let (settings, warnings) = resolve(Metadata::new());
     assert_eq!((settings.poison_threshold, settings.max_deliveries), (5, 40));
     assert_eq!(settings.timeout, Duration::from_secs(30));
-    assert!(!settings.paused && !settings.trust_producers && warnings.is_empty());
+    assert!(!settings.paused && warnings.is_empty());
     assert_eq!((settings.unknown_kind_timeout, settings.raw_version), (Duration::from_secs(86_400), None));
 }
 
@@ -30,11 +30,15 @@ fn absurd_values_give_the_default_and_a_warning() {
             .with(PAUSED, "maybe")
             .with(PAUSED_UNTIL, "tomorrow")
             .with(UNKNOWN_KIND_SECONDS, "0")
-            .with(TRUST_PRODUCERS, "yes")
             .with(RAW_VERSION, "0"),
     );
     assert_eq!(settings, resolve(Metadata::new()).0);
-    assert_eq!(warnings.len(), 8);
+    assert_eq!(warnings.len(), 7);
+    let named = |warning: &&SettingWarning| {
+        !warning.without_type().ends_with("of each message type is used, or the default")
+    };
+    let named: Vec<_> = warnings.iter().filter(named).map(SettingWarning::name).collect();
+    assert_eq!(named, [UNKNOWN_KIND_SECONDS, MESSAGE_ENCODING, PAUSED, PAUSED_UNTIL, RAW_VERSION]);
 }
 
 #[test]

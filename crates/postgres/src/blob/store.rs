@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio_postgres::types::Type;
 
 use super::row::{BlobRow, LeaseColumns, Place, blob_columns, place, tag};
-use super::size::{MAX_BLOB_BYTES, check_put, further_time};
+use super::size::{MAX_SHORT, check_put, further_time};
 use crate::database::{Call, Parameter};
 use crate::metadata;
 use crate::store::Store;
@@ -125,26 +125,18 @@ impl BlobStore for Store {
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let call = Call::new(Operation::GetBlob, blob);
-        let most = i64::try_from(max_bytes).unwrap_or(i64::MAX);
-        let values = [
-            (&blob.container().as_str() as _, Type::TEXT),
-            (&blob.name() as _, Type::TEXT),
-            (&most as _, Type::INT8),
-        ];
-        let further = further_time(max_bytes.min(MAX_BLOB_BYTES as u64));
-        let rows = self.database.query_longer(call, GET, &values, further).await?;
-        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
-        if call.get::<Option<i64>>(row, 0)?.is_none() {
-            return Err(call.refuse(StoreErrorKind::BlobNotFound));
+        // Most contents are far shorter than what is allowed: a record must not wait for a turn among the large payloads.
+        let mut most = max_bytes.min(MAX_SHORT);
+        loop {
+            match self.read_blob(call, blob, most).await? {
+                Ok(found) => return Ok(found),
+                Err(length) if length > max_bytes => {
+                    let detail = format!("it has {length} bytes; {max_bytes} are allowed");
+                    return Err(call.refuse(StoreErrorKind::TooLarge).with_detail(detail));
+                }
+                Err(length) => most = length,
+            }
         }
-        let found = BlobRow::read(call, row)?;
-        let content: Option<&[u8]> = call.get(row, 11)?;
-        let content = content.ok_or_else(|| {
-            let detail = format!("it has {} bytes; {max_bytes} are allowed", found.length);
-            call.refuse(StoreErrorKind::TooLarge).with_detail(detail)
-        })?;
-        let now = to_instant(call.get(row, 10)?);
-        Ok(Blob::new(Bytes::copy_from_slice(content), found.properties(now)))
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
@@ -251,6 +243,30 @@ impl Detach<dyn BlobStore> for Store {
 }
 
 impl Store {
+    /// Reads a blob of at most `most` bytes, in the time for so many. Returns the length of a longer one.
+    async fn read_blob(
+        &self,
+        call: Call<'_>,
+        blob: &BlobName,
+        most: u64,
+    ) -> Result<Result<Blob, u64>, StoreError> {
+        let limit = i64::try_from(most).unwrap_or(i64::MAX);
+        let values = [
+            (&blob.container().as_str() as _, Type::TEXT),
+            (&blob.name() as _, Type::TEXT),
+            (&limit as _, Type::INT8),
+        ];
+        let rows = self.database.query_longer(call, GET, &values, further_time(most)).await?;
+        let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
+        if call.get::<Option<i64>>(row, 0)?.is_none() {
+            return Err(call.refuse(StoreErrorKind::BlobNotFound));
+        }
+        let found = BlobRow::read(call, row)?;
+        let Some(content) = call.get::<Option<&[u8]>>(row, 11)? else { return Ok(Err(found.length)) };
+        let now = to_instant(call.get(row, 10)?);
+        Ok(Ok(Blob::new(Bytes::copy_from_slice(content), found.properties(now))))
+    }
+
     async fn create_blob(&self, new: &Written<'_>) -> Result<Option<BlobProperties>, StoreError> {
         let (content, metadata) = (&new.data[..], metadata::to_text(&new.options.metadata));
         let values = [

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use tokio_postgres::types::Type;
 
 use super::refusal::{LOOK, Look, reason};
+use super::renew::renew;
 use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
 use crate::driver::Value;
@@ -156,9 +157,16 @@ pub(super) async fn update(
 ) -> Result<(Updated, bool), StoreError> {
     let call = Call::new(Operation::Update, queue);
     let update = Update::new(queue, message, change, &store.runtime);
-    let values = update.values();
-    let rows = store.database.query(call, UPDATE_FREE, &values.each_ref().map(Value::parameter)).await?;
-    if let Some(updated) = update.outcome(call, &call.numbers(&rows)?)? {
+    let updated = if update.is_renewal() {
+        renew(store, queue, &update).await?
+    } else {
+        // Many are put back at once, as when a task is cancelled that holds them. Renewals of other leases have the rest of the connections.
+        let _permit = if change.ends_lease { store.releases.acquire().await.ok() } else { None };
+        let values = update.values();
+        let rows = store.database.query(call, UPDATE_FREE, &values.each_ref().map(Value::parameter)).await?;
+        update.outcome(call, &call.numbers(&rows)?)?
+    };
+    if let Some(updated) = updated {
         return Ok(updated);
     }
     let (refused, visibility) = ([update.offered], Some(update.visibility));
@@ -186,5 +194,57 @@ async fn reasons(
         Ok(rows) => rows.iter().map(|row| reason(call, queue, row, visibility)).collect(),
         // Nothing was changed: the failure of this look is certain.
         Err(error) => error.with_ambiguous(false).for_each(refused.len()).map(Some).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::arrivals::ArrivalHub;
+    use crate::fake_server::FakeServer;
+    use jobqueue_storage::runtime::Runtime;
+    use jobqueue_storage::{MessageId, PopReceipt};
+
+    // audit 25, databases C5
+    #[tokio::test]
+    async fn messages_that_are_put_back_leave_a_connection_to_renewals() {
+        let (server, mut arrived) = FakeServer::silent().await;
+        let runtime = Runtime::new();
+        let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
+        let (hub, _closed) = ArrivalHub::new("jobqueue", &runtime);
+        let renewer = Store::new(database, runtime, Arc::new(hub)).again();
+        let (queue, message) = (
+            "jobs".parse().unwrap(),
+            MessageRef { id: MessageId::new("id"), receipt: PopReceipt::new("receipt") },
+        );
+        let renewal = UpdateMessage::new(Duration::from_secs(30));
+        let mut back = UpdateMessage::new(Duration::ZERO);
+        back.ends_lease = true;
+        let release = || update(&renewer, &queue, &message, &back);
+        let other = async {
+            arrived.recv().await.unwrap();
+            let mut renewal = pin!(update(&renewer, &queue, &message, &renewal));
+            tokio::select! {
+                _ = &mut renewal => panic!("there is no answer"),
+                _ = arrived.recv() => {}
+            }
+            for _ in 0..100 {
+                tokio::select! {
+                    biased;
+                    _ = &mut renewal => panic!("there is no answer"),
+                    () = tokio::task::yield_now() => {}
+                }
+                assert_eq!(renewer.database.waiting(), 0, "the second release has the other connection");
+            }
+        };
+        tokio::select! {
+            _ = release() => panic!("there is no answer"),
+            _ = release() => panic!("there is no answer"),
+            () = other => {}
+        }
     }
 }

@@ -7,6 +7,7 @@ mod index;
 mod leased;
 mod put;
 mod refusal;
+mod renew;
 mod shared;
 mod store;
 mod update;

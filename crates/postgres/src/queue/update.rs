@@ -43,7 +43,7 @@ pub(crate) struct Update<'m> {
     pub(crate) offered: ReceiptUse,
     pub(crate) visibility: i64,
     former: Vec<u8>,
-    receipt: Vec<u8>,
+    pub(super) receipt: Vec<u8>,
     state: i64,
     text: Option<&'m str>,
 }
@@ -65,6 +65,11 @@ impl<'m> Update<'m> {
             state: if change.ends_lease { PUT_BACK } else { LEASED },
             text: change.text.as_deref(),
         }
+    }
+
+    /// Returns whether the change only renews the lease.
+    pub(super) fn is_renewal(&self) -> bool {
+        self.text.is_none() && self.state == LEASED && self.visibility > 0
     }
 
     /// Returns the values of the statement.

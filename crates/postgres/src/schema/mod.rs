@@ -3,23 +3,26 @@
 //! A new version of the schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`] with the oldest program that can use the
 //! tables afterwards. So a deployment may run programs of two versions side by side: the newer one migrates, and the older one goes on. Where
 //! an older program cannot go on, the migration also renames the tables that it uses, so that its next statement fails and says why.
+//!
+//! A column of the messages also concerns the functions that carry it, whose new texts are in the file of the version: `put_row`, `put_rows` and
+//! `put` write messages, `claim` and `get` return them. The statements in `queue/` do the rest.
+//!
+//! - A function whose arguments or result change gets another name: `CREATE OR REPLACE` cannot change a result, and `DROP FUNCTION` stops programs of
+//!   the older version.
+//! - `CREATE OR REPLACE` drops the settings of a function: repeat `SET search_path = pg_catalog, pg_temp`.
 
-use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Row, Transaction};
 
 use crate::database::{Call, Database, give_back, quoted};
 use crate::error::ISOLATION;
 use jobqueue_storage::log::{info, warn};
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The migrations. Each changes the schema from the version before to its own, and names the oldest program that can use it.
-const MIGRATIONS: &[(&str, i32)] =
-    &[(include_str!("v1.sql"), 1), (include_str!("v2.sql"), 1), (include_str!("v3.sql"), 1)];
-
-/// The version of this program.
-const VERSION: i32 = MIGRATIONS.len() as i32;
-/// The oldest version of the tables that this program can use without a migration. A migration that a statement needs raises it.
-const OLDEST_TABLES: i32 = 2;
+/// The migrations. Each changes the schema from the version before to its own, and names the oldest program that can use it. Their number is the version
+/// of the program.
+type Migrations = [(&'static str, i32)];
+const MIGRATIONS: &Migrations = &[(include_str!("v1.sql"), 1)];
 
 const TABLE: &str =
     "SELECT pg_catalog.to_regclass('jobqueue.schema_version') IS NOT NULL, pg_catalog.current_setting('server_encoding') = 'UTF8',
@@ -52,6 +55,14 @@ pub(crate) fn indexes() -> Vec<&'static str> {
 /// `Configuration` for a newer schema that refuses this program, for a database that is not in UTF-8, for an old server, and for sessions whose
 /// transactions are not `read committed`, and for tables that must not be changed and are missing or too old for this program; `Timeout` while another process migrates.
 pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<(), StoreError> {
+    prepare_by(MIGRATIONS, database, may_migrate).await
+}
+
+async fn prepare_by(
+    migrations: &Migrations,
+    database: &Database,
+    may_migrate: bool,
+) -> Result<(), StoreError> {
     let call = Call::internal("open storage", database);
     let found = database.query(call, TABLE, &[]).await?;
     let found = found.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
@@ -75,62 +86,33 @@ pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<()
              the role, the database or in the connection string"
         );
     }
-    let mut serves_as_it_is = false;
-    if is_there {
-        let rows = database.query(call, READ, &[]).await?;
-        if let Some(row) = rows.first() {
-            let version = call.get(row, 0)?;
-            if is_usable(call, version, call.get(row, 1)?)? {
-                return Ok(());
-            }
-            serves_as_it_is = version >= OLDEST_TABLES;
-        }
+    if is_there
+        && let Some(row) = database.query(call, READ, &[]).await?.first()
+        && Found::read(call, row)?.is_usable(migrations, call)?
+    {
+        return Ok(());
     }
-    let migrated =
-        if may_migrate { migrate(database, call).await } else { Err(not_migrated(database, call)) };
-    match migrated {
-        Err(error) if serves_as_it_is && (!may_migrate || error.kind() == StoreErrorKind::Unauthorized) => {
-            warn!(
-                storage = database.settings().description,
-                %error,
-                "the tables are of an older version, whose functions follow the `search_path` of the session: open the storage once as their owner"
-            );
-            Ok(())
-        }
-        migrated => migrated,
-    }
-}
-
-fn not_migrated(database: &Database, call: Call<'_>) -> StoreError {
-    let advice = format!(
-        "the schema {} has no tables of version {VERSION}; a program of this version that opens the storage makes them",
-        database.schema()
-    );
-    refuse(call, advice)
-}
-
-/// Returns whether the tables need no migration.
-fn is_usable(call: Call<'_>, version: i32, oldest_program: i32) -> Result<bool, StoreError> {
-    if oldest_program > VERSION {
+    if !may_migrate {
         let advice = format!(
-            "a newer program has brought the tables to version {version}, which needs programs of version {oldest_program} or newer; \
-             this one is of version {VERSION}: use a newer version of jobqueue"
+            "the schema {} has no tables of version {}; a program of this version that opens the storage makes them",
+            database.schema(),
+            migrations.len()
         );
         return Err(refuse(call, advice));
     }
-    Ok(version >= VERSION)
+    migrate(migrations, database, call).await
 }
 
-async fn migrate(database: &Database, call: Call<'_>) -> Result<(), StoreError> {
+async fn migrate(migrations: &Migrations, database: &Database, call: Call<'_>) -> Result<(), StoreError> {
     let mut client = database.client(call).await?;
     let transaction = client.transaction().await.map_err(|error| call.failed(error))?;
-    let from = lock(database, call, &transaction).await?;
-    if let Some(from) = from {
-        run_steps(database, &transaction, from).await.map_err(|error| call.failed(error))?;
+    let found = lock(database, call, &transaction).await?;
+    if !found.is_usable(migrations, call)? {
+        run_steps(migrations, database, &transaction, found).await.map_err(|error| call.failed(error))?;
         transaction.commit().await.map_err(|error| call.failed(error))?;
         info!(
-            from = from.version,
-            to = VERSION,
+            from = found.version,
+            to = migrations.len(),
             schema = database.schema(),
             "the tables of the database were migrated"
         );
@@ -141,19 +123,38 @@ async fn migrate(database: &Database, call: Call<'_>) -> Result<(), StoreError> 
     Ok(())
 }
 
-/// The state of the tables before a migration.
+/// The state of the tables; of version 0 if there are none.
 #[derive(Clone, Copy, Default)]
 struct Found {
     version: i32,
     oldest_program: i32,
 }
 
-/// Waits until no other process migrates. Returns the tables' state if they need a migration; of several processes that try at once, one does it.
+impl Found {
+    fn read(call: Call<'_>, row: &Row) -> Result<Self, StoreError> {
+        Ok(Self { version: call.get(row, 0)?, oldest_program: call.get(row, 1)? })
+    }
+
+    /// Returns whether the tables need no migration.
+    fn is_usable(self, migrations: &Migrations, call: Call<'_>) -> Result<bool, StoreError> {
+        let (Self { version, oldest_program }, own) = (self, migrations.len() as i32);
+        if oldest_program > own {
+            let advice = format!(
+                "a newer program has brought the tables to version {version}, which needs programs of version {oldest_program} or newer; \
+                 this one is of version {own}: use a newer version of jobqueue"
+            );
+            return Err(refuse(call, advice));
+        }
+        Ok(version >= own)
+    }
+}
+
+/// Waits until no other process migrates. Returns the state of the tables then: of several processes that try at once, one migrates.
 async fn lock(
     database: &Database,
     call: Call<'_>,
     transaction: &Transaction<'_>,
-) -> Result<Option<Found>, StoreError> {
+) -> Result<Found, StoreError> {
     let (schema, limit) = (quoted(database.schema()), database.settings().timeout.as_millis());
     // Both are of this transaction, so that it needs no session of its own behind a pooler. A migration calls nothing of other schemas.
     let lock = format!(
@@ -174,26 +175,27 @@ async fn lock(
         transaction.query_typed(&database.sql(READ), &[]).await
     };
     let rows = done.await.map_err(|error| call.failed(error))?;
-    let Some(row) = rows.first() else { return Ok(Some(Found::default())) };
-    let found = Found { version: call.get(row, 0)?, oldest_program: call.get(row, 1)? };
-    let is_done = is_usable(call, found.version, found.oldest_program)?;
-    Ok(if is_done { None } else { Some(found) })
+    rows.first().map_or(Ok(Found::default()), |row| Found::read(call, row))
 }
 
 async fn run_steps(
+    migrations: &Migrations,
     database: &Database,
     transaction: &Transaction<'_>,
     from: Found,
 ) -> Result<(), tokio_postgres::Error> {
-    let mut oldest = from.oldest_program;
-    for (step, needs) in MIGRATIONS.iter().skip(usize::try_from(from.version).unwrap_or(0)) {
+    let (version, mut oldest) = (migrations.len() as i32, from.oldest_program);
+    for (step, needs) in migrations.iter().skip(usize::try_from(from.version).unwrap_or(0)) {
         transaction.batch_execute(&database.sql(step)).await?;
         oldest = oldest.max(*needs);
     }
-    let values = [(&VERSION as _, Type::INT4), (&oldest as _, Type::INT4)];
+    let values = [(&version as _, Type::INT4), (&oldest as _, Type::INT4)];
     transaction.execute_typed(&database.sql(WRITE), &values).await.map(drop)
 }
 
 fn refuse(call: Call<'_>, advice: String) -> StoreError {
     call.refuse(StoreErrorKind::Configuration).with_detail(advice)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,7 @@
 -- Version 1. Instants are milliseconds since 1970, by the server's clock.
+--
+-- What the functions call is PostgreSQL's own, whatever the path of the session has: there another role could have put a function or an operator that
+-- fits the types of a call better, and it would run as the role that calls.
 
 -- One row. Programs of versions from `oldest_program` on can use the tables as they are.
 CREATE TABLE jobqueue.schema_version (
@@ -46,8 +49,9 @@ CREATE UNIQUE INDEX message_head ON jobqueue.message (queue, group_hash) WHERE g
 CREATE INDEX message_waiting ON jobqueue.message (queue, group_hash, turn) WHERE waiting;
 CREATE SEQUENCE jobqueue.turn;
 
+-- Without a path of its own, which would keep the planner from inlining it.
 CREATE FUNCTION jobqueue.now() RETURNS bigint LANGUAGE sql VOLATILE AS
-$$ SELECT floor(extract(epoch FROM pg_catalog.clock_timestamp()) * 1000)::bigint $$;
+$$ SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::bigint $$;
 
 -- The time of a row that the calling transaction writes. The transaction has its number before the clock is read: a scan that does not
 -- know the number began before this time.
@@ -74,7 +78,7 @@ CREATE FUNCTION jobqueue.claim(
 ) RETURNS TABLE (
     message_number bigint, message_was bigint, message_id bigint, message_receipt bytea, message_text text, message_deliveries integer,
     message_time bigint, message_end bigint, lease_end bigint
-) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     due_ids bigint[];
     due_were bigint[];
@@ -102,7 +106,7 @@ $$;
 
 -- Returns when the first of the messages becomes visible that do so between two times.
 CREATE FUNCTION jobqueue.next_visible(of_queue integer, at bigint, until bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     RETURN (SELECT m.visible_at FROM jobqueue.message m
         WHERE m.queue = of_queue AND NOT m.waiting AND m.visible_at > at AND m.visible_at <= until
@@ -125,7 +129,7 @@ CREATE FUNCTION jobqueue.get(
     scan_time bigint, scan_running bigint[], has_queue boolean, next_time bigint,
     message_number bigint, message_was bigint, message_id bigint, message_receipt bytea, message_text text, message_deliveries integer,
     message_time bigint, message_end bigint, lease_end bigint, scan_limit bigint, scan_number bigint
-) LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+) LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY WITH at AS MATERIALIZED (
         SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS time, pg_current_snapshot() AS snapshot,
@@ -150,7 +154,7 @@ $$;
 -- those of this queue, whatever share of the table they are.
 CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE (
     waiting_messages bigint, delayed_messages bigint, messages_put_back bigint, leased_messages bigint
-) LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $$
+) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     RETURN QUERY SELECT
         (SELECT count(*) FROM jobqueue.message b
@@ -170,7 +174,7 @@ $$;
 CREATE FUNCTION jobqueue.put_row(
     to_queue integer, to_group bytea, with_receipt bytea, delay bigint, ttl bigint, new_text text
 ) RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     at bigint := jobqueue.writing();
 BEGIN
@@ -204,7 +208,7 @@ $$;
 -- Puts messages that belong to no group, in their order.
 CREATE FUNCTION jobqueue.put_rows(to_queue text, receipts bytea[], delays bigint[], ttls bigint[], texts text[])
 RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY WITH at AS MATERIALIZED (SELECT jobqueue.writing() AS time)
         INSERT INTO jobqueue.message (queue, visible_at, expires_at, inserted_at, receipt, text)
@@ -220,7 +224,7 @@ $$;
 -- A deletion would wait until no such transaction is open, which sends of one key that overlap put off for ever: row locks are not fair. So the row
 -- stays, expired, as long as one of them may have put behind it; the last message of the group is not deleted before.
 CREATE FUNCTION jobqueue.pass_on(first_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     of_queue integer;
     of_group bytea;
@@ -245,7 +249,7 @@ $$;
 -- A row that is known by its id is never looked for in the index of those that wait: where `ANALYZE` saw none, the planner takes it for empty, and reads
 -- all of it. `waiting::integer = 1` does not match that index.
 CREATE FUNCTION jobqueue.advance_group() RETURNS trigger LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     -- A snapshot of the transaction's beginning lacks the next one, if its sender has committed since.
     IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
@@ -276,7 +280,7 @@ CREATE TRIGGER advance_group AFTER DELETE ON jobqueue.message FOR EACH ROW
 -- Rows are found one by one, as in a claim; the queue is compared without its index for the same reason.
 CREATE FUNCTION jobqueue.delete_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
 RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     held_ids bigint[];
     held_receipts bytea[];
@@ -303,7 +307,7 @@ $$;
 -- Ends the first messages of groups behind which open transactions put others, as `delete_rows` does the others.
 CREATE FUNCTION jobqueue.pass_on_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
 RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
-SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY WITH at AS MATERIALIZED (
         SELECT id, set_config('lock_timeout', lock_limit, true) FROM jobqueue.queue WHERE name = of_queue
@@ -381,3 +385,66 @@ CREATE TABLE jobqueue.journal (
 CREATE INDEX journal_id ON jobqueue.journal (id, ended);
 CREATE INDEX journal_key ON jobqueue.journal (key, ended) WHERE key IS NOT NULL;
 CREATE INDEX journal_failure ON jobqueue.journal (ended) WHERE outcome <> 'completed';
+
+-- Sends a job in the calling transaction, and returns its id. The rules are those of a send by a program, and the message is an event of the wire
+-- format. The names of the arguments are part of the interface, and their order is that of a call without names.
+CREATE FUNCTION jobqueue.put(
+    queue text, kind text, body jsonb, id text DEFAULT NULL, key text DEFAULT NULL, in_order boolean DEFAULT false,
+    delay interval DEFAULT '0', ttl interval DEFAULT NULL, version integer DEFAULT NULL, source text DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    longest_hidden CONSTANT bigint := 604800000;
+    job text := coalesce(put.id, gen_random_uuid()::text);
+    sender text := coalesce(put.source, 'postgres:/' || current_database());
+    its_key text := nullif(put.key, '');
+    -- None for 'infinity', which is an interval since PostgreSQL 17.
+    wait bigint := CASE WHEN isfinite(put.delay) THEN ceil(extract(epoch FROM put.delay) * 1000) END;
+    life bigint := CASE WHEN isfinite(put.ttl) THEN ceil(extract(epoch FROM put.ttl) * 1000) END;
+    now timestamp := clock_timestamp() AT TIME ZONE 'UTC';
+    form CONSTANT text := 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"';
+    queue_number integer;
+    attributes text;
+    event text;
+    wrong text;
+BEGIN
+    SELECT q.id INTO queue_number FROM jobqueue.queue q WHERE q.name = put.queue;
+    wrong := CASE
+        WHEN queue_number IS NULL THEN format('there is no queue %L; a program that opens it creates it', put.queue)
+        WHEN coalesce(put.kind, '') = '' THEN 'a job needs a kind, the declared name of its message type'
+        WHEN octet_length(job) NOT BETWEEN 1 AND 1024 THEN 'an id has 1 to 1,024 bytes'
+        WHEN octet_length(sender) NOT BETWEEN 1 AND 1024 THEN 'a source has 1 to 1,024 bytes'
+        WHEN put.version < 1 THEN 'a version is 1 or greater'
+        WHEN put.in_order AND its_key IS NULL THEN 'a job in order needs a key'
+        WHEN put.in_order AND life IS NOT NULL THEN
+            'a job that is sent in order cannot have a time to live: the jobs behind it would wait for it'
+        WHEN wait IS NULL OR wait < 0 OR wait > 316224000000 THEN 'a delay is 0 to 10 years'
+        WHEN NOT isfinite(put.ttl) THEN 'a time to live is finite; without one a job does not expire'
+        WHEN life < 1000 OR life <= wait THEN 'the time to live must be at least 1 second and longer than the delay'
+    END;
+    IF wrong IS NULL THEN
+        attributes := json_strip_nulls(json_build_object(
+            'specversion', '1.0', 'id', job, 'source', sender, 'type', put.kind, 'datacontenttype', 'application/json',
+            'schemaversion', put.version, 'time', to_char(now, form), 'key', its_key,
+            'inorder', CASE WHEN put.in_order THEN 'true' END,
+            'notbefore', CASE WHEN wait > longest_hidden THEN to_char(now + make_interval(secs => wait / 1000.0), form) END
+        ))::text;
+        -- XML, in which some storages carry texts, has no place for these two characters.
+        event := replace(replace(left(attributes, -1) || ',"data":' || coalesce(put.body, 'null')::text || '}',
+            chr(65534), '\ufffe'), chr(65535), '\uffff');
+        wrong := CASE
+            WHEN octet_length(attributes) > 16000 THEN 'the id, source, kind and key are too large'
+            WHEN octet_length(event) > 65536 OR octet_length(event) + 4 * (length(event) - length(replace(event, '&', '')))
+                + 3 * (length(event) - length(translate(event, '<>', ''))) > 131000 THEN
+                'the body is too large: an event has at most 65,536 bytes; refer to larger data'
+        END;
+    END IF;
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'jobqueue: %', wrong USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM FROM jobqueue.put_row(queue_number, CASE WHEN put.in_order THEN substr(sha256(convert_to(its_key, 'UTF8')), 1, 16) END,
+        uuid_send(gen_random_uuid()), least(wait, longest_hidden), life, event);
+    PERFORM pg_notify('jobqueue_' || n.nspname, '- ' || put.queue)
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'jobqueue.message'::regclass;
+    RETURN job;
+END
+$$;

@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::super::cache::Perishable;
 use super::super::error::Fault;
-use super::cache::Perishable;
 use super::frame_inspector::FrameEvents;
 use super::values::{REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::log;

@@ -11,11 +11,11 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::super::cache::{Cache, Perishable};
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
 use super::super::tls::Trust;
 use super::super::token::{Credential, Token};
-use super::cache::{Cache, Perishable};
 use super::channel::Channel;
 use super::connection::Connection;
 use super::receiver::ReceiveLink;

@@ -1,6 +1,5 @@
 //! AMQP: connections, links and requests, without knowledge of queues and messages of the port.
 
-mod cache;
 mod channel;
 mod close_detector;
 pub(super) mod connection;

@@ -58,6 +58,8 @@ pub(super) struct ReceiveTask {
 }
 
 impl ReceiveTask {
+    /// Returns the task of a link that is attached.
+    ///
     /// # Errors
     /// [`Fault::Lost`], if the channel has ended.
     pub(super) fn new(
@@ -244,7 +246,8 @@ fn undecodable(description: String) -> DeadLetterOutcome {
     DeadLetterOutcome { reason: "undecodable".to_owned(), description, properties: Vec::new() }
 }
 
-fn of_recv(error: RecvError) -> Fault {
+/// Returns the fault of the end of a link from a queue.
+pub(super) fn of_recv(error: RecvError) -> Fault {
     use fe2o3_amqp::link::LinkStateError as State;
     match error {
         RecvError::LinkStateError(

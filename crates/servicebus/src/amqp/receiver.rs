@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::super::cache::Perishable;
 use super::super::error::Fault;
-use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::ReceiveTask;
 use super::settlement::{Settlement, Unsent};
@@ -152,7 +152,7 @@ impl ReceiveLink {
     }
 
     /// Ends the service's credit, and waits until all is released that came by it.
-    pub(crate) async fn rest(&self) {
+    pub(crate) async fn drain(&self) {
         let Ok(taken) = self.ask(0).await else { return };
         join_all(taken.into_iter().map(|taken| taken.guard.release(self))).await;
     }

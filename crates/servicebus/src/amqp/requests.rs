@@ -2,30 +2,25 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use fe2o3_amqp::link::{RecvError, SendError};
-use fe2o3_amqp::types::messaging::{
-    AmqpValue, ApplicationProperties, Body, Message, MessageId, Outcome, Properties,
-};
+use fe2o3_amqp::Receiver;
+use fe2o3_amqp::types::messaging::{AmqpValue, ApplicationProperties, Body, Message, MessageId, Properties};
 use fe2o3_amqp::types::primitives::{SimpleValue, Value};
 use fe2o3_amqp::types::transaction::TransactionId;
-use fe2o3_amqp::{Delivery, Receiver, Sender};
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt as _, StreamExt as _};
-use tokio::sync::{mpsc, oneshot};
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::super::cache::Perishable;
 use super::super::error::Fault;
-use super::cache::Perishable;
 use super::channel::{Channel, of_receiver};
-use super::sender::{self, begin, fault_of, fault_of_end};
-use super::values::{self, CLOSE_TIMEOUT, Incoming, REQUEST_TIMEOUT, condition_of};
+use super::receive_task::of_recv;
+use super::sender::SendLink;
+use super::values::{self, CLOSE_TIMEOUT, Incoming, Outbound, REQUEST_TIMEOUT};
 use jobqueue_storage::log;
+use jobqueue_storage::sync::lock;
 
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -37,21 +32,17 @@ pub(crate) struct Request {
 /// The answer to a request: its body; `None` for "no content".
 pub(crate) type Answer = Result<Option<Value>, Fault>;
 
-#[derive(Debug)]
-struct Asked {
-    request: Request,
-    transaction: Option<TransactionId>,
-    answer: oneshot::Sender<Answer>,
-}
-
 /// A node that answers requests. Clones use the same links.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    requests: mpsc::Sender<Asked>,
+    sender: SendLink,
+    answers: Arc<Answers>,
+    answers_to: Arc<str>,
     /// A number that is good as long as the links, which end with their queue.
     pub(crate) bookmark: Arc<AtomicI64>,
     /// Such a number, too: where a walk through the queue ended that found too few.
     pub(crate) reached: Arc<AtomicI64>,
+    _unused: Arc<DropGuard>,
 }
 
 impl Node {
@@ -63,12 +54,13 @@ impl Node {
             Box::pin(async move { receiver.attach(session).await.map_err(|error| of_receiver(&error)) })
         });
         let receiver = attaching.await?;
-        let sender = channel.sender(address).await?;
-        let (requests, commands) = mpsc::channel(64);
-        let answers =
-            Answers { receiver, waiting: HashMap::new(), sent: FuturesUnordered::new(), leaving: None };
-        drop(channel.runtime.spawn(run(sender, answers, answers_to, commands, Arc::clone(&channel))));
-        Ok(Self { requests, bookmark: Arc::default(), reached: Arc::default() })
+        let sender = SendLink::attach(Arc::clone(&channel), address).await?;
+        let (answers, unused) = (Arc::new(Answers::default()), CancellationToken::new());
+        let reading = read_answers(receiver, Arc::clone(&answers), Arc::clone(&channel), unused.clone());
+        drop(channel.runtime.spawn(reading));
+        let (bookmark, reached) = Default::default();
+        let (answers_to, _unused) = (answers_to.into(), Arc::new(unused.drop_guard()));
+        Ok(Self { sender, answers, answers_to, bookmark, reached, _unused })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
@@ -78,96 +70,25 @@ impl Node {
 
     /// Makes a request, within a transaction if one is given, which makes it final.
     pub(super) async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
-        let (answer, answered) = oneshot::channel();
-        let gone = |_| Fault::not_sent("the management link has ended");
-        self.requests.send(Asked { request, transaction, answer }).await.map_err(gone)?;
-        values::answer(answered).await
+        let (number, answered) = self.answers.expect()?;
+        let mut answered = pin!(values::answer(answered));
+        let posted = self.sender.post(message(number, request, &self.answers_to), transaction);
+        tokio::select! {
+            biased;
+            answer = &mut answered => return answer,
+            posted = posted => posted?,
+        }
+        answered.await
     }
 }
 
 impl Perishable for Node {
     fn is_gone(&self) -> bool {
-        self.requests.is_closed()
+        self.sender.is_gone() || lock(&self.answers.waiting).is_none()
     }
 }
 
-/// The answers that the requests that were sent wait for.
-struct Answers {
-    receiver: Receiver,
-    waiting: HashMap<u64, oneshot::Sender<Answer>>,
-    /// The requests whose outcome has not come.
-    sent: FuturesUnordered<Sent>,
-    /// The time at which the links are given up because a request got no credit or no outcome; others have their answers before.
-    leaving: Option<Instant>,
-}
-
-type Sent = BoxFuture<'static, (u64, Result<sender::Answer, Elapsed>)>;
-
-enum Event {
-    Answer(Result<Box<Delivery<Body<Value>>>, RecvError>),
-    Outcome(u64, Result<sender::Answer, Elapsed>),
-    Late,
-}
-
-/// Owns the links, and keeps their channel as long as they last.
-async fn run(
-    mut sender: Sender,
-    mut answers: Answers,
-    answers_to: String,
-    mut requests: mpsc::Receiver<Asked>,
-    channel: Arc<Channel>,
-) {
-    let mut next = 0;
-    let end = loop {
-        if answers.leaving.is_some() {
-            if answers.waiting.is_empty() {
-                break Fault::Late;
-            }
-            refuse_all(&mut requests);
-        }
-        let Asked { request, transaction, answer } = tokio::select! {
-            biased;
-            () = channel.dead.cancelled() => break gone(),
-            event = answers.event() => match answers.take(event).await {
-                Ok(()) => continue,
-                Err(end) => break end,
-            },
-            // The service detaches idle links, and those of a queue that is deleted.
-            end = sender.on_detach() => break fault_of_end(&end),
-            request = requests.recv(), if answers.leaving.is_none() => match request {
-                Some(asked) => asked,
-                None => return,
-            },
-        };
-        // Callers that have given up need no answer.
-        answers.waiting.retain(|_, waiting| !waiting.is_closed());
-        if answer.is_closed() {
-            continue;
-        }
-        answers.waiting.insert(next, answer);
-        let sending = begin(&mut sender, message(next, request, &answers_to), transaction);
-        if let Err(end) = answers.send(next, sending, &channel.dead, &mut requests).await {
-            break end;
-        }
-        next += 1;
-    };
-    refuse_all(&mut requests);
-    answers.end(&end).await;
-}
-
-fn gone() -> Fault {
-    Fault::lost("the connection has ended")
-}
-
-/// Takes no more requests: those that wait were not sent.
-fn refuse_all(requests: &mut mpsc::Receiver<Asked>) {
-    requests.close();
-    while let Ok(Asked { answer, .. }) = requests.try_recv() {
-        let _ = answer.send(Err(Fault::not_sent("the management link has ended")));
-    }
-}
-
-fn message(number: u64, request: Request, answers_to: &str) -> Message<AmqpValue<Value>> {
+fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
     let properties = Properties::builder().message_id(number).reply_to(answers_to.to_owned()).build();
     let mut fields = ApplicationProperties::builder().insert("operation", request.operation.to_owned());
     for (name, value) in request.properties {
@@ -176,123 +97,85 @@ fn message(number: u64, request: Request, answers_to: &str) -> Message<AmqpValue
     Message::builder()
         .properties(properties)
         .application_properties(fields.build())
-        .body(AmqpValue(request.body))
+        .body(Body::Value(AmqpValue(request.body)))
         .build()
 }
 
+/// The answers that requests wait for.
+#[derive(Debug)]
+struct Answers {
+    next: AtomicU64,
+    /// `None` once none comes any more.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>,
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self { next: AtomicU64::default(), waiting: Mutex::new(Some(HashMap::new())) }
+    }
+}
+
 impl Answers {
-    /// Waits for the next answer or outcome.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the event comes again.
-    async fn event(&mut self) -> Event {
-        tokio::select! {
-            biased;
-            answer = self.receiver.recv::<Body<Value>>() => Event::Answer(answer.map(Box::new)),
-            Some((number, outcome)) = self.sent.next(), if !self.sent.is_empty() => Event::Outcome(number, outcome),
-            () = sleep_until(self.leaving.unwrap_or_else(Instant::now)), if self.leaving.is_some() => Event::Late,
-        }
+    /// Returns the number of a request, and its answer.
+    fn expect(&self) -> Result<(u64, oneshot::Receiver<Answer>), Fault> {
+        let (answer, answered) = oneshot::channel();
+        let mut waiting = lock(&self.waiting);
+        let waiting = waiting.as_mut().ok_or_else(|| Fault::not_sent("the management link has ended"))?;
+        // Callers that have given up need no answer.
+        waiting.retain(|_, waiting| !waiting.is_closed());
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        waiting.insert(number, answer);
+        Ok((number, answered))
     }
 
-    /// Takes an event in; fails when the links are of no more use.
-    async fn take(&mut self, event: Event) -> Result<(), Fault> {
-        match event {
-            Event::Answer(Ok(delivery)) => {
-                // Settled by the service; otherwise there is no caller.
-                let _ = self.receiver.accept(&*delivery).await;
-                self.answered((*delivery).into_message());
-            }
-            Event::Answer(Err(error)) if error.recovery().link_is_usable() => {
-                log::debug!(%error, "an answer of Service Bus could not be read");
-            }
-            Event::Answer(Err(error)) => return Err(Fault::lost(error)),
-            Event::Outcome(number, Ok(outcome)) => return self.accepted(number, outcome),
-            Event::Outcome(number, Err(_)) => self.late(number),
-            Event::Late => return Err(Fault::Late),
-        }
-        Ok(())
-    }
-
-    /// Sends a request. It may wait for credit: answers to others are taken in meanwhile, and no more requests once the links are given up.
-    /// Fails when they are of no more use.
-    async fn send(
-        &mut self,
-        number: u64,
-        sending: impl Future<Output = Result<BoxFuture<'static, sender::Answer>, SendError>>,
-        dead: &CancellationToken,
-        requests: &mut mpsc::Receiver<Asked>,
-    ) -> Result<(), Fault> {
-        let mut sending = pin!(timeout(REQUEST_TIMEOUT, sending));
-        let sent = loop {
-            tokio::select! {
-                biased;
-                () = dead.cancelled() => return Err(gone()),
-                event = self.event() => {
-                    self.take(event).await?;
-                    if self.leaving.is_some() {
-                        refuse_all(requests);
-                    }
-                }
-                sent = &mut sending => break sent,
-            }
-        };
-        match sent {
-            Ok(Ok(outcome)) => {
-                let outcome = timeout(REQUEST_TIMEOUT, outcome).map(move |outcome| (number, outcome));
-                self.sent.push(outcome.boxed());
-            }
-            Ok(Err(error)) => return self.accepted(number, Err(error)),
-            // Without credit for so long; the link does not report whether it has sent the request.
-            Err(_) => self.late(number),
-        }
-        Ok(())
-    }
-
-    /// Notes that the service gave a request no credit, or no outcome, in time.
-    fn late(&mut self, number: u64) {
-        self.answer(number, Err(Fault::Late));
-        self.leaving.get_or_insert_with(|| Instant::now() + REQUEST_TIMEOUT);
-    }
-
-    /// Answers all waiting requests when the links are of no more use, and detaches them if the service has not.
-    async fn end(mut self, end: &Fault) {
-        log::debug!(error = %end, "a link for requests to Service Bus has ended");
-        for (_, waiting) in self.waiting.drain() {
-            let _ = waiting.send(Err(end.clone()));
-        }
-        if self.leaving.is_some() {
-            // A link that is dropped ends the session of AMQP when an answer comes for it.
-            let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
-        }
-    }
-
-    /// Takes the outcome of a request in; fails when the links are of no more use.
-    fn accepted(&mut self, number: u64, outcome: sender::Answer) -> Result<(), Fault> {
-        let fault = match outcome {
-            Ok(Outcome::Accepted(_)) => return Ok(()),
-            Ok(Outcome::Rejected(rejected)) => match rejected.error {
-                Some(error) => condition_of(&error),
-                None => Fault::not_sent("the request was rejected"),
-            },
-            Ok(_) => Fault::not_sent("the request was not accepted"),
-            Err(error) if error.recovery().link_is_usable() => Fault::not_sent(error),
-            Err(error) => return Err(fault_of(&error)),
-        };
-        self.answer(number, Err(fault));
-        Ok(())
-    }
-
-    fn answer(&mut self, number: u64, answer: Answer) {
-        if let Some(waiting) = self.waiting.remove(&number) {
-            let _ = waiting.send(answer);
-        }
-    }
-
-    fn answered(&mut self, message: Incoming) {
+    fn take(&self, message: Incoming) {
         let correlation =
             message.properties.as_ref().and_then(|properties| properties.correlation_id.as_ref());
         let Some(MessageId::Ulong(number)) = correlation else { return };
-        self.answer(*number, read(message));
+        let waiting = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(number));
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(read(message));
+        }
+    }
+
+    fn end(&self, end: &Fault) {
+        for (_, waiting) in lock(&self.waiting).take().into_iter().flatten() {
+            let _ = waiting.send(Err(end.clone()));
+        }
+    }
+}
+
+/// Owns the link with the answers, and keeps its channel as long as it lasts.
+async fn read_answers(
+    mut receiver: Receiver,
+    answers: Arc<Answers>,
+    channel: Arc<Channel>,
+    unused: CancellationToken,
+) {
+    let end = loop {
+        let answer = tokio::select! {
+            biased;
+            () = channel.dead.cancelled() => break Fault::lost("the connection has ended"),
+            answer = receiver.recv::<Body<Value>>() => answer,
+            () = unused.cancelled() => break Fault::lost("the management link has ended"),
+        };
+        match answer {
+            Ok(delivery) => {
+                // Settled by the service; otherwise there is no caller.
+                let _ = receiver.accept(&delivery).await;
+                answers.take(delivery.into_message());
+            }
+            Err(error) if error.recovery().link_is_usable() => {
+                log::debug!(%error, "an answer of Service Bus could not be read");
+            }
+            Err(error) => break of_recv(error),
+        }
+    };
+    log::debug!(error = %end, "a link for answers of Service Bus has ended");
+    answers.end(&end);
+    if unused.is_cancelled() {
+        // A link that is dropped ends the session of AMQP when an answer comes for it.
+        let _ = timeout(CLOSE_TIMEOUT, receiver.close()).await;
     }
 }
 

@@ -8,22 +8,23 @@ use fe2o3_amqp::Sender;
 use fe2o3_amqp::link::{DetachError, LinkStateError as State, SendError};
 use fe2o3_amqp::transaction::{PostError, TransactionBase, TransactionPosting};
 use fe2o3_amqp::types::definitions::Error as AmqpError;
-use fe2o3_amqp::types::messaging::{Message, Outcome, SerializableBody};
+use fe2o3_amqp::types::messaging::Outcome;
 use fe2o3_amqp::types::transaction::TransactionId;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::super::error::Fault;
-use super::cache::Perishable;
+use super::super::cache::Perishable;
+use super::super::error::{Fault, condition};
 use super::channel::Channel;
 use super::values::{self, Outbound, REQUEST_TIMEOUT, condition_of};
 
-pub(super) type Answer = Result<Outcome, SendError>;
-/// The outcome of a message, and its caller.
-type Done = (Answer, oneshot::Sender<Result<(), Fault>>);
+type Answer = Result<Outcome, SendError>;
+/// The outcome of a message, if it has come in time, and its caller.
+type Done = (Result<Answer, Elapsed>, oneshot::Sender<Result<(), Fault>>);
 type Pending = BoxFuture<'static, Done>;
 
 #[derive(Debug)]
@@ -74,27 +75,39 @@ impl Perishable for SendLink {
 /// Owns the link, and keeps its channel as long as it lasts.
 async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: Arc<Channel>) {
     let mut pending = FuturesUnordered::<Pending>::new();
-    'link: loop {
+    // True once a message got no outcome in time: the link takes no more, and ends with the outcomes of the others.
+    let mut is_late = false;
+    'link: while !(is_late && pending.is_empty()) {
         tokio::select! {
             biased;
             () = channel.dead.cancelled() => break,
-            Some(done) = pending.next(), if !pending.is_empty() => if !tell(done) { break },
+            Some(done) = pending.next(), if !pending.is_empty() => {
+                if !settle_send(done, &mut is_late, &mut messages) { break }
+            }
             // The service detaches an idle link, and those of a queue that is deleted. The next message needs another one.
             _ = sender.on_detach(), if pending.is_empty() => break,
-            message = messages.recv() => {
+            message = messages.recv(), if !is_late => {
                 let Some(Posted { message, transaction, answer }) = message else { break };
+                if answer.is_closed() {
+                    continue;
+                }
                 let mut sending = pin!(timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction)));
                 // It may wait for credit, while the outcomes of others come.
                 let sent = loop {
                     tokio::select! {
                         biased;
                         () = channel.dead.cancelled() => break 'link,
-                        Some(done) = pending.next(), if !pending.is_empty() => if !tell(done) { break 'link },
+                        Some(done) = pending.next(), if !pending.is_empty() => {
+                            if !settle_send(done, &mut is_late, &mut messages) { break 'link }
+                        }
                         sent = &mut sending => break sent,
                     }
                 };
                 match sent {
-                    Ok(Ok(outcome)) => pending.push(Box::pin(async move { (outcome.await, answer) })),
+                    Ok(Ok(outcome)) => {
+                        let outcome = timeout(REQUEST_TIMEOUT, outcome);
+                        pending.push(Box::pin(async move { (outcome.await, answer) }));
+                    }
                     Ok(Err(error)) => {
                         let _ = answer.send(Err(fault_before(&error)));
                         if !error.recovery().link_is_usable() {
@@ -110,24 +123,35 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
             }
         }
     }
+    refuse_all(&mut messages);
+    // The callers that still wait get an error: without the link their futures would never end.
+}
+
+/// Takes no more messages: those that wait were not sent.
+fn refuse_all(messages: &mut mpsc::Receiver<Posted>) {
     messages.close();
     while let Ok(Posted { answer, .. }) = messages.try_recv() {
         let _ = answer.send(Err(Fault::not_sent("the link has ended")));
     }
-    // Who still waits learns that the link has ended: without the link their futures would never end.
 }
 
 /// Returns an outcome to the caller of its message; false if the link is of no more use.
-fn tell((outcome, answer): Done) -> bool {
+fn settle_send((outcome, answer): Done, is_late: &mut bool, messages: &mut mpsc::Receiver<Posted>) -> bool {
+    let Ok(outcome) = outcome else {
+        *is_late = true;
+        refuse_all(messages);
+        let _ = answer.send(Err(Fault::Late));
+        return true;
+    };
     let is_usable = outcome.as_ref().map_or_else(|error| error.recovery().link_is_usable(), |_| true);
     let _ = answer.send(read(outcome));
     is_usable
 }
 
 /// Sends a message; returns a future of its outcome.
-pub(super) async fn begin<B: SerializableBody + Send>(
+async fn begin(
     sender: &mut Sender,
-    message: Message<B>,
+    message: Outbound,
     transaction: Option<TransactionId>,
 ) -> Result<BoxFuture<'static, Answer>, SendError> {
     match transaction {
@@ -160,14 +184,20 @@ fn fault_before(error: &SendError) -> Fault {
 }
 
 /// Returns the fault of a transfer without an answer. The link may have ended before or after the service performed it.
-pub(super) fn fault_of(error: &SendError) -> Fault {
+fn fault_of(error: &SendError) -> Fault {
     match error {
-        SendError::MessageSizeExceeded(_) => Fault::Refused {
-            condition: "amqp:link:message-size-exceeded".to_owned(),
+        SendError::MessageSizeExceeded(_) => {
+            Fault::Refused { condition: condition::TOO_LARGE.to_owned(), description: error.to_string() }
+        }
+        SendError::MessageEncodeError => Fault::not_sent(error),
+        // The client reads an outcome only if it names the transaction.
+        SendError::IllegalDeliveryState => Fault::Refused {
+            condition: condition::REFUSED_IN_TRANSACTION.to_owned(),
             description: error.to_string(),
         },
-        SendError::MessageEncodeError => Fault::not_sent(error),
-        SendError::Detached(error) => fault_of_end(error),
+        SendError::Detached(
+            end @ (DetachError::RemoteClosedWithError(reason) | DetachError::RemoteDetachedWithError(reason)),
+        ) => with_reason(reason, end),
         SendError::LinkStateError(
             State::RemoteClosedWithError(reason) | State::RemoteDetachedWithError(reason),
         ) => with_reason(reason, error),
@@ -175,15 +205,8 @@ pub(super) fn fault_of(error: &SendError) -> Fault {
     }
 }
 
-pub(super) fn fault_of_end(error: &DetachError) -> Fault {
-    match error {
-        DetachError::RemoteClosedWithError(reason) | DetachError::RemoteDetachedWithError(reason) => {
-            with_reason(reason, error)
-        }
-        _ => Fault::lost(error),
-    }
-}
-
+/// Returns the fault of a message on a link that was detached with a reason. The reason says nothing about messages without an outcome: a service
+/// that is too busy for a message rejects it in the outcome of that message.
 fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
     let fault = condition_of(reason);
     // A queue that is gone has no message.

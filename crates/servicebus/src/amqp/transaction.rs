@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::super::cache::Perishable as _;
 use super::super::error::Fault;
-use super::cache::Perishable as _;
 use super::channel::{Channel, of_sender};
 use super::links::{Links, Live};
 use super::requests::{Node, Request};

@@ -9,10 +9,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::super::error::Fault;
+pub(super) use super::super::cache::REQUEST_TIMEOUT;
+use super::super::error::{Fault, condition};
 
-/// The longest time for one exchange with the service.
-pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a get waits for its first message. It is short, because a worker reserves slots for the answer: a message that comes later
 /// wakes the subscription of the worker, or the next get finds it.
 pub(crate) const GET_WAIT: Duration = Duration::from_millis(50);
@@ -78,7 +77,7 @@ pub(crate) fn condition_of(error: &AmqpError) -> Fault {
 fn name_of(condition: &ErrorCondition) -> String {
     // The types have no other way to the name on the wire.
     let symbol = serde_amqp::to_vec(condition).and_then(|bytes| serde_amqp::from_slice::<Symbol>(&bytes));
-    symbol.map_or_else(|_| "amqp:internal-error".to_owned(), |symbol| symbol.0)
+    symbol.map_or_else(|_| condition::INTERNAL_ERROR.to_owned(), |symbol| symbol.0)
 }
 
 /// Returns the bytes of a message, for requests that carry messages.

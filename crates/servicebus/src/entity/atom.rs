@@ -29,6 +29,11 @@ pub(crate) struct Description {
     /// Active and scheduled messages, leased ones included; `None` if the document does not say.
     pub(crate) messages: Option<u64>,
     pub(crate) dead_letters: Option<u64>,
+    /// The size of all messages in bytes, dead letters included, and the size at which the queue takes no more.
+    pub(crate) size: Option<u64>,
+    pub(crate) max_megabytes: Option<u64>,
+    /// The status of the queue, unless it is `Active`.
+    pub(crate) inactive_status: Option<String>,
     /// The service's time as it answered.
     pub(crate) now: Option<SystemTime>,
 }
@@ -85,6 +90,9 @@ impl Description {
             "ForwardTo" => self.forwards = !text.is_empty(),
             "EnablePartitioning" => self.is_partitioned = text == "true",
             "EnableExpress" => self.is_express = text == "true",
+            "SizeInBytes" => self.size = text.parse().ok(),
+            "MaxSizeInMegabytes" => self.max_megabytes = text.parse().ok(),
+            "Status" => self.inactive_status = Some(text.to_owned()).filter(|status| status != "Active"),
             "RequiresSession" => self.requires_session = text == "true",
             "DeadLetterMessageCount" if parent == Some("CountDetails") => {
                 self.dead_letters = Some(text.parse().ok()?);
@@ -136,6 +144,7 @@ mod tests {
             <DeadLetteringOnMessageExpiration>true</DeadLetteringOnMessageExpiration>\
             <AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle><ForwardTo>other</ForwardTo>\
             <ForwardDeadLetteredMessagesTo>morgue</ForwardDeadLetteredMessagesTo>\
+            <MaxSizeInMegabytes>1024</MaxSizeInMegabytes><SizeInBytes>77</SizeInBytes><Status>SendDisabled</Status>\
             <EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress><MessageCount>9</MessageCount>\
             <CountDetails><d:ActiveMessageCount xmlns:d=\"b\">3</d:ActiveMessageCount>\
             <d:DeadLetterMessageCount>4</d:DeadLetterMessageCount>\
@@ -160,6 +169,9 @@ mod tests {
                 is_express: true,
                 messages: Some(5),
                 dead_letters: Some(4),
+                size: Some(77),
+                max_megabytes: Some(1024),
+                inactive_status: Some("SendDisabled".to_owned()),
                 now: None,
             }]
         );

@@ -2,9 +2,7 @@
 
 mod atom;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use jiff::fmt::rfc2822;
@@ -13,17 +11,13 @@ use reqwest::{Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
 use super::connection_string::Namespace;
-use super::error::{Fault, MANAGEMENT_BUSY};
+use super::error::{Fault, condition};
 use super::network::{Answer, Request};
 use super::tls::Trust;
 use super::token::Credential;
-use jobqueue_storage::sync::lock;
-use tokio::time::timeout;
 
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time for which a caller waits to share the answer to another.
-const SHARE_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
 /// Part of the answer 409 while another operation on the entity is under way.
 const UNDER_WAY: &str = "SubCode=40901";
@@ -45,22 +39,6 @@ pub(crate) struct Entities {
     trust: Trust,
     new: NewQueues,
     client: OnceLock<Client>,
-    described: Mutex<HashMap<String, Arc<LastDescription>>>,
-}
-
-/// The last answer to the question for a queue.
-#[derive(Default)]
-struct LastDescription {
-    /// The number of requests that were begun.
-    begun: AtomicU64,
-    /// Held by a request under way.
-    last: tokio::sync::Mutex<Option<Described>>,
-}
-
-struct Described {
-    /// The number of the request.
-    number: u64,
-    answer: Result<Option<Description>, Fault>,
 }
 
 jobqueue_storage::debug_fields! {
@@ -74,8 +52,7 @@ impl Entities {
         trust: Trust,
         new: NewQueues,
     ) -> Self {
-        let (client, described) = Default::default();
-        Self { namespace, credential, trust, new, client, described }
+        Self { namespace, credential, trust, new, client: OnceLock::new() }
     }
 
     pub(crate) fn creates_sessions(&self) -> bool {
@@ -104,27 +81,8 @@ impl Entities {
         }
     }
 
-    /// Describes a queue; `None` if the management API says that there is none. Callers that ask before a request is sent share its answer: a view
-    /// asks for a queue and for its dead letters at once.
+    /// Describes a queue; `None` if the management API says that there is none.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
-        let entry = Arc::clone(lock(&self.described).entry(queue.to_owned()).or_default());
-        let asked = entry.begun.load(Ordering::Relaxed);
-        // Others that ask at the same time do so before the request.
-        tokio::task::yield_now().await;
-        // A request that gets no answer holds up no others.
-        let Ok(mut last) = timeout(SHARE_TIMEOUT, entry.last.lock()).await else {
-            return self.ask(queue).await;
-        };
-        if let Some(described) = last.as_ref().filter(|described| described.number > asked) {
-            return described.answer.clone();
-        }
-        let number = entry.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        let answer = self.ask(queue).await;
-        *last = Some(Described { number, answer: answer.clone() });
-        answer
-    }
-
-    async fn ask(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
             (status, body, now) if status.is_success() => {
                 let description = read(&body)?.into_iter().next();
@@ -231,7 +189,7 @@ fn refused(status: StatusCode, body: &[u8]) -> Fault {
         return Fault::Doubtful(format!("the status {status} with another body"));
     }
     let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
-    let condition = is_busy.then(|| MANAGEMENT_BUSY.to_owned());
+    let condition = is_busy.then(|| condition::MANAGEMENT_BUSY.to_owned());
     // A missing queue is answered otherwise.
     Fault::of_answer(i32::from(status.as_u16()), condition, detail(body))
 }

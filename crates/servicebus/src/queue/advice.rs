@@ -14,6 +14,9 @@ const SHORTEST_LOCK: Duration = Duration::from_secs(15);
 /// A queue that keeps messages for less may lose a job. The service's longest time, which stands for no end, is 29,000 years.
 const LONG: Duration = Duration::from_secs(3650 * 86_400);
 
+/// The share of its greatest size, in percent, from which a queue is reported.
+const NEARLY_FULL: u64 = 80;
+
 /// Returns settings of a queue that should be changed; none without the claim Manage, or for a missing queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
     if Place::of(queue).is_dead_letters {
@@ -30,7 +33,7 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     }
 }
 
-pub(super) async fn tell(queues: &ServiceBusQueues, queue: &QueueName) {
+pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) {
     let Ok(all) = advice(queues, queue).await else { return };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
@@ -57,6 +60,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
              and unseen by it: set MaxDeliveryCount above maxdeliveries, to 2000"
         )));
     }
+    all.extend(refused_sends(description));
     all.extend(losses(description));
     if !description.detects_duplicates {
         all.push(Advice::note(
@@ -68,6 +72,26 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
             "the queue requires sessions: jobs that are sent in order run by them, and every other job has a session of its own, \
              which costs more than one in a queue without sessions",
         ));
+    }
+    all
+}
+
+/// Returns why the queue takes no sends, or soon takes none.
+fn refused_sends(description: &Description) -> Vec<Advice> {
+    let mut all = Vec::new();
+    if let Some(status) = &description.inactive_status {
+        all.push(Advice::warning(format!(
+            "the service does not take or deliver all messages of this queue: its Status is {status}, set it to Active"
+        )));
+    }
+    let max = description.max_megabytes.map(|megabytes| megabytes.saturating_mul(1 << 20));
+    if let (Some(size), Some(max)) = (description.size, max)
+        && size >= max / 100 * NEARLY_FULL
+    {
+        all.push(Advice::warning(format!(
+            "the messages and dead letters of this queue take {size} of {max} bytes; when they take all, it refuses every send: raise MaxSizeInMegabytes, \
+             or complete jobs and purge dead letters"
+        )));
     }
     all
 }

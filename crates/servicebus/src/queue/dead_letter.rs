@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use uuid::fmt::Hyphenated;
 
 use super::super::amqp::settlement::{DeadLetterOutcome, Settlement};
 use super::super::held::Held;
 use super::ServiceBusQueues;
-use super::message::{BODY, DESCRIPTION, LETTER, REASON, TEXT, digest};
+use super::letter::{digest, mark};
+use super::message::{BODY, DESCRIPTION, LETTER, REASON, TEXT};
 use super::update::{Lock, held};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
@@ -24,15 +24,13 @@ const MAX_PROPERTIES: usize = 64 * 1024;
 const OWN_PROPERTIES: usize = 256;
 /// The most bytes of a property besides its name and its value.
 const FORM: usize = 10;
-/// The longest text that a property shows.
+/// The longest text that a property has.
 const MAX_SHOWN: usize = 24 * 1024;
 
 #[async_trait]
 impl NativeDeadLetters for ServiceBusQueues {
-    /// Writes the message's new text to a blob, and settles it with the reason and the number of the blob, as far as the message has room for
-    /// them. A crash between the two leaves the message where it is, and a blob that a sweep removes. Without room for the number, the text
-    /// is written after the settling, in the place of the text that was saved under the lock: a crash between the two leaves the dead letter
-    /// with that one.
+    /// Settles the message with the reason and its new text, as far as the message has room for them. Without room for the text, it is written
+    /// after the settling, in the place of the text that was saved under the lock: a crash between the two leaves the dead letter with that one.
     async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -43,46 +41,45 @@ impl NativeDeadLetters for ServiceBusQueues {
         limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
         let (token, held) = held(self, queue, message, OPERATION).await?;
         let mut room = Room::of(&held);
-        let mut properties = Vec::new();
-        let number = if room.takes(LETTER, Hyphenated::LENGTH) {
-            let number = self.beside.write_letter(&held, &text).await;
-            let number = number.map_err(|error| error.with_ambiguous(false))?;
-            properties.push((LETTER, number.to_string()));
-            Some(number)
-        } else {
-            None
-        };
-        let lock = Lock { queues: self, queue, token, held };
-        let reason = room.shortened(REASON, &cause.reason, 1);
-        // One half, so that a text has room, too.
-        let description = room.shortened(DESCRIPTION, cause.description.as_deref().unwrap_or_default(), 2);
-        // Other tools see the message as it was sent, whose payload is elsewhere by now.
-        if let Ok(body) = &*lock.held.body {
-            let body = digest(body);
-            if text.len() <= MAX_SHOWN && room.takes(BODY, body.len()) && room.takes(TEXT, text.len()) {
-                properties.extend([(BODY, body), (TEXT, text.clone())]);
-            }
+        let reason = room.shortened(REASON, &cause.reason);
+        let mark = mark(held.sequence, held.enqueued);
+        let fits = text.len() <= MAX_SHOWN && room.takes(LETTER, mark.len()) && room.takes(TEXT, text.len());
+        // The text of an earlier letter, which a tool has sent again, must not stand for this one.
+        let mut properties: Vec<_> = shown_before(&held).map(|name| (name, String::new())).collect();
+        if fits {
+            // Other tools see the message as it was sent, whose payload is elsewhere by now. Settling changes no body: it is still that of the
+            // first letter if a tool has sent the message again.
+            let body = held.body_digest.clone().or_else(|| held.sent_text.as_deref().ok().map(digest));
+            let body = body.filter(|body| room.takes(BODY, body.len()));
+            properties = body.map(|body| (BODY, body)).into_iter().collect();
+            properties.extend([(LETTER, mark), (TEXT, text.clone())]);
         }
+        let description = room.shortened(DESCRIPTION, cause.description.as_deref().unwrap_or_default());
         let outcome = DeadLetterOutcome { reason, description, properties };
-        let settled = lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await;
-        match &settled {
-            Ok(()) if number.is_some() => self.beside.forget(&lock.held).await,
-            Ok(()) => {
-                let saved = format!("{}\n{text}", lock.held.fence);
-                let written = self.beside.write(&lock.held, &saved).await;
-                // The message is a dead letter, which may need what belongs to its former text.
-                written.map_err(|error| error.with_ambiguous(true))?;
+        let lock = Lock { queues: self, queue, token, held };
+        if !lock.held.is_settled {
+            lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await?;
+            if fits {
+                self.beside.forget(&lock.held).await;
+                return Ok(());
             }
-            Err(error) if !error.is_ambiguous() => {
-                if let Some(number) = number {
-                    self.beside.forget_letter(&lock.held, number).await;
-                }
-            }
-            // The message may be a dead letter that needs it.
-            Err(_) => {}
+            // What is left is made by the next call for the message, if this one fails or is dropped: without it, the letter needs what
+            // belongs to its former text.
+            self.held.insert(token, Held { is_settled: true, ..Held::clone(&lock.held) });
         }
-        settled
+        let saved = format!("{}\n{text}", lock.held.fence);
+        self.beside.write(&lock.held, &saved).await.map_err(|error| lock.in_doubt(error))?;
+        self.held.remove(token);
+        Ok(())
     }
+}
+
+/// Returns the properties with the text of an earlier letter that a message has.
+fn shown_before(held: &Held) -> impl Iterator<Item = &'static str> {
+    let present = held.application_properties.as_ref();
+    [LETTER, BODY, TEXT]
+        .into_iter()
+        .filter(move |name| present.is_some_and(|present| present.0.contains_key(*name)))
 }
 
 /// The bytes that are left for properties of a message.
@@ -90,10 +87,15 @@ struct Room(usize);
 
 impl Room {
     fn of(held: &Held) -> Self {
-        let sections = [
-            held.properties.as_ref().map(serde_amqp::to_vec),
-            held.application_properties.as_ref().map(serde_amqp::to_vec),
-        ];
+        // Those of an earlier letter are replaced.
+        let mut kept = held.application_properties.clone();
+        if let Some(kept) = &mut kept {
+            for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION] {
+                kept.0.swap_remove(name);
+            }
+        }
+        let sections =
+            [held.properties.as_ref().map(serde_amqp::to_vec), kept.as_ref().map(serde_amqp::to_vec)];
         let present: usize = sections.into_iter().flatten().flatten().map(|section| section.len()).sum();
         Self(MAX_PROPERTIES.saturating_sub(present + OWN_PROPERTIES))
     }
@@ -105,9 +107,9 @@ impl Room {
         left.is_some()
     }
 
-    /// Takes room for a property, at most a part of what there is; returns as much of its text as fits, and as the service takes.
-    fn shortened(&mut self, name: &str, text: &str, parts: usize) -> String {
-        let most = self.0.saturating_sub(name.len() + FORM) / parts;
+    /// Takes room for a property; returns as much of its text as fits, and as the service takes.
+    fn shortened(&mut self, name: &str, text: &str) -> String {
+        let most = self.0.saturating_sub(name.len() + FORM);
         let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= most;
         let text: String = text.char_indices().take(MAX_CHARS).take_while(fits).map(|(_, c)| c).collect();
         self.takes(name, text.len());

@@ -26,14 +26,18 @@ impl ServiceBusQueues {
     pub(super) async fn check_missing(&self, queue: &QueueName) -> Result<(), Fault> {
         // The links of a queue that was deleted a moment ago may still seem to be up: a request to them fails, and the next attach says why.
         let is_reached = match self.node(queue).await {
-            Ok(node) => manage::peek(&node, 0, 1).await.is_ok() || self.exists(queue).await?,
+            Ok(node) => match manage::peek(&node, 0, 1).await {
+                Ok(_) => true,
+                Err(fault) if fault.is_missing_entity() => false,
+                Err(_) => self.exists(queue).await?,
+            },
             Err(fault) if fault.is_missing_entity() => false,
             Err(fault) => return Err(fault),
         };
-        match is_reached {
-            true => Err(Fault::Doubtful("no queue of that name, and AMQP reaches it".to_owned())),
-            false => Ok(()),
+        if is_reached {
+            return Err(Fault::Doubtful("no queue of that name, and AMQP reaches it".to_owned()));
         }
+        Ok(())
     }
 
     /// Returns whether a queue exists: by its management node, which needs no claim Manage.

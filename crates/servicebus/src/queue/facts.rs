@@ -3,40 +3,54 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
+use super::super::cache::Perishable;
+use super::super::error::Fault;
 use super::super::place::Place;
-use super::ServiceBusQueues;
-use super::requires_session::SessionsAsked;
+use super::requires_session::PATIENCE;
+use super::{ServiceBusQueues, advice};
 use jobqueue_storage::sync::lock;
-use jobqueue_storage::{QueueName, StoreError};
+use jobqueue_storage::{Operation, QueueName, StoreError};
 
 const MAX_LOCK: Duration = Duration::from_secs(300);
 /// The interval at which a process asks whether others save texts for messages of a queue.
 const TEXTS_CHECK: Duration = Duration::from_secs(60);
+/// The longest time for the answer.
+const TEXTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which a process that saves texts notes that, and one that looks for them asks whether that was noted.
 const NOTE_PERIOD: Duration = Duration::from_secs(3600);
-/// The pause before the length of locks is asked for again.
-const LENGTH_PAUSE: Duration = Duration::from_secs(60);
+/// The pause before settings that could not be read are asked for again.
+const SETTINGS_PAUSE: Duration = Duration::from_secs(60);
 
 /// The state of a queue and of its dead letters, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// True once the settings were compared with those of the framework.
-    pub(super) is_checked: bool,
-    /// What was found out about its sessions, or is about to be.
-    pub(super) sessions: Option<SessionsAsked>,
     pub(super) lock_length: Option<Duration>,
-    /// The time at which that was last asked for.
-    length_asked: Option<Instant>,
+    /// The time at which a get has last asked for the settings.
+    settings_asked: Option<Instant>,
     /// True once the service has said that it has no transactions for the queue.
     pub(super) lacks_transactions: bool,
-    /// True if texts are saved for its messages, and when that was asked.
-    saves_texts: Option<(bool, Instant)>,
-    /// The time at which this process has last noted that it saves some.
+    /// The time at which this process has last noted that it saves texts.
     noted: Option<Instant>,
     /// Shared with what holds each message that is kept back for the blobs.
     pub(super) kept_back: Arc<()>,
+}
+
+/// True if texts are saved for messages of a queue, and until when that need not be asked again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SavesTexts(bool, Instant);
+
+impl SavesTexts {
+    fn asked(saves: bool, asked: Instant) -> Self {
+        Self(saves, asked + if saves { NOTE_PERIOD } else { TEXTS_CHECK })
+    }
+}
+
+impl Perishable for SavesTexts {
+    fn is_gone(&self) -> bool {
+        self.1 <= Instant::now()
+    }
 }
 
 impl ServiceBusQueues {
@@ -51,48 +65,58 @@ impl ServiceBusQueues {
         self.facts(queue, |facts| Arc::strong_count(&facts.kept_back) > 1)
     }
 
-    /// Returns the length of the locks in a queue. A clock that is behind the service's would take them for longer. While the settings could not
-    /// be read, it returns the longest length there is, and asks for them now and then.
-    pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
-        let (known, is_due) = self.facts(queue, |facts| {
-            let is_due = facts.length_asked.is_none_or(|asked| asked.elapsed() >= LENGTH_PAUSE);
-            if is_due && facts.lock_length.is_none() {
-                facts.length_asked = Some(Instant::now());
-            }
-            (facts.lock_length, is_due)
-        });
-        if known.is_none() && is_due {
-            let (entities, facts) = (Arc::clone(&self.entities), Arc::clone(&self.facts));
-            let name = Place::of(queue).queue.to_owned();
-            drop(self.links.runtime().spawn(async move {
-                if let Ok(Some(description)) = entities.describe(&name).await {
-                    lock(&facts).entry(name).or_default().lock_length = description.lock_duration;
-                }
-            }));
+    /// Reads the settings of a queue, unless a get has read them before: warns of those that contradict the framework, and notes the length of
+    /// its locks. Settings that could not be read are asked for again now and then.
+    pub(super) async fn read_settings(&self, queue: &QueueName) {
+        let (asked, is_known) =
+            self.facts(queue, |facts| (facts.settings_asked, facts.lock_length.is_some()));
+        if asked.is_some_and(|asked| is_known || asked.elapsed() < SETTINGS_PAUSE) {
+            return;
         }
-        known.unwrap_or(MAX_LOCK)
+        self.facts(queue, |facts| facts.settings_asked = Some(Instant::now()));
+        // In a task, because the management API may not answer.
+        let (queues, of) = (self.clone(), queue.clone());
+        let reading = self.links.runtime().spawn(async move { advice::log_advice(&queues, &of).await });
+        // Without the claim Manage the length is never known: only the first get waits.
+        if asked.is_none() {
+            let _ = timeout(PATIENCE, reading).await;
+        }
+    }
+
+    /// Returns the length of the locks in a queue, or the longest there is while it could not be read. A clock that is behind the service's would
+    /// take them for longer.
+    pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
+        self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK)
     }
 
     /// Returns whether a text may have been saved for a message of the queue that comes for the first time by the service's count.
+    ///
+    /// # Errors
+    /// Those of the blobs, if there is no recent answer.
     pub(super) async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let known = self.facts(queue, |facts| facts.saves_texts);
-        let good_for = |saves| if saves { NOTE_PERIOD } else { TEXTS_CHECK };
-        if let Some((saves, _)) = known.filter(|(saves, asked)| asked.elapsed() < good_for(*saves)) {
-            return Ok(saves);
-        }
-        let asked = Instant::now();
-        let saves = match (self.beside.saves_texts(queue).await, known) {
-            // While the blobs cannot be reached, nothing is saved there.
-            (Err(_), Some((saves, _))) => saves,
-            (found, _) => found?,
-        };
-        self.facts(queue, |facts| {
-            // This process may have noted that meanwhile.
-            if facts.saves_texts.is_none_or(|(_, known)| known <= asked) {
-                facts.saves_texts = Some((saves, asked));
+        let of = Place::of(queue).queue;
+        let found = match self.saves_texts.present(of) {
+            Some(found) => Ok(found),
+            None => {
+                // In a task, because a caller may have less time than the answer takes.
+                let (queues, queue) = (self.clone(), queue.clone());
+                let asking = self.links.runtime().spawn(async move {
+                    queues.saves_texts.get(Place::of(&queue).queue, queues.ask_for_texts(&queue)).await
+                });
+                asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
             }
-        });
-        Ok(saves)
+        };
+        found.map(|found| found.0).map_err(|fault| fault.of_read(Operation::Get.as_str(), queue))
+    }
+
+    async fn ask_for_texts(&self, queue: &QueueName) -> Result<SavesTexts, Fault> {
+        let asked = Instant::now();
+        let answer = timeout(TEXTS_TIMEOUT, self.beside.saves_texts(queue)).await;
+        let answer = answer.map_err(|_| Fault::not_sent("the blobs do not answer"))?;
+        let saves = answer.map_err(|error| Fault::Blobs(Arc::new(error)))?;
+        // This process may have noted that meanwhile, after the blobs were read.
+        let is_noted = self.facts(queue, |facts| facts.noted.is_some_and(|noted| noted >= asked));
+        Ok(SavesTexts::asked(saves || is_noted, asked))
     }
 
     /// Notes that a text is about to be saved for a message of the queue, so that all processes look for texts.
@@ -101,7 +125,8 @@ impl ServiceBusQueues {
         if noted.is_none_or(|noted| noted.elapsed() >= NOTE_PERIOD) {
             self.beside.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
             let now = Instant::now();
-            self.facts(queue, |facts| (facts.noted, facts.saves_texts) = (Some(now), Some((true, now))));
+            self.facts(queue, |facts| facts.noted = Some(now));
+            self.saves_texts.set(Place::of(queue).queue, Some(SavesTexts::asked(true, now)));
         }
         Ok(())
     }

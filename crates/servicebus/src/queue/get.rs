@@ -4,25 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::amqp::OpenLink;
 use super::super::amqp::receiver::{ReleaseGuard, Taken};
+use super::super::deliveries::Begun;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::facts::Facts;
-use super::manage::{PAGE, Pages};
+use super::manage::PAGE;
 use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
-use super::requires_session::PATIENCE;
-use super::{Count, ServiceBusQueues, advice, in_session, lost_locks, manage, replaced};
+use super::{ServiceBusQueues, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::rules::limits;
-use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
     GetMessages, LeasedMessage, MessageRef, Operation, PeekedMessage, QueueName, Received, StoreError,
     StoreErrorKind as Kind, log,
@@ -30,8 +28,6 @@ use jobqueue_storage::{
 
 /// The messages that a peek reads at most, with their bodies: the service shows delayed ones, too.
 pub(super) const PEEK_REACH: u64 = 400;
-/// The time of a count that may be made again at once.
-const CHEAP: Duration = Duration::from_secs(1);
 /// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
 /// five seconds at least.
 pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
@@ -46,12 +42,8 @@ pub(super) async fn get(
     let requested = Instant::now();
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
-    let is_checked = |facts: &mut Facts| std::mem::replace(&mut facts.is_checked, true);
-    if !Place::of(queue).is_dead_letters && !queues.facts(queue, is_checked) {
-        // Warns of settings that contradict the framework, and reads the length of locks. In a task, because the management API may not answer.
-        let (of, name) = (queues.clone(), queue.clone());
-        let telling = queues.links.runtime().spawn(async move { advice::tell(&of, &name).await });
-        let _ = timeout(PATIENCE, telling).await;
+    if !Place::of(queue).is_dead_letters {
+        queues.read_settings(queue).await;
     }
     if queues.requires_session(queue, Operation::Get).await? {
         return in_session::get(queues, queue, options.count, requested).await;
@@ -75,7 +67,10 @@ pub(super) async fn get(
     }
     // Those that are left out become visible again.
     let is_uncertain = messages.is_empty() && (came > 0 || is_keeping_back);
-    Ok(Received::new(messages).with_uncertainty(is_uncertain))
+    // Behind messages whose delay is not over others may be ready; these stay locked for a while, so the next get does not meet them.
+    let is_more = messages.is_empty() && came > 0 && !queues.is_keeping_back(queue);
+    let next_visible_in = is_more.then_some(Duration::ZERO);
+    Ok(Received::new(messages).with_uncertainty(is_uncertain).with_next_visible_in(next_visible_in))
 }
 
 /// A message that is ready for the caller of a get.
@@ -100,8 +95,8 @@ impl<G> Granted<G> {
     }
 }
 
-/// Returns a message with its receipt. A message whose saved text is not read within a third of its lock is left out: it is
-/// released later, which counts no delivery.
+/// Returns a message with its receipt. A message whose delay is not over, and one whose saved text is not read within a third of its lock,
+/// is left out: it is released later, which counts no delivery.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -115,13 +110,20 @@ async fn leased(
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
     let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
+    // A lock may be over by this machine's clock alone.
+    let part = |parts| if left.is_zero() { BLOBS_PAUSE } else { left / parts };
     let reading = with_saved_text(queues, queue, &mut content, locked_until);
     let mut held = match within_a_third(left, queue, reading).await {
-        Ok(held) => held,
+        Ok((held, Begun::Now)) => held,
+        Ok((_, Begun::NotBefore(at))) => {
+            let wait = at.duration_since(queues.links.now()).unwrap_or_default();
+            release_later(queues, link.clone(), guard, part(2).min(wait), ());
+            return None;
+        }
         Err(error) => {
             log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
-            let pause = if left.is_zero() { BLOBS_PAUSE } else { BLOBS_PAUSE.min(left / 3) };
-            release_later(queues, queue, link.clone(), guard, pause);
+            let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
+            release_later(queues, link.clone(), guard, part(3).min(BLOBS_PAUSE), kept_back);
             return None;
         }
     };
@@ -144,17 +146,20 @@ async fn with_saved_text(
     queue: &QueueName,
     content: &mut Content,
     locked_until: SystemTime,
-) -> Result<Held, StoreError> {
+) -> Result<(Held, Begun), StoreError> {
     replaced::count(&queues.beside, queue, content).await?;
     let mut held = Held::of(queue, content, locked_until);
     if Place::of(queue).is_dead_letters {
-        if let Some((text, tag)) = queues.beside.saved(&mut held).await? {
+        if let Some(text) = content.letter.take() {
+            held.text = Arc::new(Ok(text));
+        } else if let Some((text, tag)) = queues.beside.saved(&mut held).await? {
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
-        queues.beside.begin_delivery(&mut held).await?;
+        let begun = queues.beside.begin_delivery(&mut held).await?;
+        return Ok((held, begun));
     }
-    Ok(held)
+    Ok((held, Begun::Now))
 }
 
 /// Waits for what is read beside a message for a third of the rest of its lock, as [`of_lock`] returns it.
@@ -180,15 +185,14 @@ pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Durati
     left.min(queues.lock_length(queue))
 }
 
-/// Releases a message after a pause, so that the blobs are not asked for it again and again.
+/// Releases a message after a pause, and drops `kept_back` then. The blobs are not asked for it again and again, and no delivery is counted.
 fn release_later(
     queues: &ServiceBusQueues,
-    queue: &QueueName,
     link: OpenLink,
     guard: ReleaseGuard,
     pause: Duration,
+    kept_back: impl Send + 'static,
 ) {
-    let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
     drop(queues.links.runtime().spawn(async move {
         sleep(pause).await;
         guard.release(&link).await;
@@ -209,6 +213,7 @@ pub(super) async fn peek(
     limits::check_peek(queue, wanted)?;
     let node = queues.node(queue).await.map_err(failed)?;
     let is_dead = Place::of(queue).is_dead_letters;
+    let in_sessions = queues.requires_session(queue, Operation::Peek).await?;
     let recalled = |number: &AtomicI64| if is_dead { 0 } else { number.load(Ordering::Relaxed) };
     let (mut from, mut is_seeking) = (recalled(&node.bookmark), !is_dead);
     let (mut reached, mut is_partitioned) = (recalled(&node.reached), false);
@@ -235,12 +240,16 @@ pub(super) async fn peek(
             from = from.max(reached);
         }
         let now = queues.links.now();
-        let visible = page.into_iter().filter(|content| {
+        let mut active = page.into_iter().filter(|content| {
             is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)
         });
-        for mut content in visible.take(wanted as usize - found.len()) {
-            replaced::count(&queues.beside, queue, &mut content).await?;
-            found.push(peeked(queues, queue, content).await?);
+        while found.len() < wanted as usize {
+            let next = active.by_ref().take(wanted as usize - found.len());
+            let looks = next.map(|content| peeked(queues, queue, content, in_sessions)).collect::<Vec<_>>();
+            if looks.is_empty() {
+                break;
+            }
+            found.extend(try_join_all(looks).await?.into_iter().flatten());
         }
     }
     if seen >= PEEK_REACH && found.len() < wanted as usize {
@@ -252,60 +261,36 @@ pub(super) async fn peek(
     Ok(found)
 }
 
-/// Returns a message; a dead letter with the text that was saved for it.
+/// Returns a message with what is kept beside it: a dead letter with the text that was saved for it, another one with its deliveries and its
+/// text. Returns `None` for a message that is held until a later time.
 async fn peeked(
     queues: &ServiceBusQueues,
     queue: &QueueName,
-    content: Content,
-) -> Result<PeekedMessage, StoreError> {
+    mut content: Content,
+    is_in_session: bool,
+) -> Result<Option<PeekedMessage>, StoreError> {
+    replaced::count(&queues.beside, queue, &mut content).await?;
     let mut held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
-    if !Place::of(queue).is_dead_letters {
-        let mut delivered = content.delivered;
-        // The service does not count the deliveries that end with their session.
-        if queues.requires_session(queue, Operation::Peek).await?
-            && let Some(saved) = queues.beside.record(&held).await?
-        {
-            delivered = delivered.max(saved.delivery);
-        }
-        let message = PeekedMessage::new(content.id, content.text, delivered, content.inserted);
-        return Ok(message.with_expires(content.expires));
+    if Place::of(queue).is_dead_letters {
+        let text = match content.letter {
+            Some(text) => Ok(text),
+            None => queues.beside.saved(&mut held).await?.map_or(content.text, |(text, _)| text),
+        };
+        let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
+        return Ok(Some(letter.with_dead(content.cause).with_original_id(content.id)));
     }
-    let saved = queues.beside.saved(&mut held).await?;
-    let text = saved.map_or(content.text, |(text, _)| text);
-    let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
-    Ok(letter.with_dead(content.cause).with_original_id(content.id))
-}
-
-/// Returns the number of messages of a queue in any state, counted by peeks: for callers without the claim Manage. Callers share a count, which is
-/// good for ten times as long as it took, but for the first second; a count of 0 is not shared.
-///
-/// # Errors
-/// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
-pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
-    let failed = |fault: Fault| fault.of_read(Operation::QueueProperties.as_str(), queue);
-    let entry = Arc::clone(lock(&queues.counts).entry(queue.clone()).or_default());
-    let mut counted = entry.lock().await;
-    let begun = Instant::now();
-    if let Some(last) = counted.filter(|last| begun < last.good_until) {
-        return Ok(last.messages);
-    }
-    let mut pages = Pages::of(queues.node(queue).await.map_err(failed)?);
-    let mut messages = 0;
-    loop {
-        let page = pages.next().await.map_err(failed)?;
-        if page.is_empty() {
-            break;
+    // A put-back in a session changes no message, and neither does a checkpoint.
+    let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
+    if may_have_blob && let Some(saved) = queues.beside.record(&held).await? {
+        if saved.held_until(queues.links.now()).is_some() {
+            return Ok(None);
         }
-        if page.iter().any(|content| is_of_partition(content.sequence)) {
-            return Err(StoreError::new(Kind::Unsupported, Operation::QueueProperties.as_str(), queue)
-                .with_detail("only the claim Manage shows how many messages a partitioned queue has"));
-        }
-        messages += page.len() as u64;
+        // The service does not count the deliveries that end with their session, and perhaps none that ends with its link.
+        content.delivered = content.delivered.max(saved.delivery);
+        content.text = saved.text.unwrap_or(content.text);
     }
-    let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
-    // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
-    *counted = (messages > 0).then(|| Count { messages, good_until: Instant::now() + good_for });
-    Ok(messages)
+    let message = PeekedMessage::new(content.id, content.text, content.delivered, content.inserted);
+    Ok(Some(message.with_expires(content.expires)))
 }
 
 impl Held {
@@ -318,8 +303,8 @@ impl Held {
             first_id: content.id.clone(),
             sequence: content.first_sequence.filter(|_| is_dead).unwrap_or(content.sequence),
             letter_sequence: is_dead.then_some(content.sequence),
-            letter: content.letter.filter(|_| is_dead),
-            body: Arc::clone(&text),
+            sent_text: Arc::clone(&text),
+            body_digest: content.body_digest.clone(),
             other: content.other.clone(),
             text,
             dequeue_count: content.delivered.saturating_add(1),
@@ -329,6 +314,7 @@ impl Held {
             lost: CancellationToken::new(),
             is_given_back: false,
             is_copied: false,
+            is_settled: false,
             inserted: content.inserted,
             enqueued: content.enqueued,
             // Dead letters never expire.

@@ -13,7 +13,8 @@ use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
 use super::get::{BLOBS_PAUSE, Granted, of_lock, within_a_third};
-use super::message::{Content, digest};
+use super::letter::digest;
+use super::message::Content;
 use super::receipt::Receipt;
 use super::update::{Lock, UPDATE};
 use jobqueue_storage::sync::lock;
@@ -116,12 +117,14 @@ impl Lock<'_> {
         visible: Option<SystemTime>,
     ) -> Result<(), StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
-        if text.is_some() || visible.is_some() {
+        let is_stored = text.is_some() || visible.is_some();
+        if is_stored {
             // Says whether the session is still ours: any later receiver reads this text.
             session.renew(&self.queues.links).await.map_err(failed)?;
             self.queues.beside.save_given_back(&self.held, text, visible).await?;
         }
-        session.give_back(visible).map_err(failed)?;
+        let given_back = session.give_back(visible).map_err(failed);
+        given_back.map_err(|error| if is_stored { self.in_doubt(error) } else { error })?;
         self.queues.held.change(self.token, |held| {
             held.is_given_back = true;
             held.shed_content();

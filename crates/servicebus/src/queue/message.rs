@@ -1,6 +1,5 @@
 //! Messages of the port as messages of AMQP, and back.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,11 +9,10 @@ use fe2o3_amqp::types::messaging::{
     Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
-use sha2::{Digest as _, Sha256};
-use uuid::Uuid;
 
 use super::super::amqp::{Incoming, Outbound, instant, millis};
-use jobqueue_storage::fast::hex::to_hex;
+use super::body::MessageBody;
+use super::letter::{is_digest, is_mark_of};
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
 /// The latest end of a message that the clients of the service send: on the last day of the year 9999, in milliseconds since 1970.
@@ -32,11 +30,10 @@ const EXPIRES: &str = "jobqueue-expires";
 const DEQUEUED: &str = "jobqueue-dequeued";
 /// The proof that the framework wrote the property before.
 const SEAL: &str = "jobqueue-seal";
-/// The number of the blob with the text of a dead letter.
-pub(super) const LETTER: &str = "jobqueue-letter";
-
-/// The text of a dead letter, and the digest of the body in whose place it stands: a tool that resends the letter as it is sends both.
+/// The text of a dead letter, and the message that it is of: a tool that resends the letter as it is sends both.
 pub(super) const TEXT: &str = "jobqueue-text";
+pub(super) const LETTER: &str = "jobqueue-letter";
+/// The digest of the body in whose place the text stands after that.
 pub(super) const BODY: &str = "jobqueue-body";
 
 /// The annotation with the time at which a message became visible, by the service's clock: it stays the same at every delivery, and for a
@@ -49,7 +46,7 @@ pub(super) const DESCRIPTION: &str = "DeadLetterErrorDescription";
 
 #[derive(Debug, Clone)]
 pub(super) struct Outgoing<'t> {
-    pub(super) content: Copied<'t>,
+    pub(super) content: MessageBody<'t>,
     pub(super) id: &'t str,
     /// The `message-id`, by which the service detects duplicates.
     pub(super) message_id: String,
@@ -62,36 +59,6 @@ pub(super) struct Outgoing<'t> {
     /// The proof of that number, if it is not 0.
     pub(super) seal: Option<String>,
     pub(super) now: SystemTime,
-}
-
-/// The content of a message that is sent.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Copied<'t> {
-    Text(&'t str),
-    /// The body of another program's message, which is no text.
-    Other(&'t Body<Value>),
-}
-
-impl<'t> Copied<'t> {
-    /// Returns the content of a message that came; `None` if its body cannot be decoded.
-    pub(super) fn of(text: &'t Result<String, String>, other: Option<&'t Body<Value>>) -> Option<Self> {
-        text.as_deref().map(Self::Text).ok().or(other.map(Self::Other))
-    }
-
-    /// Returns the bytes that a seal covers.
-    pub(super) fn bytes(self) -> Cow<'t, [u8]> {
-        match self {
-            Self::Text(text) => text.as_bytes().into(),
-            Self::Other(body) => serde_amqp::to_vec(body).unwrap_or_default().into(),
-        }
-    }
-
-    fn body(self) -> Body<Value> {
-        match self {
-            Self::Text(text) => Data::from(text.as_bytes().to_vec()).into(),
-            Self::Other(body) => body.clone(),
-        }
-    }
 }
 
 /// The deliveries of the messages that a message says to replace.
@@ -111,7 +78,7 @@ impl Outgoing<'_> {
         let mut properties = properties.unwrap_or_default();
         properties.message_id = Some(AmqpId::String(self.message_id.clone()));
         properties.group_id = self.group.clone().or(properties.group_id);
-        if let Copied::Text(_) = self.content {
+        if let MessageBody::Text(_) = self.content {
             properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         }
         let mut fields = application.unwrap_or_default();
@@ -158,7 +125,10 @@ impl Outgoing<'_> {
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) id: MessageId,
+    /// The text of the body, or that of the dead letter which a tool has sent again.
     pub(super) text: Result<String, String>,
+    /// The digest of the body, if the text of a dead letter stands in its place.
+    pub(super) body_digest: Option<String>,
     /// The body, if it is no text.
     pub(super) other: Option<Arc<Body<Value>>>,
     /// False if only a part of the message can be decoded.
@@ -177,8 +147,8 @@ pub(super) struct Content {
     pub(super) sequence: i64,
     /// The message's number in its original queue, if the service returns it.
     pub(super) first_sequence: Option<i64>,
-    /// The number of the blob with its text as a dead letter.
-    pub(super) letter: Option<Uuid>,
+    /// The text that it got when it became a dead letter.
+    pub(super) letter: Option<String>,
     pub(super) cause: Option<DeadLetterCause>,
     pub(super) locked_until: Option<SystemTime>,
     pub(super) is_active: bool,
@@ -216,23 +186,22 @@ impl Content {
         };
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
         let first_sequence = annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0);
-        let enqueued = annotation(ENQUEUED).map_or_else(SystemTime::now, instant);
-        let header = message.header.as_ref();
+        let enqueued = annotation(ENQUEUED).map_or_else(SystemTime::now, time);
         let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
-        let delivered_here = header.map_or(0, |header| header.delivery_count);
+        let delivered_here = message.header.as_ref().map_or(0, |header| header.delivery_count);
         let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
-        let is_letter = |of: &String| body.as_ref().is_ok_and(|body| digest(body) == *of);
-        let letter_text = text(BODY).filter(is_letter).and_then(|_| text(TEXT));
+        let (body_digest, letter_text) = text(BODY).filter(|of| is_digest(of, &body)).zip(text(TEXT)).unzip();
+        let number = first_sequence.unwrap_or(sequence);
         Self {
-            id: id_of(&message, first_sequence.unwrap_or(sequence), annotation(ENQUEUED).unwrap_or_default()),
+            id: id_of(&message, number, annotation(ENQUEUED).unwrap_or_default()),
             is_whole: true,
             // The sender's clock may be ahead.
-            inserted: property(INSERTED).map(instant).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
+            inserted: property(INSERTED).map(time).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
             enqueued,
             // By the service's clock, which removes it then. The sender's own word is more exact, unless its clock is behind, and nothing without
             // a time to live: a tool that sends the message again sends the property along.
             expires: end
-                .map(|end| property(EXPIRES).map(instant).filter(|own| end <= *own + SKEW).unwrap_or(end)),
+                .map(|end| property(EXPIRES).map(time).filter(|own| end <= *own + SKEW).unwrap_or(end)),
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))
@@ -240,12 +209,13 @@ impl Content {
             delivered_here,
             sequence,
             first_sequence,
-            letter: text(LETTER).and_then(|number| Uuid::try_parse(&number).ok()),
+            letter: text(LETTER).filter(|of| is_mark_of(of, number, enqueued)).and_then(|_| text(TEXT)),
             cause: text(REASON)
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
             locked_until: annotation("x-opt-locked-until").map(instant),
             is_active: annotation("x-opt-message-state").unwrap_or_default() == 0,
             text: letter_text.map_or(body, Ok),
+            body_digest,
             other,
             properties: message.properties,
             application_properties: message.application_properties,
@@ -306,11 +276,6 @@ fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>
     }
 }
 
-/// Returns the digest of a body, in hexadecimal digits.
-pub(super) fn digest(body: &str) -> String {
-    to_hex(&Sha256::digest(body))
-}
-
 /// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
 fn decimal(number: i64) -> SimpleValue {
     SimpleValue::String(number.to_string())
@@ -324,6 +289,11 @@ fn number(value: &Value) -> Option<i64> {
         Value::Uint(number) => Some(i64::from(*number)),
         _ => None,
     }
+}
+
+/// Returns a time that any sender may have written, or the last one that means something: a sum with it exists on every platform.
+fn time(millis: i64) -> SystemTime {
+    instant(millis.min(LAST_EXPIRY))
 }
 
 /// Returns whether a sequence number is that of a partition: the upper 16 bits are the partition's.
@@ -350,7 +320,7 @@ mod tests {
 
     fn outgoing(expires: Option<SystemTime>, now: SystemTime) -> Outgoing<'static> {
         Outgoing {
-            content: Copied::Text("text"),
+            content: MessageBody::Text("text"),
             id: "id",
             message_id: "id".to_owned(),
             group: None,
@@ -374,6 +344,22 @@ mod tests {
         assert_eq!(life_of(&incoming(Some(5_000), Some((ms(2), ms(1))))), Some(Duration::from_secs(5)));
         assert_eq!(life_of(&incoming(None, Some((ms(1), ms(3))))), Some(2 * DAY));
         assert_eq!(life_of(&incoming(Some(u32::MAX), None)), None);
+    }
+
+    // On Windows the last of these times and five seconds were a panic, and so was every get that met the message.
+    #[test]
+    fn times_of_a_sender_end_with_the_year_9999() {
+        let last = instant(LAST_EXPIRY);
+        for own in [910_692_730_085_477, i64::MAX] {
+            let mut message = incoming(Some(5_000), None);
+            let properties = ApplicationProperties::builder().insert(EXPIRES, own).insert(INSERTED, own);
+            message.application_properties = Some(properties.build());
+            let annotations = MessageAnnotations::builder().insert(ENQUEUED, Value::Long(1_000));
+            message.message_annotations = Some(annotations.build());
+            let read = Content::read(message);
+            assert_eq!(read.expires, Some(last), "{own}");
+            assert_eq!(read.inserted, instant(1_000), "{own}");
+        }
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Implements the queue half of the port: opens links, and dispatches to the files of the operations.
 
 mod advice;
+mod body;
+mod count;
 mod dead_letter;
 mod described;
 mod facts;
 mod get;
 mod in_session;
+mod letter;
 mod lost_locks;
 mod manage;
 mod message;
@@ -22,13 +25,14 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use tokio::time::Instant;
 
-use self::facts::Facts;
+use self::count::Count;
+use self::facts::{Facts, SavesTexts};
 use self::receipt::Receipt;
 use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
 use super::amqp::{Links, OpenLink};
+use super::cache::Cache;
 use super::entity::Entities;
 use super::error::Fault;
 use super::held::HeldMessages;
@@ -36,9 +40,9 @@ use super::place::Place;
 use super::session::Pool;
 use super::texts::Beside;
 use jobqueue_storage::{
-    Advice, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks,
-    LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage, PutOutcome,
-    QueueName, QueuePowers, QueueProperties, QueueStore, Received, Rest, StoreError, Subscription,
+    Advice, Arrivals, Batches, Created, DeliveriesStopped, Detach, ExpiredReceipt, GetMessages, Guarantees,
+    LeaseLinks, LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage,
+    PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription,
     SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
@@ -54,23 +58,19 @@ pub(super) struct ServiceBusQueues {
     held: Arc<HeldMessages>,
     /// By the names of the queues; shared with handles that were detached.
     facts: Arc<Mutex<HashMap<String, Facts>>>,
+    /// True for those that require sessions.
+    sessions: Arc<Cache<bool>>,
+    saves_texts: Arc<Cache<SavesTexts>>,
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
-    /// The numbers of messages that were counted one by one, and how long they are good.
-    counts: Arc<Mutex<HashMap<QueueName, CountedMessages>>>,
-}
-
-type CountedMessages = Arc<tokio::sync::Mutex<Option<Count>>>;
-
-#[derive(Debug, Clone, Copy)]
-struct Count {
-    messages: u64,
-    good_until: Instant,
+    /// The numbers of messages that were counted one by one.
+    counts: Arc<Cache<Count>>,
 }
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside) -> Self {
-        let (held, facts, pools, counts) = Default::default();
-        Self { links: Arc::new(links), entities, beside, held, facts, pools, counts }
+        let (held, facts, sessions, saves_texts) = Default::default();
+        let (pools, counts) = Default::default();
+        Self { links: Arc::new(links), entities, beside, held, facts, sessions, saves_texts, pools, counts }
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
@@ -213,12 +213,12 @@ impl Arrivals for ServiceBusQueues {
         self.links.arrivals(&Place::of(queue).address()).subscribe()
     }
 
-    fn rest(&self, queue: &QueueName) -> Option<Rest> {
+    fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {
         let address = Place::of(queue).address();
         let (link, arrivals) = (self.links.present_receiver(&address)?, self.links.arrivals(&address));
         Some(Box::pin(async move {
             if !arrivals.has_subscribers() {
-                link.rest().await;
+                link.drain().await;
             }
         }))
     }
@@ -264,8 +264,10 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
             held: Arc::clone(&self.held),
             facts: Arc::clone(&self.facts),
+            sessions: Arc::clone(&self.sessions),
+            saves_texts: Arc::clone(&self.saves_texts),
             pools: Arc::default(),
-            counts: Arc::default(),
+            counts: Arc::clone(&self.counts),
         })
     }
 }

@@ -5,7 +5,8 @@ use uuid::Uuid;
 use super::super::amqp::{instant, millis};
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::message::{Copied, Outgoing};
+use super::body::MessageBody;
+use super::message::Outgoing;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, manage};
 use jobqueue_storage::rules::limits;
@@ -35,7 +36,7 @@ pub(super) async fn put(
     let message_id = message.job.as_ref().map_or_else(|| id.clone(), |(source, job)| id_of_job(source, job));
     let group = session_for(queues, queue, message, &message_id).await?;
     let outgoing = Outgoing {
-        content: Copied::Text(&message.text),
+        content: MessageBody::Text(&message.text),
         id: &id,
         message_id,
         group,

@@ -6,12 +6,11 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::super::amqp::requests::Node;
-use super::super::amqp::settlement::Settlement;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::manage::{Pages, patiently};
 use super::put::before;
-use super::{ServiceBusQueues, get, manage};
+use super::{ServiceBusQueues, count, manage};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{
@@ -21,11 +20,8 @@ use jobqueue_storage::{
 
 /// The messages that one request deletes at most: the tier Standard allows no more.
 const BATCH: i32 = 500;
-const TAKEN: u32 = 32;
 /// More than the clocks of the service and of this machine differ.
 const DAY: Duration = Duration::from_secs(86_400);
-/// The most walks through a partitioned queue, which meet a partition each.
-const WALKS: u32 = 60;
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
@@ -90,6 +86,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
     lock(&queues.facts).remove(queue.as_str());
+    queues.sessions.set(queue.as_str(), None);
     lock(&queues.pools).remove(queue);
     // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
     let Some(tag) = written else { return Ok(()) };
@@ -139,7 +136,7 @@ pub(super) async fn properties(
             if error.kind() != Kind::Unauthorized {
                 return Err(error);
             }
-            get::count(queues, queue).await?
+            count::count(queues, queue).await?
         }
     };
     let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
@@ -198,17 +195,19 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before(failed))?;
     let now = queues.links.now();
-    // First of all, because a refusal says that there are partitions, of which an empty one may answer a peek.
+    // First of all, because a refusal says that there are partitions or sessions, whose messages a peek need not show.
     match manage::delete_batch(&node, BATCH, now + DAY).await {
         Ok(_) => {}
         Err(fault) if fault.is_unsupported() => {
-            if queues.requires_session(queue, Operation::Clear).await? {
-                let error = StoreError::new(Kind::Unsupported, Operation::Clear.as_str(), queue);
-                return Err(error.with_source(fault).with_detail(
-                    "Service Bus does not delete the messages of all sessions at once; delete the queue and create it again",
-                ));
-            }
-            return clear_partitions(queues, queue, &node).await;
+            let error = StoreError::new(Kind::Unsupported, Operation::Clear.as_str(), queue);
+            let advice = if Place::of(queue).is_dead_letters {
+                "purge the dead letters one by one"
+            } else {
+                "delete the queue and create it again"
+            };
+            return Err(error.with_source(fault).with_detail(format!(
+                "Service Bus does not delete the messages of all partitions, or of all sessions, at once; {advice}"
+            )));
         }
         Err(fault) => return Err(failed(fault)),
     }
@@ -238,31 +237,13 @@ async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
     }
 }
 
-/// Clears a partitioned queue, of which the service deletes no batches.
-async fn clear_partitions(
-    queues: &ServiceBusQueues,
-    queue: &QueueName,
-    node: &Node,
-) -> Result<(), StoreError> {
-    complete_all(queues, queue).await?;
-    let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    for _ in 0..WALKS {
-        // Each may meet the messages of one partition only.
-        if !cancel_delayed(node).await.map_err(failed)? {
-            break;
-        }
-    }
-    // Those whose delay has ended meanwhile.
-    complete_all(queues, queue).await
-}
-
-/// Cancels the delayed messages that a walk through a queue meets; false if there were none.
-async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
-    let (mut pages, mut has_cancelled) = (Pages::of(node.clone()), false);
+/// Cancels the delayed messages that a walk through a queue meets.
+async fn cancel_delayed(node: &Node) -> Result<(), Fault> {
+    let mut pages = Pages::of(node.clone());
     loop {
         let page = pages.next().await?;
         if page.is_empty() {
-            return Ok(has_cancelled);
+            return Ok(());
         }
         let delayed = page.iter().filter(|content| !content.is_active);
         // Each by a request of its own: a delay that has ended meanwhile must not keep the others.
@@ -270,26 +251,7 @@ async fn cancel_delayed(node: &Node) -> Result<bool, Fault> {
         for cancelled in join_all(delayed.map(|number| patiently(move || manage::cancel(node, number)))).await
         {
             match cancelled {
-                Ok(()) => has_cancelled = true,
-                Err(fault) if fault.is_missing_message() => {}
-                Err(fault) => return Err(fault),
-            }
-        }
-    }
-}
-
-/// Receives and completes messages until none comes, in a queue without sessions.
-async fn complete_all(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
-    let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    let link = queues.receiver(queue).await.map_err(before(failed))?;
-    loop {
-        let taken = link.get(TAKEN).await.map_err(failed)?;
-        if taken.is_empty() {
-            return Ok(());
-        }
-        for taken in taken {
-            match link.settle(taken.lock, Settlement::Complete).await {
-                Some(Err(fault)) if !fault.is_lock_lost() => return Err(failed(fault)),
+                Err(fault) if !fault.is_missing_message() => return Err(fault),
                 _ => {}
             }
         }

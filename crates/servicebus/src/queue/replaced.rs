@@ -5,7 +5,8 @@
 
 use super::super::place::Place;
 use super::super::texts::Beside;
-use super::message::{Content, Copied, Outgoing, Replaced};
+use super::body::MessageBody;
+use super::message::{Content, Outgoing, Replaced};
 use jobqueue_storage::{QueueName, StoreError, log};
 
 /// Returns the seal of a copy.
@@ -18,7 +19,7 @@ pub(super) async fn seal(
     copy: &Outgoing<'_>,
 ) -> Result<String, StoreError> {
     let count = copy.dequeued.to_string();
-    let sealed = beside.secret()?.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
+    let sealed = beside.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
     sealed.map_err(|error| error.with_ambiguous(false))
 }
 
@@ -32,9 +33,9 @@ pub(super) async fn count(
     content: &mut Content,
 ) -> Result<(), StoreError> {
     let Some(Replaced { dequeued, seal }) = content.replaced.take() else { return Ok(()) };
-    let Some(copied) = Copied::of(&content.text, content.other.as_deref()) else { return Ok(()) };
+    let Some(copied) = MessageBody::of(&content.text, content.other.as_deref()) else { return Ok(()) };
     let (count, bytes) = (dequeued.to_string(), copied.bytes());
-    if beside.secret()?.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
+    if beside.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
         content.delivered = content.delivered.saturating_add(dequeued);
     } else {
         log::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");

@@ -1,13 +1,11 @@
 //! Finds out which queues require sessions.
 
-use std::future::ready;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
 use tokio::time::timeout;
 
+use super::super::cache::Perishable;
 use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
@@ -17,8 +15,12 @@ use jobqueue_storage::{Operation, QueueName, StoreError};
 /// The time for which the management API alone is waited for: behind a firewall that drops packets it answers nothing.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Returns whether a queue requires sessions; `None` if there is no such queue. All callers wait for one answer.
-pub(super) type SessionsAsked = Shared<BoxFuture<'static, Result<Option<bool>, Fault>>>;
+/// True for a queue that requires sessions: that never changes.
+impl Perishable for bool {
+    fn is_gone(&self) -> bool {
+        false
+    }
+}
 
 impl ServiceBusQueues {
     /// Returns whether a queue requires sessions, which never changes. By its settings; if they cannot be read, by attaching a link
@@ -35,73 +37,66 @@ impl ServiceBusQueues {
         if Place::of(queue).is_dead_letters {
             return Ok(false);
         }
-        let asked = self
-            .facts(queue, |facts| facts.sessions.get_or_insert_with(|| self.ask_for_sessions(queue)).clone());
-        let found = asked.await.map_err(|fault| fault.of_read(operation.as_str(), queue))?;
-        // A queue that does not exist is what the operation itself reports.
-        Ok(found.unwrap_or_default())
-    }
-
-    /// Asks in a task: a caller may have less time than the management API takes.
-    fn ask_for_sessions(&self, queue: &QueueName) -> SessionsAsked {
-        let (queues, queue) = (self.clone(), queue.clone());
-        let asking = self.links.runtime().spawn(async move {
-            let found = queues.find_sessions(&queue).await;
-            if !matches!(found, Ok(Some(_))) {
-                // The next operation asks again.
-                queues.facts(&queue, |facts| facts.sessions = None);
+        let found = match self.sessions.present(queue.as_str()) {
+            Some(found) => Ok(found),
+            None => {
+                // In a task, because a caller may have less time than the answer takes.
+                let (queues, of) = (self.clone(), queue.clone());
+                let asking = self
+                    .links
+                    .runtime()
+                    .spawn(async move { queues.sessions.get(of.as_str(), queues.find_sessions(&of)).await });
+                asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
             }
-            found
-        });
-        async move { asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends"))) }
-            .boxed()
-            .shared()
+        };
+        match found {
+            // The operation itself reports that.
+            Err(fault) if fault.is_missing_entity() => Ok(false),
+            found => found.map_err(|fault| fault.of_read(operation.as_str(), queue)),
+        }
     }
 
-    async fn find_sessions(&self, queue: &QueueName) -> Result<Option<bool>, Fault> {
+    async fn find_sessions(&self, queue: &QueueName) -> Result<bool, Fault> {
         let mut describing = pin!(self.describe(queue));
         let described = match timeout(PATIENCE, &mut describing).await {
             Ok(described) => described,
             Err(_) => match self.probe(queue).await {
-                Ok(found) => return Ok(found),
-                Err(_) => describing.await,
+                Err(fault) if !fault.is_missing_entity() => describing.await,
+                found => return found,
             },
         };
         match described {
             Ok(Some(Description { lock_duration, requires_session, .. })) => {
                 self.facts(queue, |facts| facts.lock_length = lock_duration);
-                Ok(Some(requires_session))
+                Ok(requires_session)
             }
-            Ok(None) => Ok(None),
+            Ok(None) => Err(Fault::missing_queue()),
             Err(_) => match self.probe(queue).await {
-                Err(fault) if fault.is_unauthorized() => Ok(Some(self.entities.creates_sessions())),
+                Err(fault) if fault.is_unauthorized() => Ok(self.entities.creates_sessions()),
                 found => found,
             },
         }
     }
 
     /// Attaches a link without a session.
-    async fn probe(&self, queue: &QueueName) -> Result<Option<bool>, Fault> {
+    async fn probe(&self, queue: &QueueName) -> Result<bool, Fault> {
         match self.receiver(queue).await {
-            Ok(_) => Ok(Some(false)),
-            Err(fault) if fault.is_not_allowed() => Ok(Some(true)),
-            Err(fault) if fault.is_missing_entity() => Ok(None),
-            Err(fault) => Err(fault),
+            Err(fault) if fault.is_not_allowed() => Ok(true),
+            attached => attached.map(|_| false),
         }
     }
 
     /// Notes that a link without a session was attached. One to dead letters says nothing of their queue.
     pub(super) fn note_no_sessions(&self, queue: &QueueName) {
-        if Place::of(queue).is_dead_letters {
-            return;
+        if !Place::of(queue).is_dead_letters {
+            self.sessions.set(queue.as_str(), Some(false));
         }
-        let known = ready(Ok(Some(false))).boxed().shared();
-        self.facts(queue, |facts| facts.sessions = Some(known));
     }
 
     /// Asks again with the next operation, because the queue may be another one than before, also for transactions. Sessions that are held
     /// stay: if that is so, their links say it.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        self.facts(queue, |facts| (facts.sessions, facts.lacks_transactions) = (None, false));
+        self.sessions.set(Place::of(queue).queue, None);
+        self.facts(queue, |facts| facts.lacks_transactions = false);
     }
 }

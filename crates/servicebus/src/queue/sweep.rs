@@ -1,8 +1,7 @@
-//! Removes texts that crashes have left behind in the blobs: of messages that are gone, and of dead letters that did not come
-//! about.
+//! Removes texts of messages that are gone, which crashes have left behind in the blobs. Each queue is done before the next one, so that only
+//! the names of its own blobs are in memory.
 
-use std::collections::HashSet;
-use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::super::error::Fault;
@@ -11,9 +10,7 @@ use super::super::texts::{Beside, named};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
-use jobqueue_storage::{
-    BlobProperties, QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log,
-};
+use jobqueue_storage::{QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log};
 
 /// The most times that a queue is read whose link says that it was deleted.
 const TRIES: u32 = 3;
@@ -23,92 +20,102 @@ pub(super) async fn sweep(
     leftovers: SweepLeftovers,
 ) -> Result<SweptLeftovers, StoreError> {
     let mut swept = SweptLeftovers::default();
-    let container = named("x")?.container().clone();
-    let mut known = BTreeMap::new();
-    for kind in ["texts", "letters"] {
-        let folder = queues.beside.folder(kind);
-        let mut marker: Option<String> = None;
-        loop {
-            let page = match queues.beside.blobs.list_blobs(&container, &folder, marker.as_deref()).await {
-                Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(swept),
-                page => page?,
-            };
-            swept.seen += page.blobs.len() as u64;
-            for (queue, blobs) in old_by_queue(page.blobs, &folder, leftovers.older_than) {
-                let used = match known.entry(queue) {
-                    Entry::Vacant(entry) => {
-                        let used = in_use(queues, entry.key()).await.unwrap_or_else(|error| {
-                            log::warn!(queue = %entry.key(), %error, "the texts of a queue are not swept");
-                            // Without the claim Manage texts stay, which is no failure.
-                            swept.failed += if error.is_unauthorized() { 0 } else { blobs.len() as u64 };
-                            None
-                        });
-                        entry.insert(used)
-                    }
-                    Entry::Occupied(entry) => entry.into_mut(),
-                };
-                let Some(used) =
-                    used.as_ref().filter(|_| !is_any_of_partition(blobs.iter().map(|(name, _)| name)))
-                else {
-                    continue;
-                };
-                for (name, bytes) in blobs.into_iter().filter(|(name, _)| !used.contains(name)) {
-                    if leftovers.limit.is_some_and(|limit| swept.removed >= limit) {
-                        return Ok(swept);
-                    }
-                    remove(queues, &name, bytes, leftovers.dry_run, &mut swept).await?;
-                }
+    let mut with_old = BTreeSet::new();
+    let folder = queues.beside.texts();
+    list(queues, &folder, |name, modified, _| {
+        swept.seen += 1;
+        let queue = name
+            .strip_prefix(&folder)
+            .and_then(|rest| rest.split('/').next())
+            .filter(|_| modified < leftovers.older_than);
+        with_old.extend(queue.and_then(|queue| QueueName::new(queue).ok()));
+    })
+    .await?;
+    for queue in with_old {
+        let mut blobs = old_of(queues, &queue, leftovers.older_than).await?;
+        let of_queue = blobs.len() as u64;
+        let is_read = keep_unused(queues, &queue, &mut blobs).await.unwrap_or_else(|error| {
+            log::warn!(%queue, %error, "the texts of a queue are not swept");
+            // Without the claim Manage texts stay, which is no failure.
+            swept.failed += if error.is_unauthorized() { 0 } else { of_queue };
+            false
+        });
+        for (name, bytes) in blobs.into_iter().filter(|_| is_read) {
+            if leftovers.limit.is_some_and(|limit| swept.removed >= limit) {
+                return Ok(swept);
             }
-            match page.next {
-                Some(next) => marker = Some(next),
-                None => break,
-            }
+            remove(queues, &name, bytes, leftovers.dry_run, &mut swept).await?;
         }
     }
     Ok(swept)
 }
 
-fn old_by_queue(
-    blobs: Vec<(String, BlobProperties)>,
-    folder: &str,
+/// The names and lengths of blobs.
+type Blobs = BTreeMap<String, u64>;
+
+/// Returns the old blobs of a queue.
+async fn old_of(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
     older_than: SystemTime,
-) -> BTreeMap<QueueName, Vec<(String, u64)>> {
-    let mut old = BTreeMap::<_, Vec<_>>::new();
-    for (name, properties) in blobs.into_iter().filter(|(_, properties)| properties.modified < older_than) {
-        let of_queue = name.strip_prefix(folder).and_then(|rest| rest.split('/').next());
-        if let Some(queue) = of_queue.and_then(|queue| QueueName::new(queue).ok()) {
-            old.entry(queue).or_default().push((name, properties.length));
+) -> Result<Blobs, StoreError> {
+    let mut old = Blobs::new();
+    let folder = format!("{}{queue}/", queues.beside.texts());
+    list(queues, &folder, |name, modified, length| {
+        if modified < older_than {
+            old.insert(name, length);
         }
-    }
-    old
+    })
+    .await?;
+    Ok(old)
 }
 
-/// Returns the blobs that messages of a queue and its dead letters may need. The dead letters are read last: messages move
-/// there from the queue, and never back. `None` if the queue has, or may have, partitions: a peek returns the messages of any one of
-/// them and counts within it, so that no walk through such a queue is known to meet all messages.
-async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<HashSet<String>>, Fault> {
+/// Calls `found` with the name, the time and the length of each blob whose name begins with `prefix`.
+async fn list(
+    queues: &ServiceBusQueues,
+    prefix: &str,
+    mut found: impl FnMut(String, SystemTime, u64),
+) -> Result<(), StoreError> {
+    let container = named("x")?.container().clone();
+    let mut marker: Option<String> = None;
+    loop {
+        let page = match queues.beside.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
+            Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(()),
+            page => page?,
+        };
+        for (name, blob) in page.blobs {
+            found(name, blob.modified, blob.length);
+        }
+        match page.next {
+            Some(next) => marker = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Keeps of a queue's blobs those that no message and no dead letter may need. The dead letters are read last: messages move
+/// there from the queue, and never back. False if that is not known, because a message cannot be decoded, or the queue has, or may have,
+/// partitions: a peek returns the messages of any one of them and counts within it, so that no walk through such a queue is known to meet
+/// all messages.
+async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut Blobs) -> Result<bool, Fault> {
     match queues.describe(queue).await? {
-        None => return Ok(Some(HashSet::new())),
-        Some(description) if description.is_partitioned => return Ok(None),
+        None => return Ok(!is_any_of_partition(blobs)),
+        Some(description) if description.is_partitioned => return Ok(false),
         Some(_) => {}
     }
-    let mut used = HashSet::new();
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
         let mut tries = TRIES;
         loop {
             tries -= 1;
             let read = match queues.node(&queue).await {
-                Ok(node) => {
-                    let pages = Pages::of(node).in_background();
-                    read_in_use(&queues.beside, pages, &queue, &mut used).await
-                }
+                Ok(node) => remove_used(&queues.beside, Pages::of(node).in_background(), &queue, blobs).await,
                 Err(fault) => Err(fault),
             };
             match read {
                 Ok(true) => break,
                 Ok(false) => {
-                    log::warn!(%queue, "the texts of a queue are not swept, because a message cannot be decoded that may need one");
-                    return Ok(None);
+                    log::warn!(%queue, "the texts of a queue are not swept, because a message that may need one cannot be decoded or is of a partition");
+                    return Ok(false);
                 }
                 // The link of a queue that was deleted says so; there may be another one of that name by now.
                 Err(fault) if fault.is_missing_entity() && tries > 0 => {}
@@ -116,29 +123,35 @@ async fn in_use(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<H
             }
         }
     }
-    Ok(Some(used).filter(|used| !is_any_of_partition(used)))
+    Ok(!is_any_of_partition(blobs))
 }
 
-fn is_any_of_partition<'n>(names: impl IntoIterator<Item = &'n String>) -> bool {
-    let sequence = |name: &'n String| name.split(['/', '-']).rev().nth(1)?.parse::<i64>().ok();
-    names.into_iter().filter_map(sequence).any(is_of_partition)
+fn is_any_of_partition(blobs: &Blobs) -> bool {
+    let sequence = |name: &String| name.split(['/', '-']).rev().nth(1)?.parse::<i64>().ok();
+    blobs.keys().filter_map(sequence).any(is_of_partition)
 }
 
-/// Adds the blobs that the messages of a queue may need; false if a message cannot be decoded.
-async fn read_in_use(
+/// Removes the blobs that the messages of a queue may need; false if a message cannot be decoded, or is of a partition.
+async fn remove_used(
     beside: &Beside,
     mut pages: Pages,
     queue: &QueueName,
-    used: &mut HashSet<String>,
+    blobs: &mut Blobs,
 ) -> Result<bool, Fault> {
     loop {
         let page = pages.next().await?;
-        if page.is_empty() || page.iter().any(|content| !content.is_whole) {
-            return Ok(page.is_empty());
-        }
         for content in &page {
-            let names = beside.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH));
-            used.extend(names.map(|name| name.name().to_owned()));
+            let is_of_partition =
+                content.first_sequence.into_iter().chain([content.sequence]).any(is_of_partition);
+            if !content.is_whole || is_of_partition {
+                return Ok(false);
+            }
+            for name in beside.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)) {
+                blobs.remove(name.name());
+            }
+        }
+        if page.is_empty() {
+            return Ok(true);
         }
     }
 }

@@ -10,7 +10,8 @@ use super::super::amqp::{Outbound, instant, millis};
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::message::{Copied, Outgoing, is_of_partition};
+use super::body::MessageBody;
+use super::message::{Outgoing, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
@@ -46,7 +47,7 @@ pub(super) async fn update(
         (_, false) if !change.ends_lease => {
             return lock.keep(message, change.text.as_deref()).await;
         }
-        (text, is_now) => lock.replace(text.as_deref(), (!is_now).then_some(visible)).await?,
+        (text, is_now) => lock.put_back(text.as_deref(), (!is_now).then_some(visible)).await?,
     }
     queues.notify(queue);
     Ok(Updated::new(message.receipt.clone(), visible))
@@ -117,6 +118,18 @@ pub(super) struct Lock<'a> {
     pub(super) held: Arc<Held>,
 }
 
+/// The way in which a copy took the place of its original.
+enum Copied {
+    AtOnce,
+    /// The original is still to be completed.
+    First,
+}
+
+/// Returns whether a queue has certainly refused a message for reasons of its own: it is full, or disabled for sends.
+fn takes_no_sends(error: &StoreError) -> bool {
+    matches!(error.kind(), Kind::Full | Kind::QueueDisabled) && !error.is_ambiguous()
+}
+
 impl Lock<'_> {
     /// Renews the lock, after saving a text if one is given.
     async fn keep(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
@@ -172,18 +185,32 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// Puts a copy in the message's place: in one transaction, or else the copy first.
-    async fn replace(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
+    /// Puts the message back: as a copy in its place, or, while the queue takes no copy, as it is, with its text beside it.
+    async fn put_back(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
         if self.held.is_copied {
             return self.complete_copied().await;
         }
-        let failed = |fault: Fault| self.failed(fault, UPDATE);
-        let present = || Copied::of(&self.held.text, self.held.other.as_deref());
-        let content = text.map(Copied::Text).or_else(present);
+        let present = || MessageBody::of(&self.held.text, self.held.other.as_deref());
+        let content = text.map(MessageBody::Text).or_else(present);
         // What cannot be decoded cannot be copied either, and nothing can be sent to a dead-letter queue.
         let Some(content) = content.filter(|_| !Place::of(self.queue).is_dead_letters) else {
             return self.abandon().await;
         };
+        match self.replace(content, visible).await {
+            Ok(Copied::AtOnce) => self.replaced().await,
+            Ok(Copied::First) => self.complete_copied().await.map_err(|error| self.in_doubt(error)),
+            Err(error) if takes_no_sends(&error) => self.put_back_in_place(text, visible).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts a copy in the message's place: in one transaction, or else the copy first.
+    async fn replace(
+        &self,
+        content: MessageBody<'_>,
+        visible: Option<SystemTime>,
+    ) -> Result<Copied, StoreError> {
+        let failed = |fault: Fault| self.failed(fault, UPDATE);
         let mut outgoing = self.copy(content, visible);
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
         let copy = |outgoing: &Outgoing<'_>| {
@@ -193,26 +220,41 @@ impl Lock<'_> {
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
             match self.replace_at_once(copy(&outgoing)).await {
-                Err(error) if error.lacks_transactions() || error.is_unsupported() => {
+                Err(error) if error.is_of_transaction() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
                     // Another refusal is about this message alone.
                     self.queues.facts(queue, |facts| facts.lacks_transactions = error.lacks_transactions());
                 }
-                replaced => {
-                    replaced.map_err(failed)?;
-                    return self.replaced().await;
-                }
+                replaced => return replaced.map(|()| Copied::AtOnce).map_err(failed),
             }
         }
-        // Says whether the message is still ours, and gives the time for what follows.
-        let node = self.queues.node(self.queue).await.map_err(before(failed))?;
-        manage::renew(&node, self.token).await.map_err(before(failed))?;
+        // The renewal shows that the message is still ours, and leaves time for the copy.
+        self.renew().await?;
         let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
         // A queue that detects duplicates drops the copies of later tries.
         outgoing.message_id = self.token.to_string();
         sender.send(copy(&outgoing)).await.map_err(failed)?;
         self.queues.held.change(self.token, |held| held.is_copied = true);
-        self.complete_copied().await
+        Ok(Copied::First)
+    }
+
+    /// Gives the message back as it is, after saving its text and the time before which it must not be delivered.
+    async fn put_back_in_place(
+        &self,
+        text: Option<&str>,
+        visible: Option<SystemTime>,
+    ) -> Result<(), StoreError> {
+        // The lock is held: any later receiver reads this text.
+        self.renew().await?;
+        self.queues.note_saving(self.queue).await?;
+        self.queues.beside.save_given_back(&self.held, text, visible).await?;
+        self.abandon().await.map_err(|error| self.in_doubt(error))
+    }
+
+    async fn renew(&self) -> Result<(), StoreError> {
+        let failed = before(|fault: Fault| self.failed(fault, UPDATE));
+        let node = self.queues.node(self.queue).await.map_err(&failed)?;
+        manage::renew(&node, self.token).await.map(drop).map_err(failed)
     }
 
     /// Puts a copy in the message's place in one transaction. The original is settled by its lock and not by its link: that may end any time,
@@ -242,7 +284,7 @@ impl Lock<'_> {
         Ok(())
     }
 
-    fn copy<'t>(&'t self, content: Copied<'t>, visible: Option<SystemTime>) -> Outgoing<'t> {
+    fn copy<'t>(&'t self, content: MessageBody<'t>, visible: Option<SystemTime>) -> Outgoing<'t> {
         Outgoing {
             content,
             id: self.held.id.as_str(),
@@ -256,6 +298,11 @@ impl Lock<'_> {
             seal: None,
             now: self.queues.links.now(),
         }
+    }
+
+    /// Returns the error of the last step of a put-back, before which its text was stored: the message may come with that text.
+    pub(super) fn in_doubt(&self, error: StoreError) -> StoreError {
+        StoreError::new(Kind::Unavailable, UPDATE, self.queue).with_source(error).with_ambiguous(true)
     }
 
     /// Returns the error of a change. A lost lock says nothing about the message: an earlier request may have ended it, and the

@@ -13,7 +13,7 @@ use jobqueue_storage::sync::lock;
 
 /// The time for which the service waits for a session without a pending get, on behalf of a subscription.
 const LONG: Duration = Duration::from_secs(10);
-/// How long the service must have searched before its answer is taken as "there is none".
+/// The time for which the service must have searched before its answer is taken as "there is none".
 const SEARCH: Duration = Duration::from_secs(1);
 /// The time after the end of its wait in which the service should have answered. It may take minutes now and then. A get does not wait for
 /// so long; the attach does, and takes the next message.
@@ -44,7 +44,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 async fn accept(shared: &Arc<Shared>, demand: Demand) {
     let wait = match demand {
         Demand { is_patient: true, .. } => LONG,
-        Demand { is_telling: true, .. } => SEARCH,
+        Demand { is_decisive: true, .. } => SEARCH,
         _ => GET_WAIT,
     };
     lock(&shared.state).is_patient = demand.is_patient;
@@ -61,7 +61,7 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
             drop(shared.links.runtime().spawn(driver.run()));
         }
         Err(fault) if fault.is_no_session() => shared.change(|state| {
-            if demand.is_telling {
+            if demand.is_decisive {
                 state.emptied = state.emptied.max(demand.get);
             }
         }),

@@ -15,7 +15,7 @@ use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Links, Live, field, instant, map};
-use super::super::error::Fault;
+use super::super::error::{Fault, condition};
 use super::pool::{Phase, Shared};
 use jobqueue_storage::sync::lock;
 
@@ -62,8 +62,6 @@ pub(crate) struct Session {
     ends: Mutex<End>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
-    /// The lock of a message whose settlement the service was too busy for: the link has given the delivery up.
-    refused: Mutex<Option<Uuid>>,
     /// Fires when the session is released while a message is out: another receiver may get it.
     lost: CancellationToken,
     /// Present if its message is kept back, until it is released.
@@ -94,8 +92,8 @@ impl Session {
         let ends = Mutex::new(End { until, at: Instant::now() + left });
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
-        let (refused, kept_back) = Default::default();
-        (Self { id, link, live, queue, ends, outcomes, number, refused, lost, kept_back, shared }, heard)
+        let kept_back = OnceLock::new();
+        (Self { id, link, live, queue, ends, outcomes, number, lost, kept_back, shared }, heard)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -192,36 +190,34 @@ impl Session {
         Ok(until)
     }
 
-    /// Settles the message that is out for good, on the link that holds the session; by the request `again` after the service was too busy
-    /// for that. Without the link the session is lost, and without an answer it is released, also if the future is dropped.
+    /// Settles the message that is out for good, on the link that holds the session; by the request `again` if the link has given the delivery up,
+    /// because the service was too busy for that. Without the link the session is lost, and without an answer it is released, also if the future
+    /// is dropped.
     pub(crate) async fn settle(&self, token: Uuid, how: Settlement, again: Request) -> Result<(), Fault> {
         let mut outcome = guard(Some(MessageOutcome::GivenBack { until: None }), |outcome| {
             if let Some(outcome) = outcome {
-                self.tell(outcome);
+                self.report(outcome);
             }
         });
-        let was_refused = lock(&self.refused).take_if(|refused| *refused == token).is_some();
-        let settled = match was_refused {
-            true => Some(self.settle_again(again).await),
-            false => self.link.settle(token, how).await,
+        let (settled, is_again) = match self.link.settle(token, how).await {
+            Some(settled) => (settled, false),
+            None => (self.settle_again(again).await, true),
         };
         match &settled {
-            Some(Ok(())) => *outcome = Some(MessageOutcome::Settled),
-            Some(Err(fault)) if fault.is_throttled() || was_refused && matches!(fault, Fault::NotSent(_)) => {
-                // The session is held, and the caller tries again.
-                *lock(&self.refused) = Some(token);
-                *outcome = None;
-            }
-            Some(Err(_)) if was_refused => {
+            Ok(()) => *outcome = Some(MessageOutcome::Settled),
+            // The session is held, and the caller tries again.
+            Err(fault) if fault.is_throttled() => *outcome = None,
+            Err(Fault::NotSent(_)) if is_again => *outcome = None,
+            // The link has ended.
+            Err(fault) if is_again && fault.is_lock_lost() => *outcome = None,
+            Err(_) if is_again => {
                 // Until then the caller has noted that the message may come again.
                 let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBT);
                 *outcome = Some(MessageOutcome::GivenBack { until });
             }
-            Some(Err(_)) => {}
-            // Another settlement is on its way, or the link has ended.
-            None => *outcome = None,
+            Err(_) => {}
         }
-        settled.unwrap_or_else(|| Err(lost()))
+        settled
     }
 
     /// Settles the message by a request, over the connection that holds the session. Whether the service does that is not documented for all
@@ -255,7 +251,7 @@ impl Session {
         }
     }
 
-    fn tell(&self, outcome: MessageOutcome) {
+    fn report(&self, outcome: MessageOutcome) {
         self.turn(if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing });
         let _ = self.outcomes.send(outcome);
     }
@@ -275,7 +271,7 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
-            session.tell(MessageOutcome::GivenBack { until: None });
+            session.report(MessageOutcome::GivenBack { until: None });
         }
     }
 }
@@ -283,7 +279,7 @@ impl Drop for Unclaimed {
 /// The fault of a message whose session's link has ended: another receiver may have it.
 fn lost() -> Fault {
     Fault::Refused {
-        condition: "com.microsoft:session-lock-lost".to_owned(),
+        condition: condition::SESSION_LOCK_LOST.to_owned(),
         description: "the link that held the session has ended".to_owned(),
     }
 }

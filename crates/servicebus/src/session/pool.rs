@@ -115,7 +115,7 @@ pub(super) struct Demand {
     /// The last get before the attach.
     pub(super) get: u64,
     /// True if an answer that no session is free says that no message is visible.
-    pub(super) is_telling: bool,
+    pub(super) is_decisive: bool,
     /// True if a get waits for the answer.
     pub(super) is_awaited: bool,
     /// True if the service may wait for long, which would delay the empty answer to a concurrent get.
@@ -267,7 +267,7 @@ impl Shared {
         let coming = state.count(Phase::Asking) + state.count(Phase::Offered);
         (slots as usize > coming).then_some(Demand {
             get: state.last_get,
-            is_telling: coming == 0 && state.count(Phase::Closing) == 0,
+            is_decisive: coming == 0 && state.count(Phase::Closing) == 0,
             is_awaited: awaited > 0,
             // The next get without a subscription or a notification has to find out whether there is a message.
             is_patient: awaited == 0 && is_idle && (free.confirmed_empty || !is_resting),

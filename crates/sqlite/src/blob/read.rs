@@ -9,9 +9,7 @@ use crate::error::{Applied, Failure};
 use crate::reader::View;
 use jobqueue_storage::rules::limits::MAX_LISTED_BLOBS;
 use jobqueue_storage::rules::listing::NameRange;
-use jobqueue_storage::{
-    Blob, BlobListing, BlobName, ContainerName, LeaseId, Operation, StoreError, StoreErrorKind,
-};
+use jobqueue_storage::{Blob, BlobListing, BlobName, ContainerName, Operation, StoreError, StoreErrorKind};
 
 /// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
@@ -35,11 +33,6 @@ pub(crate) fn content(
         .prepare_cached("SELECT content FROM jobqueue_blob WHERE id = ?1")?
         .query_row([row.id], |row| row.get(0))?;
     Ok(Blob::new(Bytes::from(data), row.properties(now)))
-}
-
-/// Returns the holder of a blob's lease.
-pub(super) fn holder(view: &View<'_>, blob: &BlobName) -> Applied<Option<LeaseId>> {
-    Ok(BlobRow::require(&view.connection, Operation::AcquireLease, blob)?.lease.id())
 }
 
 pub(crate) const LIST: &str = select_blob!("WHERE container = ?1 AND name >= ?2 AND name < ?3 ORDER BY name");

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use super::row::BlobRow;
 use super::{read, write};
 use crate::store::Store;
-use jobqueue_storage::log::info;
 use jobqueue_storage::rules::{lease::BlobLease, limits};
 use jobqueue_storage::{
     Blob, BlobLeases, BlobListing, BlobName, BlobPowers, BlobProperties, BlobStore, ContainerName, LeaseId,
@@ -56,11 +55,7 @@ impl BlobStore for Store {
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         let id = lease.copied();
-        let delete =
-            self.write(Operation::DeleteBlob, blob, ROW, move |batch, name| write::delete(batch, name, id));
-        let deleted = delete.await;
-        self.note_end(&deleted, lease);
-        deleted
+        self.write(Operation::DeleteBlob, blob, ROW, move |batch, name| write::delete(batch, name, id)).await
     }
 
     async fn list_blobs(
@@ -96,73 +91,25 @@ impl BlobLeases for Store {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError> {
         limits::check_lease_duration(blob, duration)?;
-        self.holders.hold(proposed);
-        let acquired = self.acquire(blob, duration, *proposed).await;
-        if acquired.as_ref().is_err_and(|error| !error.is_ambiguous()) {
-            self.holders.let_go(proposed);
-        }
-        acquired
+        let id = *proposed;
+        self.lease(Operation::AcquireLease, blob, move |lease, now| {
+            Ok((lease.acquire(now, duration, id)?, id))
+        })
+        .await
     }
 
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
         let id = *lease;
-        let renewed =
-            self.lease(Operation::RenewLease, blob, move |lease, now| Ok((lease.renew(now, id)?, id))).await;
-        match &renewed {
-            Ok(_) => self.holders.renewed(lease),
-            Err(_) => self.note_end(&renewed, Some(lease)),
-        }
-        renewed
+        self.lease(Operation::RenewLease, blob, move |lease, now| Ok((lease.renew(now, id)?, id))).await
     }
 
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         let id = *lease;
-        let released =
-            self.lease(Operation::ReleaseLease, blob, move |lease, _| Ok((lease.release(id)?, ()))).await;
-        self.note_end(&released, Some(lease));
-        released
+        self.lease(Operation::ReleaseLease, blob, move |lease, _| Ok((lease.release(id)?, ()))).await
     }
 }
 
 impl Store {
-    /// Removes the proof of a lease that a request has ended, or that has another holder or none.
-    fn note_end<T>(&self, result: &Result<T, StoreError>, lease: Option<&LeaseId>) {
-        if let Some(lease) = lease
-            && result.as_ref().err().is_none_or(|error| is_another(error.kind()))
-        {
-            self.holders.let_go(lease);
-        }
-    }
-
-    /// Acquires a lease that is free, or whose holder has certainly gone.
-    async fn acquire(
-        &self,
-        blob: &BlobName,
-        duration: Duration,
-        proposed: LeaseId,
-    ) -> Result<LeaseId, StoreError> {
-        let take = move |lease: &BlobLease, now| Ok((lease.acquire(now, duration, proposed)?, proposed));
-        let refused = match self.lease(Operation::AcquireLease, blob, take).await {
-            Err(error) if error.kind() == StoreErrorKind::LeaseAlreadyPresent => error,
-            acquired => return acquired,
-        };
-        let holder = self.read(Operation::AcquireLease, blob, read::holder).await?;
-        let Some(holder) = holder else { return Err(refused) };
-        // The file stays locked until the lease has a new holder, so that two candidates cannot both take it.
-        let Some(gone) = self.holders.gone(&holder) else { return Err(refused) };
-        let acquired = self
-            .lease(Operation::AcquireLease, blob, move |lease, now| {
-                let lease = if lease.id() == Some(holder) { &BlobLease::Available } else { lease };
-                Ok((lease.acquire(now, duration, proposed)?, proposed))
-            })
-            .await;
-        if acquired.is_ok() {
-            info!(blob = %blob, "the lease of a process that has ended was taken over");
-            gone.remove();
-        }
-        acquired
-    }
-
     async fn lease<T: Send + 'static>(
         &self,
         operation: Operation,
@@ -174,17 +121,6 @@ impl Store {
         })
         .await
     }
-}
-
-/// Returns whether an error says that a lease has another holder or none.
-fn is_another(kind: StoreErrorKind) -> bool {
-    matches!(
-        kind,
-        StoreErrorKind::LeaseIdMismatch
-            | StoreErrorKind::LeaseNotPresent
-            | StoreErrorKind::BlobNotFound
-            | StoreErrorKind::ContainerNotFound
-    )
 }
 
 pub(crate) fn check_put(blob: &BlobName, data: &Bytes, options: &PutBlob) -> Result<(), StoreError> {

@@ -25,6 +25,10 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("v5.sql"),
 ];
 
+/// The advice for a file of another version. Libraries for migrations keep the version of the application's tables in the same place.
+const OTHER_VERSION: &str = "use a newer version of jobqueue; or, if a program has set `PRAGMA user_version` for tables of its own, set it back: it \
+    belongs to jobqueue";
+
 /// The last version that kept the order of jobs in a log beside the queue.
 const BEFORE_GROUPS: usize = 2;
 
@@ -55,7 +59,7 @@ pub(super) fn version(connection: &Connection) -> Result<usize, Cause> {
                 Ok(version)
             }
             _ => Err(refuse(format!(
-                "the file has schema version {version}, this program supports 1 to {}; use a newer version of jobqueue",
+                "the file has schema version {version}, this program supports 1 to {}; {OTHER_VERSION}",
                 MIGRATIONS.len()
             ))),
         };
@@ -111,8 +115,7 @@ pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     Err(Cause::new(
         StoreErrorKind::Stopped,
         format!(
-            "another program has brought the file to schema version {version}, this one knows 1 to {}; use a newer \
-             version of jobqueue",
+            "another program has brought the file to schema version {version}, this one knows 1 to {}; {OTHER_VERSION}",
             MIGRATIONS.len()
         ),
     ))

@@ -25,11 +25,11 @@ use crate::name::QueueName;
 /// use jobqueue::Storage;
 /// use jobqueue::storage::{Call, Intercepted, Interceptor, StoreError};
 ///
-/// /// Counts the requests that may be billed.
+/// /// Counts the requests, but those for lists, which [`call_all`](Interceptor::call_all) gets.
 /// #[derive(Debug, Default)]
-/// struct Billed(AtomicU32);
+/// struct Counted(AtomicU32);
 ///
-/// impl Interceptor for Billed {
+/// impl Interceptor for Counted {
 ///     async fn call<T: Send>(
 ///         &self,
 ///         _: Call<'_>,
@@ -40,11 +40,11 @@ use crate::name::QueueName;
 ///     }
 /// }
 ///
-/// let (below, billed) = (Storage::memory(), Arc::new(Billed::default()));
-/// let queues = Intercepted::queues(Arc::clone(below.queues().store()), &billed);
-/// let storage = Storage::new(queues, Arc::clone(below.blobs()), "billed");
+/// let (below, counted) = (Storage::memory(), Arc::new(Counted::default()));
+/// let queues = Intercepted::queues(Arc::clone(below.queues().store()), &counted);
+/// let storage = Storage::new(queues, Arc::clone(below.blobs()), "counted");
 /// storage.queues().list_queues("").await?;
-/// assert_eq!(billed.0.load(Ordering::Relaxed), 1);
+/// assert_eq!(counted.0.load(Ordering::Relaxed), 1);
 /// # Ok(()) }
 /// ```
 pub trait Interceptor: fmt::Debug + Send + Sync + 'static {

@@ -3,7 +3,7 @@
 //! A power is a trait. A store hands over those that it has in [`QueuePowers`](super::QueuePowers) or
 //! [`BlobPowers`](super::BlobPowers) when a `Storage` is built around it; where a power is missing, the framework does
 //! without it, as the power's documentation says. To add one: write the trait, add its field to one of the two, and follow
-//! the compiler to [`Intercepted`](super::Intercepted), to the sharded storage and to the witness of `jobqueue-testing`. Then give
+//! the compiler to [`Intercepted`](super::Intercepted) and to the sharded storage; each of its requests belongs to an [`Operation`](super::Operation). Then give
 //! [`Queues`](super::Queues) a method with the behaviour without it, and `jobqueue-conformance` its promises.
 
 mod blobs;
@@ -19,8 +19,8 @@ use async_trait::async_trait;
 pub use self::blobs::{BlobLeases, LeaseId};
 pub use self::index::{MessageIndex, MessagePage, MessageState};
 pub use self::queues::{
-    Arrivals, Batches, LeaseLinks, LeaseRevoked, MetadataStore, NativeDeadLetters, OrderedGroups, Rest,
-    StateCounter, StateCounts, Upkeep, WarmUp,
+    Arrivals, Batches, DeliveriesStopped, LeaseLinks, LeaseRevoked, MetadataStore, NativeDeadLetters,
+    OrderedGroups, StateCounter, StateCounts, Upkeep, WarmUp,
 };
 use super::{Access, StoreError};
 

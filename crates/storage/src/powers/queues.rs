@@ -16,7 +16,7 @@ use crate::{
 /// A future that resolves when the storage revokes a lease early.
 pub type LeaseRevoked = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A future that resolves when no message is on its way to this process any more.
-pub type Rest = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type DeliveriesStopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A future that resolves when changes of leased messages can be made without delay.
 pub type WarmUp = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -144,7 +144,7 @@ pub trait Arrivals: fmt::Debug + Send + Sync + 'static {
     /// Returns a future after which the storage sends this process no message of the queue without a further get, and what came without one
     /// is given back; `None` (the default) for a storage that sends nothing without a get. A worker that stops waits for it, for a second at
     /// most. It changes nothing while there is a subscription to the queue.
-    fn rest(&self, _queue: &QueueName) -> Option<Rest> {
+    fn stop_deliveries(&self, _queue: &QueueName) -> Option<DeliveriesStopped> {
         None
     }
 }

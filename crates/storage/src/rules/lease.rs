@@ -96,8 +96,7 @@ impl BlobLease {
         }
     }
 
-    /// Returns the id of the lease, even if its time is over.
-    pub fn id(&self) -> Option<LeaseId> {
+    fn id(&self) -> Option<LeaseId> {
         match *self {
             Self::Available => None,
             Self::Held { id, .. } => Some(id),

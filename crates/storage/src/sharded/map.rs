@@ -97,6 +97,12 @@ impl Map {
         generations.push(Generation { number, superseded: 0, accounts });
         Self { generations }
     }
+
+    /// Returns the map without these generations.
+    pub(super) fn without(&self, gone: &[u32]) -> Self {
+        let left = self.generations.iter().filter(|generation| !gone.contains(&generation.number));
+        Self { generations: left.cloned().collect() }
+    }
 }
 
 pub(super) fn seconds(time: SystemTime) -> u64 {

@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
-use super::{MAX_SHARDS, ShardedBuilder, Unpolled};
+use super::store::WIDE_WAVE;
+use super::{MAX_SHARDS, ShardedBuilder};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
@@ -29,8 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time that readers use an older map after a failed read.
 const CONTENT: Duration = Duration::from_secs(10);
 
-/// The time that a put may take which began just before its map was too old: twice the longest time of one on Azure.
-const LONGEST_PUT: Duration = Duration::from_secs(60);
+/// The time that a put may take which began just before its map was too old. In its first half the put tries shards, of which each may
+/// refuse it late; the second half is enough for the last one on Azure. One that takes longer, as on Service Bus while its links are attached, is given up.
+pub(super) const LONGEST_PUT: Duration = Duration::from_secs(60);
 
 /// The accounts, and the shard maps that this process has read.
 #[derive(Debug)]
@@ -231,29 +234,39 @@ impl Maps {
         Ok(version.map(|version| version.value).unwrap_or_default())
     }
 
-    /// Changes the map, unless another process has changed it before. Returns the map as it is then.
-    async fn change(&self, queue: &QueueName, from: &Map, to: &Map) -> Result<Map, StoreError> {
-        let change = |present: Option<Map>| match present.unwrap_or_default() == *from {
-            true => Edit::Write(to.clone(), ()),
-            false => Edit::Keep(()),
+    /// Changes the map as it is now, which another process may have changed since it was read; `edit` returns `None` to leave it so. Returns the map
+    /// as it is then.
+    async fn change(
+        &self,
+        queue: &QueueName,
+        edit: impl Fn(&Map) -> Option<Map> + Send,
+    ) -> Result<Map, StoreError> {
+        let change = |present: Option<Map>| {
+            edit(&present.unwrap_or_default()).map_or(Edit::Keep(()), |map| Edit::Write(map, ()))
         };
         let changed = self.document(queue)?.change(Known::Nothing, change).await?;
         Ok(changed.version.map(|version| version.value).unwrap_or_default())
     }
 
-    /// Adds a generation: first its queues, then the map. If another process was faster, its map is used.
+    /// Adds a generation: first its queues, then the map. If another process has added one meanwhile, its map is returned.
     pub(super) async fn grow(&self, queue: &QueueName, map: &Map, shards: u32) -> Result<Map, StoreError> {
         let accounts = self.options.accounts.iter().map(|(name, _)| name.clone()).cycle();
         // One shard in the home account is the home queue itself.
         let accounts = if shards == 1 { Vec::new() } else { accounts.take(shards as usize).collect() };
-        let grown = map.grown(accounts, self.home().runtime.now());
-        for shard in grown.targets(self.home_name()).iter().filter(|shard| shard.generation > 0) {
-            self.create(queue, shard).await?;
-        }
-        self.change(queue, map, &grown).await
+        let grow = |map: &Map| map.grown(accounts.clone(), self.home().runtime.now());
+        self.create_all(queue, grow(map).targets(self.home_name())).await?;
+        let newest = map.generations.last();
+        self.change(queue, |present| (present.generations.last() == newest).then(|| grow(present))).await
     }
 
-    pub(super) async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
+    /// Creates the queues of shards, except the home queue.
+    pub(super) async fn create_all(&self, queue: &QueueName, shards: Vec<Shard>) -> Result<(), StoreError> {
+        let shards: Vec<_> = shards.into_iter().filter(|shard| shard.generation > 0).collect();
+        let creations: Vec<_> = shards.iter().map(|shard| self.create(queue, shard)).collect();
+        stream::iter(creations).buffer_unordered(WIDE_WAVE).try_collect().await
+    }
+
+    async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
         let (storage, physical) = self.locate(queue, shard)?;
         match storage.queues.create_queue(&physical, &Metadata::new()).await {
             Err(e) if e.kind() != K::QueueAlreadyExists => Err(e),
@@ -268,39 +281,37 @@ impl Maps {
         }
         // The home queue must exist: the logical queue exists if and only if it does.
         self.home().queues.queue_metadata(queue).await?;
-        let map = self.fresh(queue).await?;
-        let present = map.targets(self.home_name()).len();
-        if present != shards as usize {
-            self.grow(queue, &map, shards).await?;
-            self.fresh(queue).await?;
+        let mut map = self.fresh(queue).await?;
+        while map.targets(self.home_name()).len() != shards as usize {
+            // Ends with a write of this call. Others may write afterwards.
+            map = self.grow(queue, &map, shards).await?;
+            self.forget(queue);
         }
         Ok(())
     }
 
     /// Retires former shards; see [`Sharded::retire`](super::Sharded::retire).
     pub(super) async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
-        let map = self.fresh(queue).await?;
+        let mut map = self.fresh(queue).await?;
         let now = seconds(self.home().runtime.now());
         let grace = (self.options.refresh * 4 + LONGEST_PUT).as_secs();
-        let mut left = Map::default();
-        let mut gone = Vec::new();
+        let (mut gone, mut deleted) = (Vec::new(), Vec::new());
         for generation in &map.generations {
             let of_it = |shard: &Shard| shard.generation == generation.number;
             let shards: Vec<_> = map.shards(self.home_name()).into_iter().filter(of_it).collect();
             let old = generation.superseded != 0 && now.saturating_sub(generation.superseded) > grace;
             if old && self.are_empty(queue, &shards).await? {
-                gone.extend(shards);
-            } else {
-                left.generations.push(generation.clone());
+                gone.push(generation.number);
+                deleted.extend(shards);
             }
         }
-        if left.generations.len() < map.generations.len() {
+        if !gone.is_empty() {
             // The queues are deleted first: a put by a map that is older than allowed is then refused instead of lost.
-            self.delete(queue, &gone).await?;
-            self.change(queue, &map, &left).await?;
+            self.delete(queue, &deleted).await?;
+            map = self.change(queue, |present| Some(present.without(&gone))).await?;
             self.forget(queue);
         }
-        Ok(left.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())
+        Ok(map.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())
     }
 
     /// Returns whether all shards are empty, and their dead-letter queues if they are deleted with them. Looks twice, so that a message that arrived between the first and the last
@@ -343,18 +354,5 @@ impl Maps {
             }
         }
         Ok(())
-    }
-
-    pub(super) async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
-        let map = self.fresh(queue).await;
-        let map = map.map_err(|e| Unpolled(format!("the shard map of `{queue}` cannot be read: {e}")))?;
-        let expired = |shard: &Shard| self.health.polled(queue, shard).is_none_or(|ago| ago > within);
-        let names = map.shards(self.home_name()).into_iter().filter(expired);
-        let names: Vec<String> =
-            names.filter_map(|shard| Some(shard.physical(queue).ok()?.to_string())).collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        Err(Unpolled(format!("shards of `{queue}` not polled within {within:?}: {}", names.join(", "))))
     }
 }

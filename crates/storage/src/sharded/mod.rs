@@ -82,7 +82,8 @@ impl ShardedBuilder {
     /// Checks the configuration, without requests.
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration): no account was given, two accounts have the same name, or a number of shards is outside 1–256.
+    /// [`Configuration`](StoreErrorKind::Configuration): no account was given, two accounts have the same name, some have dead-letter queues of their own and some
+    /// have not (Service Bus and another storage), or a number of shards is outside 1–256.
     pub fn build(self) -> Result<Sharded, StoreError> {
         let fail = |text: &str| {
             Err(StoreError::new(StoreErrorKind::Configuration, "build sharded storage", "").with_detail(text))
@@ -95,6 +96,11 @@ impl ShardedBuilder {
         names.dedup();
         if names.len() < self.accounts.len() {
             return fail("two accounts have the same name");
+        }
+        let of_their_own = |(_, storage): &(String, Stores)| storage.queues.powers().dead_letters.is_some();
+        let with_letters = self.accounts.iter().filter(|account| of_their_own(account)).count();
+        if ![0, self.accounts.len()].contains(&with_letters) {
+            return fail("some accounts have dead-letter queues of their own, and some have not");
         }
         if !self.shards.values().chain([&self.default_shards]).all(|n| (1..=MAX_SHARDS).contains(n)) {
             return fail("a queue has 1 to 256 shards");
@@ -174,22 +180,4 @@ impl Sharded {
     pub async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         self.queues.maps.retire(queue).await
     }
-
-    /// Checks that this process has polled every shard of a queue within `within`. Call it in the process that runs the
-    /// queue's worker.
-    ///
-    /// # Errors
-    /// [`Unpolled`], which names the shards that were not polled or did not answer.
-    ///
-    /// # Cancel safety
-    /// The call only reads, except that it creates the shard map if there is none yet, as every operation on the queue
-    /// does.
-    pub async fn health(&self, queue: &QueueName, within: Duration) -> Result<(), Unpolled> {
-        self.queues.maps.health(queue, within).await
-    }
 }
-
-/// The error of [`Sharded::health`]: its text names the shards that were not polled.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unpolled(String);

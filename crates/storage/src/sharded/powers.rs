@@ -11,10 +11,10 @@ use super::map::Shard;
 use super::store::{ShardedQueues, WIDE_WAVE};
 use crate::name::QueueName;
 use crate::{
-    Access, Advice, Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, Guarantees, LeaseLinks,
-    LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation, Permissions, PutMessage,
-    PutOutcome, QueuePowers, QueueStore, Queues, Rest, StateCounter, StateCounts, StoreError, StoreErrorKind,
-    Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
+    Access, Advice, Arrivals, Batches, DeadLetterMessage, DeliveriesStopped, Detach, ExpiredReceipt,
+    Guarantees, LeaseLinks, LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation,
+    Permissions, PutMessage, PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts,
+    StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
 };
 
 impl ShardedQueues {
@@ -70,9 +70,7 @@ impl MetadataStore for ShardedQueues {
 impl StateCounter for ShardedQueues {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.counts_by_state(&shard).await };
-        let none =
-            |counts: &Option<StateCounts>| counts.is_none_or(|counts| counts == StateCounts::default());
-        let all = self.ask_for_messages(queue, ask, none).await?;
+        let all = self.ask_all(queue, ask).await?;
         // All accounts have this power, or the sharded storage does not.
         Ok(all.into_iter().filter_map(|(_, counts)| counts).fold(StateCounts::default(), StateCounts::plus))
     }
@@ -158,8 +156,8 @@ impl Arrivals for ShardedQueues {
         all
     }
 
-    fn rest(&self, queue: &QueueName) -> Option<Rest> {
-        self.in_known_shards(queue, Queues::rest)
+    fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {
+        self.in_known_shards(queue, Queues::stop_deliveries)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use tokio::time::{Instant, timeout_at};
+
 use super::map::Shard;
+use super::maps::LONGEST_PUT;
 use super::place::{by_key, outer_id};
 use super::store::ShardedQueues;
 use crate::name::QueueName;
@@ -10,50 +13,72 @@ use crate::{MessageRef, PutMessage, PutOutcome, StoreError, StoreErrorKind as K}
 
 impl ShardedQueues {
     /// Puts a message into a shard that takes it. Creates the shards again if one is missing.
+    ///
+    /// A shard may take its whole time to refuse a message, and a queue has up to 256 of them. So no further shard is tried in the second
+    /// half of [`LONGEST_PUT`], nor one that the map does not name any more.
     pub(super) async fn put_somewhere(
         &self,
         queue: &QueueName,
         message: &PutMessage,
     ) -> Result<PutOutcome, StoreError> {
-        match self.put_once(queue, message).await {
+        let began = Instant::now();
+        match self.put_once(queue, message, began).await {
             // The shard was retired or deleted since the map was read, or lost: the message was certainly not stored.
             Err(e) if e.kind() == K::QueueNotFound => {
                 let map = self.maps.fresh(queue).await?;
                 self.home().queues.queue_metadata(queue).await?;
-                for shard in map.targets(self.maps.home_name()).iter().filter(|shard| shard.generation > 0) {
-                    self.maps.create(queue, shard).await?;
-                }
-                self.put_once(queue, message).await
+                self.maps.create_all(queue, map.targets(self.maps.home_name())).await?;
+                self.put_once(queue, message, began).await
             }
             outcome => outcome,
         }
     }
 
-    /// Returns the shards to try for a put, best first.
+    /// Returns the shards to try for a put, best first: of those that are paused the one that opens first, after all that are open.
     fn candidates(&self, queue: &QueueName, targets: Vec<Shard>, key: Option<&str>) -> Vec<Shard> {
         if let Some(key) = key {
             let place = by_key(key, targets.len());
             return targets.into_iter().skip(place).take(1).collect();
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let is_open = |shard: &Shard| self.maps.health.closed_for(queue, shard).is_none();
+        let closed_for = |shard: &Shard| self.maps.health.closed_for(queue, shard);
         // The turns of paused shards are divided among all that are open: a single neighbour could not carry them.
-        let (mut open, mut closed): (Vec<_>, Vec<_>) = targets.into_iter().partition(is_open);
-        for shards in [&mut open, &mut closed] {
-            let first = turn % shards.len().max(1);
-            shards.rotate_left(first);
-        }
-        open.append(&mut closed);
+        let (mut open, closed): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|shard| closed_for(shard).is_none());
+        let first = turn % open.len().max(1);
+        open.rotate_left(first);
+        open.extend(closed.into_iter().min_by_key(closed_for));
         open
     }
 
-    async fn put_once(&self, queue: &QueueName, message: &PutMessage) -> Result<PutOutcome, StoreError> {
+    async fn put_once(
+        &self,
+        queue: &QueueName,
+        message: &PutMessage,
+        began: Instant,
+    ) -> Result<PutOutcome, StoreError> {
         let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
-        let (all, mut tried, mut last) = (targets.len(), 0, None);
-        for shard in self.candidates(queue, targets, message.shard_key.as_deref()) {
+        let key = message.shard_key.as_deref();
+        // The shards that a key excludes may serve; those that are paused beside the one that is tried have failed lately.
+        let excluded = key.map_or(0, |_| targets.len() - 1);
+        let candidates = self.candidates(queue, targets, key);
+        let (all, mut tried, mut last) = (candidates.len() + excluded, 0, None);
+        for shard in candidates {
+            if tried > 0 {
+                let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
+                if began.elapsed() >= LONGEST_PUT / 2 {
+                    break;
+                }
+                if !targets.contains(&shard) {
+                    continue;
+                }
+            }
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             tried += 1;
-            match storage.queues.put(&physical, message.clone()).await {
+            // Later the shard may be retired: the map that names it is too old.
+            let put = timeout_at(began + LONGEST_PUT, storage.queues.put(&physical, message.clone())).await;
+            let late = |_| Err(StoreError::new(K::Timeout, "put message", queue).with_ambiguous(true));
+            match put.unwrap_or_else(late) {
                 Ok(outcome) => {
                     let id = outer_id(&shard, &outcome.message.id);
                     let message = MessageRef { id, ..outcome.message };

@@ -19,7 +19,6 @@ const UNANSWERED: Duration = Duration::from_secs(20);
 struct Behaviour {
     failures: u32,
     closed_until: Option<Instant>,
-    answered: Option<Instant>,
     /// True if the last request was not answered in time.
     is_suspect: bool,
 }
@@ -47,8 +46,7 @@ impl ShardHealth {
 
     /// Notes that a get was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
-        let answered = Some(Instant::now());
-        self.with(queue, shard, |state| *state = Behaviour { answered, ..Behaviour::default() });
+        self.with(queue, shard, |state| *state = Behaviour::default());
     }
 
     /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms
@@ -65,10 +63,5 @@ impl ShardHealth {
             state.is_suspect = error.kind() == StoreErrorKind::Timeout;
             state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(LONGEST));
         });
-    }
-
-    /// Returns the time since a get was last answered.
-    pub(super) fn polled(&self, queue: &QueueName, shard: &Shard) -> Option<Duration> {
-        self.with(queue, shard, |state| state.answered).map(|at| at.elapsed())
     }
 }

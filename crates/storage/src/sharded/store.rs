@@ -58,32 +58,15 @@ impl ShardedQueues {
         Ok(self.maps.newest_known(queue).await?.shards(self.maps.home_name()))
     }
 
-    /// Asks all shards of the queue, many at once; returns their answers in order, that of the home queue first. A shard that
-    /// is missing while the home queue exists holds no messages, and has no answer.
+    /// Asks all shards of the queue by the present map, many at once: by an older one the messages of newer shards would not count. Returns their answers in order,
+    /// that of the home queue first. A shard that is missing while the home queue exists holds no messages, and has no answer.
     pub(super) async fn ask_all<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         queue: &QueueName,
         ask: impl Fn(Arc<Queues>, QueueName) -> F + Send + Sync,
     ) -> Result<Vec<(Shard, T)>, StoreError> {
-        let shards = self.maps.map(queue).await?.shards(self.maps.home_name());
-        self.ask_each(queue, shards, ask).await
-    }
-
-    /// Asks all shards, as [`ask_all`](Self::ask_all) does. If none of them has messages, there may be newer shards that have: then it reads the
-    /// map, and asks those of a map that has changed.
-    pub(super) async fn ask_for_messages<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
-        &self,
-        queue: &QueueName,
-        ask: impl Fn(Arc<Queues>, QueueName) -> F + Send + Sync,
-        has_none: impl Fn(&T) -> bool,
-    ) -> Result<Vec<(Shard, T)>, StoreError> {
-        let known = self.maps.map(queue).await?.shards(self.maps.home_name());
-        let answers = self.ask_each(queue, known.clone(), &ask).await?;
-        if !answers.iter().all(|(_, answer)| has_none(answer)) {
-            return Ok(answers);
-        }
         let shards = self.maps.fresh(queue).await?.shards(self.maps.home_name());
-        if shards == known { Ok(answers) } else { self.ask_each(queue, shards, &ask).await }
+        self.ask_each(queue, shards, ask).await
     }
 
     /// Asks these shards, as [`ask_all`](Self::ask_all) does.
@@ -186,8 +169,7 @@ impl QueueStore for ShardedQueues {
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.queue_properties(&shard).await };
-        let none = |properties: &QueueProperties| properties.approximate_count == 0;
-        let all = self.ask_for_messages(queue, ask, none).await?;
+        let all = self.ask_all(queue, ask).await?;
         let count = all.iter().map(|(_, properties)| properties.approximate_count).sum();
         // The first is the home queue, which holds the metadata.
         let home = all.into_iter().next().map(|(_, home)| (home.metadata, home.now));
@@ -260,9 +242,7 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        // By an older map the messages of newer shards would stay.
-        let shards = self.maps.fresh(queue).await?.shards(self.maps.home_name());
-        self.ask_each(queue, shards, |queues, shard| async move { queues.clear(&shard).await }).await?;
+        self.ask_all(queue, |queues, shard| async move { queues.clear(&shard).await }).await?;
         Ok(())
     }
 

@@ -15,26 +15,23 @@ use super::GoldenError;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Golden {
     pub(super) kind: String,
     pub(super) version: u32,
-    /// The queue, which files of former releases of this crate do not name.
-    #[serde(default)]
     queue: String,
     /// The key, which decides the order and the shard of the job, and whether it is unique.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     pub(super) datacontenttype: String,
     /// The name of the Rust type, by which a kind that was renamed without an alias is found. Messages do not have it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
     rust_type: String,
     #[serde(flatten)]
     payload: Payload,
 }
 
 /// The payload as in a CloudEvent: readable JSON, or base64 for anything else.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Payload {
     #[serde(rename = "data")]
     Json(Value),
@@ -65,6 +62,13 @@ impl Golden {
     /// Returns the file with the Rust type of another one, for a comparison: the type is no part of the form.
     pub(super) fn with_type_of(self, other: &Self) -> Self {
         Self { rust_type: other.rust_type.clone(), ..self }
+    }
+
+    /// Returns the file as it would be with the queue and the key of the message that was read from it; `None` if they are the same.
+    pub(super) fn moved_to<M: QueueMessage>(&self, message: &M) -> Option<Self> {
+        let key = message.key();
+        let is_same = self.queue == M::QUEUE && self.key.as_deref() == key.as_deref();
+        (!is_same).then(|| Self { queue: M::QUEUE.to_owned(), key: key.map(Cow::into_owned), ..self.clone() })
     }
 
     pub(super) fn payload_bytes(&self, path: &Path) -> Result<Vec<u8>, GoldenError> {

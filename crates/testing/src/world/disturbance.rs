@@ -27,6 +27,8 @@ pub enum Disturbance {
     StopRequested,
     /// The worker of the process has ended.
     WorkerEnded {
+        /// The number of deliveries that had not ended when its grace was over.
+        abandoned: u64,
         /// The error with which it ended.
         error: Option<String>,
     },
@@ -81,8 +83,11 @@ impl fmt::Display for Disturbance {
             Self::Continues => f.write_str("continues"),
             Self::Clock { ahead } => write!(f, "clock {ahead} ms ahead"),
             Self::StopRequested => f.write_str("asked to stop"),
-            Self::WorkerEnded { error: None } => f.write_str("worker ended"),
-            Self::WorkerEnded { error: Some(error) } => write!(f, "worker ended: {error}"),
+            Self::WorkerEnded { abandoned: 0, error: None } => f.write_str("worker ended"),
+            Self::WorkerEnded { abandoned, error: None } => {
+                write!(f, "worker ended; {abandoned} deliveries had not")
+            }
+            Self::WorkerEnded { error: Some(error), .. } => write!(f, "worker ended: {error}"),
             Self::Connection(text) => f.write_str(text),
             Self::QueuesOut { account, time } => {
                 write!(f, "the queues of account {account} are out for {time:?}")

@@ -175,7 +175,7 @@ impl Node {
         let expires = options.time_to_live().map(|ttl| self.shared.ledger.now() + ttl);
         self.send_begins(&job, queue.name().as_str());
         let sent = queue.send(message).with(options).id(id).await;
-        self.was_told(&job, verdict(&sent), expires);
+        self.note_answer(&job, verdict(&sent), expires);
         sent
     }
 
@@ -207,7 +207,7 @@ impl Node {
     }
 
     /// Records the answer that the sender of a message received.
-    pub fn was_told(&self, id: &str, verdict: Verdict, expires: Option<Duration>) {
+    pub fn note_answer(&self, id: &str, verdict: Verdict, expires: Option<Duration>) {
         self.note(id, Fact::Sent { verdict, expires });
     }
 

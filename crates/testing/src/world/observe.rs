@@ -24,7 +24,7 @@ pub(super) struct Observer {
 
 impl Observer {
     /// Records the outcome of a delivery.
-    pub(super) fn hear(&self, event: &Event) {
+    pub(super) fn record(&self, event: &Event) {
         let Event::Finished { job, outcome, .. } = event else { return };
         let id = job.as_ref().map(|job| subject(&job.source, &job.id));
         let (inserted, delivery) =

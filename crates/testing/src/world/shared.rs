@@ -187,6 +187,13 @@ impl Shared {
         self.calls.load(Ordering::Relaxed) > MAX_CALLS
     }
 
+    /// Waits until the world is overrun.
+    pub(super) async fn overrun(&self) {
+        while !self.is_overrun() {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+    }
+
     pub(super) fn count_call(&self, node: &str, call: &Call) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if let Some(log) = &self.log {

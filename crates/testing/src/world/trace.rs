@@ -30,7 +30,7 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
         Some(id) => concerns(id),
         None => match &entry.fact {
             Fact::Fault { operation, .. } => {
-                entry.number >= first && nodes.contains(&entry.node) && is_telling(*operation)
+                entry.number >= first && nodes.contains(&entry.node) && is_shown(*operation)
             }
             Fact::Incident(_) | Fact::Threshold { .. } => entry.number >= first || entry.at.is_zero(),
             fact => matches!(fact, Fact::Noted(_)),
@@ -48,7 +48,7 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
 
 /// Returns whether failures of this operation are worth showing. Those of polling and of background work are many,
 /// and hardly ever the cause.
-fn is_telling(operation: Operation) -> bool {
+fn is_shown(operation: Operation) -> bool {
     operation.is_change()
         && !matches!(operation, Operation::Get | Operation::AcquireLease | Operation::RenewLease)
         || matches!(operation, Operation::GetBlob | Operation::ListBlobs)

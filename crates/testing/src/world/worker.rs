@@ -80,7 +80,7 @@ impl Slot {
         let effects = Effects { shared: Arc::clone(&self.shared), node: Arc::clone(node.name()) };
         let builder = Worker::builder(node.storage()).state(effects);
         let builder = (self.make)(builder, &node).layer(observer.clone());
-        let worker = match builder.on_event(move |event| observer.hear(event)).build() {
+        let worker = match builder.on_event(move |event| observer.record(event)).build() {
             Ok(worker) => worker,
             Err(mistake) => {
                 lock(&self.state).mistake = Some(mistake.to_string());
@@ -91,8 +91,11 @@ impl Slot {
         node.clone().spawn(async move {
             let ended = worker.run_until(stop.cancelled_owned()).await;
             let Some(slot) = slot.upgrade() else { return };
+            // A worker that ends with an error has no report.
+            let abandoned = ended.as_ref().map_or(u64::MAX, |report| report.abandoned);
             let error = ended.err().map(|error| format!("{error:?}"));
-            slot.shared.ledger.note(node.name(), Fact::Incident(Disturbance::WorkerEnded { error }));
+            let ended = Disturbance::WorkerEnded { abandoned, error };
+            slot.shared.ledger.note(node.name(), Fact::Incident(ended));
             lock(&slot.state).node = None;
             slot.start_after(RESTART);
         });
@@ -111,7 +114,7 @@ impl Slot {
         }));
     }
 
-    /// Tells the worker to stop; another starts after it has ended.
+    /// Stops the worker; another starts after it has ended.
     pub(super) fn restart(&self) {
         let (node, stop) = {
             let state = lock(&self.state);

@@ -34,7 +34,8 @@ impl TryFrom<V2> for V3 {
     }
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     assert_eq!(decode_message::<V3>(1, br#"{"a":1}"#).unwrap().c, 2);
     assert!(decode_message::<V3>(1, br#"{"a":255}"#).is_err());
 }

@@ -23,7 +23,8 @@ struct Grid<T, const N: usize> {
 #[derive(Validate)]
 struct Cell;
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     assert!(Block::<4> { text: "abcd".into(), size: 8, at: 3 }.validate().is_ok());
     assert_eq!(Block::<3> { text: "abcd".into(), size: 9, at: 3 }.validate().unwrap_err().len(), 3);
     assert!(Grid { cells: [Cell, Cell] }.validate().is_ok());

@@ -49,13 +49,16 @@ struct Drawing {
     round: Round,
 }
 
-fn main() {
-    let group = Shape::Group(vec![Shape::Nothing, Shape::Rectangle { width: 0, height: 0 }, Shape::Circle(-1.0)]);
+#[test]
+fn compiles_and_checks() {
+    let group =
+        Shape::Group(vec![Shape::Nothing, Shape::Rectangle { width: 0, height: 0 }, Shape::Circle(-1.0)]);
     assert_eq!(group.validate().unwrap_err().len(), 3);
     // A newtype has no place of its own on the wire.
     assert!(Shape::Circle(-1.0).validate().unwrap_err().to_string().starts_with("Circle: "));
     let drawing = Drawing { to: Email("nobody".into()), round: Round::Disc(Radius { radius: -1.0 }) };
-    let paths: Vec<String> = drawing.validate().unwrap_err().iter().map(|found| found.path().to_string()).collect();
+    let paths: Vec<String> =
+        drawing.validate().unwrap_err().iter().map(|found| found.path().to_string()).collect();
     assert_eq!(paths, ["to", "round.Disc.radius"]);
     assert_eq!(Shape::Named("a".into(), 1).key().unwrap(), "a");
     assert!(One::Only(Unit::A).validate().is_ok() && Unit::B.validate().is_ok());

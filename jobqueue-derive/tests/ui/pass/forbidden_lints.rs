@@ -26,7 +26,8 @@ mod strict {
     }
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     assert!(Thing { plain: 0 }.validate().is_ok());
     assert!(Choice::Plain(0).validate().is_ok() && Choice::Checked(0).validate().is_err());
     assert!(strict::Part { number: 0 }.validate().is_err());

@@ -33,7 +33,8 @@ struct Part {
     n: u8,
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     let bytes = encode_message(&Envelope { inner: 3u8 }).unwrap();
     assert_eq!(decode_message::<Envelope<u8>>(1, &bytes).unwrap().inner, 3);
 

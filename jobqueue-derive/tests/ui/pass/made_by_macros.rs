@@ -35,7 +35,8 @@ fn finite(n: &f32) -> Result<(), &'static str> {
     if n.is_finite() { Ok(()) } else { Err("must be finite") }
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     assert!(Small { number: 1, maybe: None, text: "a".into() }.validate().is_err());
     assert!(Small { number: 2, maybe: Some(199), text: "a".into() }.validate().is_ok());
     assert!(Signed { number: -6, maybe: None, text: "b".into() }.validate().is_err());

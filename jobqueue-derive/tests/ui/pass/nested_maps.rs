@@ -17,7 +17,8 @@ struct Root<'a> {
     borrowed: &'a Leaf,
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     let leaves: Arc<[Leaf]> = Arc::new([Leaf { n: 1 }, Leaf { n: 0 }]);
     let inner = HashMap::from([(7, Some(leaves)), (8, None)]);
     let root = Root { maps: BTreeMap::from([("a", inner)]), borrowed: &Leaf { n: 0 } };

@@ -42,7 +42,8 @@ struct Numbers {
     bases: Option<u8>,
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     let numbers = Numbers { bases: Some(16), ..Default::default() };
     // The unsigned ones and the floats are 0.
     assert_eq!(numbers.validate().unwrap_err().len(), 8);

@@ -9,7 +9,7 @@ fn one_word(text: &str) -> Result<(), &'static str> {
 }
 
 fn even(n: &u32) -> Result<(), &'static str> {
-    if n % 2 == 0 { Ok(()) } else { Err("must be even") }
+    if n.is_multiple_of(2) { Ok(()) } else { Err("must be even") }
 }
 
 fn few(items: &[u8]) -> Result<(), &'static str> {
@@ -34,7 +34,8 @@ struct Part<'a> {
     items: Option<Box<[u8]>>,
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     let bad = "two words";
     let part = Part {
         boxed: bad.into(),

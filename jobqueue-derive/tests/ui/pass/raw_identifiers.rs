@@ -17,7 +17,11 @@ enum r#enum {
     },
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     assert_eq!(r#struct { r#type: 0 }.validate().unwrap_err().to_string(), "type: must be at least 1");
-    assert_eq!(r#enum::r#in { r#match: 0 }.validate().unwrap_err().to_string(), "in.match: must be at least 1");
+    assert_eq!(
+        r#enum::r#in { r#match: 0 }.validate().unwrap_err().to_string(),
+        "in.match: must be at least 1"
+    );
 }

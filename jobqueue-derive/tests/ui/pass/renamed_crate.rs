@@ -1,5 +1,3 @@
-extern crate jobqueue as renamed;
-
 // What the macro would find without `crate = …`.
 mod jobqueue {}
 
@@ -29,7 +27,8 @@ mod inner {
     }
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     use renamed::QueueMessage;
     assert_eq!(inner::Thing::KIND, "thing");
     inner::check();

@@ -28,14 +28,26 @@ enum Shape {
     },
 }
 
+#[derive(Serialize, Deserialize, Validate)]
+#[serde(rename_all = "kebab-case")]
+#[allow(non_camel_case_types)]
+enum Model {
+    V1_2 {
+        #[message(range(1..))]
+        year: u8,
+    },
+}
+
 fn paths(value: &impl Validate) -> Vec<String> {
     value.validate().unwrap_err().iter().map(|violation| violation.path().to_owned()).collect()
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     assert_eq!(paths(&Thing { the_size: 0, place: String::new() }), ["THE-SIZE", "where"]);
     // serde writes `[0, 0]` and `{"side":0}`.
     assert_eq!(paths(&Pair(1, 0, 0)), ["[0]", "[1]"]);
     assert_eq!(paths(&Shape::Circle { radius: 0 }), ["Circle.radius"]);
     assert_eq!(paths(&Shape::Bare { side: 0 }), ["side"]);
+    assert_eq!(paths(&Model::V1_2 { year: 0 }), ["v1-2.year"]);
 }

@@ -98,7 +98,8 @@ mod shadowed {
     use ::core::convert::From as _;
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     use jobqueue::Validate;
     let thing = shadowed::Thing { name: "a".into(), n: 1, one: shadowed::Either::A(String::new()) };
     assert_eq!(thing.validate().unwrap_err().to_string(), "one.A: must not be empty");

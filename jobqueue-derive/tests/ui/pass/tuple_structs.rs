@@ -19,7 +19,8 @@ struct Holder {
     inner: Transparent,
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     let pair = Pair("a".into(), 10);
     assert_eq!(pair.validate().unwrap_err().to_string(), "[1]: must be from 1 to 9");
     assert_eq!(pair.key().unwrap(), "a");

@@ -29,7 +29,8 @@ where
     corners: Vec<S::Corner>,
 }
 
-fn main() {
+#[test]
+fn compiles_and_checks() {
     let drawing = Drawing::<Square> { corners: vec![Corner { x: -1 }] };
     assert_eq!(drawing.validate().unwrap_err().to_string(), "corners[0].x: must be at least 0");
     fn message<M: QueueMessage>(_: &M) {}

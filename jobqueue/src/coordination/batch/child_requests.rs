@@ -3,9 +3,6 @@
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::{Stream, StreamExt};
 
 use super::Batch;
 use super::children::CHUNK;
@@ -13,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore, QueueOf};
 use crate::send;
-use crate::send::{SendItem, SendOptions, SendRequest, UniqueKind};
+use crate::send::{SendItem, SendOptions, SendRequest};
 
 /// The future of a request that sends children. It borrows the batch.
 pub type ChildFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
@@ -24,12 +21,6 @@ pub struct Child<'a, M> {
     message: &'a M,
     /// The queue, if it is not that of the type.
     queue: Option<Arc<QueueCore>>,
-}
-
-/// One child to send, unless a message of its key was sent within the window.
-pub struct UniqueChild<'a, M> {
-    child: Child<'a, M>,
-    window: Duration,
 }
 
 /// Many children to send: [`Batch::send_all`].
@@ -77,7 +68,7 @@ impl Batch {
     }
 
     /// Sends children when the returned request is awaited, 100 at a time, and skips children that an earlier start has
-    /// certainly sent. You can call it several times, with different types.
+    /// certainly sent. You can call it several times, with different types, or with parts of a list that is read meanwhile.
     ///
     /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
     /// request apply to all children; the options of a child have priority.
@@ -98,39 +89,11 @@ impl Batch {
     {
         SendRequest::new(Children { batch: self, children, queue: None, message: PhantomData })
     }
-
-    /// Like [`send_all`](Self::send_all), for a stream of children. It holds at most 100 of them in memory. The options of
-    /// a child are in the stream, as its pair.
-    ///
-    /// # Errors
-    /// As [`send_all`](Self::send_all).
-    ///
-    /// # Cancel safety
-    /// As [`send_all`](Self::send_all).
-    pub fn send_stream<'a, M, T>(
-        &'a mut self,
-        children: impl Stream<Item = T> + Send + 'a,
-    ) -> impl Future<Output = Result<(), Error>> + Send + 'a
-    where
-        M: QueueMessage,
-        T: SendItem<M> + Send + 'a,
-    {
-        // Boxed, because the compiler cannot see that a future that keeps a borrowing closure is `Send`.
-        let mut chunks = children.chunks(CHUNK).boxed();
-        async move {
-            let (core, secret) = self.ready_to_send(None, QueueOf::of::<M>(), None).await?;
-            while let Some(chunk) = chunks.next().await {
-                let drafts = self.drafts(&secret, &SendOptions::new(), chunk)?;
-                self.send_chunk(&core, drafts, send::render_draft::<M>).await?;
-            }
-            Ok(())
-        }
-    }
 }
 
 impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
-    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type: one of another storage is refused, as far
-    /// as names show it (those of PostgreSQL servers are not compared). A child that an earlier start has sent stays where it is.
+    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type: one of another storage is refused, and one
+    /// that was opened under another name of its server. A child that an earlier start has sent stays where it is.
     pub fn to(self, queue: &Queue<M>) -> Self {
         let core = Arc::clone(queue.core());
         self.map_target(|child| Child { queue: Some(core), ..child })
@@ -139,13 +102,6 @@ impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
     /// Sets the child's id: [`SendOptions::id`]. A restart must set the same.
     pub fn id(self, id: impl Into<String>) -> Self {
         self.with(SendOptions::new().id(id))
-    }
-
-    /// Sends the child unless a message of the same kind and key was sent to its queue within `window`, as
-    /// [`unique_for`](SendRequest::unique_for) of any send does. If one was, this child ends at once, without a result: the
-    /// batch does not wait for the job that was sent earlier. The child keeps the id of its place in the batch.
-    pub fn unique_for(self, window: Duration) -> SendRequest<UniqueChild<'a, M>> {
-        self.map_target(|child| UniqueChild { child, window })
     }
 }
 
@@ -163,28 +119,9 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
     }
 }
 
-impl<'a, M: QueueMessage> IntoFuture for SendRequest<UniqueChild<'a, M>> {
-    type Output = Result<(), Error>;
-    type IntoFuture = ChildFuture<'a>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let (UniqueChild { child: Child { batch, message, queue }, window }, options, below) =
-            self.into_target();
-        Box::pin(async move {
-            if options.identity().0.is_some() {
-                let text = "a unique child has the id of its place in the batch; leave its id out";
-                return Err(Error::new(ErrorKind::Invalid, text));
-            }
-            let (core, secret) = batch.ready_to_send(queue, QueueOf::of::<M>(), below).await?;
-            let children = batch.drafts(&secret, &options, [message])?;
-            batch.send_each_unique(&core, children, window, UniqueKind::of::<M>()).await
-        })
-    }
-}
-
 impl<M: QueueMessage, I> SendRequest<Children<'_, M, I>> {
     /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for instance to that of
-    /// one tenant. One of another storage is refused, as far as names show it (those of PostgreSQL servers are not compared). Children that
+    /// one tenant. One of another storage is refused, and one that was opened under another name of its server. Children that
     /// an earlier start has sent stay where they are.
     ///
     /// ```
@@ -237,6 +174,5 @@ where
 jobqueue_storage::debug_fields! {
     /// Leaves out the message: it may be confidential.
     Child<'a, M> { batch }
-    UniqueChild<'a, M> { batch = child.batch, window }
     Children<'a, M, I> { batch }
 }

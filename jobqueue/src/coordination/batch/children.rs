@@ -2,7 +2,6 @@
 //! put, then the cursor moves.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -15,7 +14,7 @@ use crate::json_blob::Known;
 use crate::message::QueueMessage;
 use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
-use crate::send::{Draft, Prepared, Purpose, Render, SendItem, SendOptions, UniqueChildOutcome, UniqueKind};
+use crate::send::{Draft, Prepared, Purpose, Render, SendItem, SendOptions};
 
 /// The number of children that are sent with one request and one update of the cursor.
 pub(super) const CHUNK: usize = 100;
@@ -90,43 +89,6 @@ impl Batch {
                 self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
             }
             self.next = end;
-            Ok(())
-        })
-    }
-
-    /// Sends the next children one by one, each unless its work was sent within the window.
-    pub(super) fn send_each_unique<'b>(
-        &'b mut self,
-        core: &'b QueueCore,
-        children: Vec<(ChildRecord, Draft)>,
-        window: Duration,
-        kind: UniqueKind,
-    ) -> BoxFuture<'b, Result<(), Error>> {
-        Box::pin(async move {
-            for (record, draft) in children {
-                let draft = draft.unique_for(window, core.runtime())?;
-                kind.check(core, &draft)?;
-                let index = self.next;
-                let (announced_now, end) = self.announce(&[record]).await?;
-                if index >= self.sent_before && self.ledger().is_over(index).await? {
-                    // What follows from that may be missing.
-                    self.ledger().end_elsewhere(index).await?;
-                } else if index >= self.sent_before {
-                    let child = format!("{}/{index}", self.secret().await?);
-                    let draft = if index < announced_now { draft.into_copy() } else { draft };
-                    let is_elsewhere =
-                        match send::send_unique_child(core, draft, window, kind, &child).await? {
-                            // An earlier start may have sent this child itself.
-                            UniqueChildOutcome::Joined { is_this_child } => !is_this_child,
-                            UniqueChildOutcome::Sent(sent) => sent.was_done(),
-                        };
-                    if is_elsewhere {
-                        self.ledger().end_elsewhere(index).await?;
-                    }
-                    self.ledger().replace(&self.id.blob("cursor")?, &end).await?;
-                }
-                self.next = end;
-            }
             Ok(())
         })
     }

@@ -5,7 +5,6 @@
 //! copies have the same id and take turns like those of a child.
 
 use futures_util::future::BoxFuture;
-use sha2::{Digest, Sha256};
 
 use super::claimed::ClaimedChild;
 use super::ledger::{Ledger, Plan};
@@ -19,7 +18,6 @@ use crate::send;
 use crate::send::{Prepared, SendOptions};
 use crate::settings::Metadata;
 use crate::storage::{PutMessage, QueueName, StoreError, StoreErrorKind as K};
-use jobqueue_storage::fast::hex::to_hex;
 
 /// The place of a job in the batch of which it is a child.
 pub(super) struct Outer<'b> {
@@ -160,8 +158,6 @@ impl Ledger<'_> {
 
     async fn message(&self, queue: &QueueName, text: &str) -> Result<PutMessage, StoreError> {
         let message = send::message_of(self.storage.queues(), queue, text).await?;
-        // The id of the job alone is that of the batch, and a later batch may have the id of a former one: their plans differ.
-        let plan = to_hex(&Sha256::digest(text)[..8]);
-        Ok(message.with_job(self.id.as_str(), format!("then {plan}")))
+        Ok(message.with_job(self.id.as_str(), THEN))
     }
 }

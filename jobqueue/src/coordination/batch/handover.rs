@@ -141,11 +141,7 @@ impl Ledger<'_> {
     pub(super) async fn end_elsewhere(&self, index: u64) -> Result<(), Error> {
         let ended = self.read::<Marker>(&self.id.marker(0, index)?).await?;
         if !matches!(ended, Some(Marker::Done(_))) {
-            let mut chain = self.handovers(index).await?;
-            // A process of a former version notes that the handler has returned also where the batch was never sealed.
-            if chain.len() == 1 && self.read::<bool>(&self.returned(index, 0)?).await?.is_some() {
-                self.leave_out_unsealed(index, &mut chain).await?;
-            }
+            let chain = self.handovers(index).await?;
             if chain.is_empty() {
                 return self.end_child(index, &Marker::Done(None)).await;
             }

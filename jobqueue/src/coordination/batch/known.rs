@@ -1,42 +1,29 @@
-//! The memory of a worker of the batches whose children it runs: facts that do not change while a batch exists.
+//! The memory of a worker of the batches whose children it runs: facts that do not change, because the id of a batch is not used again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
-
-use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::sync::lock;
 
 const MAX_BATCHES: usize = 1_000;
-/// The time for which a batch counts as it was read. It may be swept, and its id be used again.
-const LIFETIME: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub(super) struct KnownBatches(Mutex<BTreeMap<String, Arc<KnownBatch>>>);
 
 impl KnownBatches {
-    /// Returns the batch as it was read last, not long ago.
     pub(super) fn get(&self, id: &str) -> Option<Arc<KnownBatch>> {
-        lock(&self.0).get(id).filter(|batch| lock(&batch.read).elapsed() < LIFETIME).cloned()
+        lock(&self.0).get(id).cloned()
     }
 
     /// Keeps a batch whose secret was read. Children that begin together share it.
     pub(super) fn insert(&self, id: &str, secret: String) -> Arc<KnownBatch> {
-        let batch = KnownBatch {
-            secret,
-            read: Mutex::new(Instant::now()),
-            children: OnceLock::new(),
-            completions: Mutex::default(),
-        };
-        let batch = Arc::new(batch);
         let mut batches = lock(&self.0);
-        if let Some(known) = batches.get(id).filter(|known| known.secret == batch.secret) {
-            *lock(&known.read) = Instant::now();
+        if let Some(known) = batches.get(id).filter(|known| known.secret == secret) {
             return Arc::clone(known);
         }
+        let batch = Arc::new(KnownBatch { secret, children: OnceLock::new(), completions: Mutex::default() });
         if batches.len() >= MAX_BATCHES {
             batches.clear();
         }
@@ -48,8 +35,6 @@ impl KnownBatches {
 #[derive(Debug)]
 pub(super) struct KnownBatch {
     pub(super) secret: String,
-    /// The time of the last reading.
-    read: Mutex<Instant>,
     /// The number of children, once the batch is sealed.
     children: OnceLock<u64>,
     /// The completions of the groups above groups of children, which the children that end at the same time share.

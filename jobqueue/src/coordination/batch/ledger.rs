@@ -9,12 +9,10 @@ use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::known::KnownBatch;
 use super::names::{BatchId, CHILDREN, GROUP_SIZE, container, group_size, width};
-use super::source;
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::settings::Metadata;
@@ -102,23 +100,15 @@ impl<'a> Ledger<'a> {
     /// Returns the batch's secret. Creates one if the batch is new.
     pub(super) async fn make_secret(&self) -> Result<String, Error> {
         let document = self.document::<String>(&self.id.blob("token")?);
-        let (known, former) = match self.read_version(&document).await? {
-            None => (Known::Absent, None),
-            // A sweep that was interrupted has left the secret of the former batch of this id, which is done.
-            Some(former) if self.has_continued().await? && self.plan().await?.is_none() => {
-                let secret = former.value.clone();
-                (Known::Version(former), Some(secret))
-            }
-            Some(known) => return Ok(known.value),
-        };
+        if let Some(known) = self.read_version(&document).await? {
+            return Ok(known.value);
+        }
         let new = self.storage.runtime().uuid_v4().simple().to_string();
-        let make = |found: Option<String>| match found == former {
-            true => Edit::Write(new.clone(), Some(new.clone())),
-            false => Edit::Keep(found),
+        let make = |found: Option<String>| match found {
+            None => Edit::Write(new.clone(), new.clone()),
+            Some(known) => Edit::Keep(known),
         };
-        let made = document.change(known, make).await.map_err(damaged)?;
-        let missing = || Error::new(ErrorKind::Storage, "the batch was swept while it was being created");
-        made.result.ok_or_else(missing)
+        Ok(document.change(Known::Absent, make).await.map_err(damaged)?.result)
     }
 
     /// Returns the batch's secret; `None` if the batch does not exist.
@@ -156,30 +146,14 @@ impl<'a> Ledger<'a> {
         self.complete_ancestors(index).await
     }
 
-    /// Returns whether the continuation has run. A former batch of this id may have left its mark, which has another text, or none: an earlier
-    /// version wrote `true`.
+    /// Returns whether the continuation has run.
     pub(super) async fn has_continued(&self) -> Result<bool, Error> {
-        match self.read(&self.id.blob("done")?).await? {
-            Some(Value::String(mark)) => Ok(self.source().await?.is_some_and(|source| source == mark)),
-            Some(_) | None => Ok(false),
-        }
+        Ok(self.read::<bool>(&self.id.blob("done")?).await?.is_some())
     }
 
     /// Records that the continuation has run.
     pub(super) async fn note_continued(&self) -> Result<(), Error> {
-        match self.source().await? {
-            Some(source) => self.replace(&self.id.blob("done")?, &source).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Returns the source of the jobs of the batch; `None` if there is none.
-    async fn source(&self) -> Result<Option<String>, Error> {
-        let secret = match &self.known {
-            Some(known) => Some(known.secret.clone()),
-            None => self.secret().await?,
-        };
-        Ok(secret.as_deref().map(source))
+        self.create(&self.id.blob("done")?, &true).await.map(drop)
     }
 
     /// Marks the groups above the marker of a child as far as they are complete. Sends the continuation if all are.

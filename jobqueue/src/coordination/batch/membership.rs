@@ -9,8 +9,9 @@ use super::claim::Turn;
 use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BATCH, BatchId, COPY, OF, OF_TOKEN, THEN, TOKEN, token};
+use super::names::{BatchId, COPY, OF, OF_TOKEN, THEN, TOKEN, token};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
+use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::storage::Storage;
@@ -57,7 +58,6 @@ impl Membership {
         if let Some(known) = known {
             return Ok(Some(ledger.knowing(known)));
         }
-        // The id may be used again after a sweep, with another token.
         let Some(read) = ledger.secret().await? else { return Ok(None) };
         let is_member = proves(&read);
         let known = self.batches.insert(ledger.id.as_str(), read);
@@ -89,7 +89,7 @@ fn is_copy(job: &JobInfo) -> Option<bool> {
 #[async_trait]
 impl Hook for Membership {
     fn applies_to(&self, job: &JobInfo) -> bool {
-        job.headers.contains_key(BATCH) || job.headers.contains_key(OF)
+        is_of_batch(&job.headers)
     }
 
     fn decides_first(&self, job: &JobInfo) -> bool {

@@ -57,7 +57,7 @@ use crate::storage::Storage;
 use crate::worker::Context;
 use jobqueue_storage::fast::hex::to_hex;
 
-pub use child_requests::{Child, ChildFuture, Children, UniqueChild};
+pub use child_requests::{Child, ChildFuture, Children};
 pub(crate) use membership::Membership;
 pub use progress::BatchProgress;
 pub use results::{ChildFailure, ChildResult};
@@ -67,7 +67,7 @@ pub use sweep::{BatchSweepOptions, sweep_batches};
 pub(crate) const SOURCES: &str = "/jobqueue/batch";
 
 /// Returns the source of the children and the continuation of a batch. It is the same for all programs, so that a repeated send is the
-/// same job, and another one for a batch that has the id of a former one: its children are other jobs to all records of jobs.
+/// same job, and no other program can guess it.
 fn source(secret: &str) -> String {
     // Sources are shown.
     format!("{SOURCES}/{}", to_hex(&Sha256::digest(secret)[..8]))
@@ -148,7 +148,8 @@ impl Storage {
     /// underscores.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Conflict`](crate::ErrorKind::Conflict) for that of a batch that was
+    /// [swept](sweep_batches) in the last year, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.clone(), id, None).await
     }
@@ -165,7 +166,8 @@ impl Context {
     /// each month under one id must therefore name the month in the batch's id.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Conflict`](crate::ErrorKind::Conflict) for that of a batch that was
+    /// swept in the last year, unless this job had sent it and it had ended, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.storage().clone(), id, Some(self.clone())).await
     }
@@ -177,12 +179,12 @@ impl Batch {
         Box::pin(async move {
             let id = id?;
             let ledger = Ledger::new(&storage, id.clone());
-            let mut sealed = ledger.plan().await?.map(|plan| plan.children);
-            let is_open = sealed.is_some();
-            if let Some(context) = context.as_ref().filter(|_| !is_open) {
-                sealed = ledger.swept_of(context.info()).await?;
-            }
-            let is_swept = !is_open && sealed.is_some();
+            let swept = ledger.swept(context.as_ref().map(Context::info)).await?;
+            let is_swept = swept.is_some();
+            let sealed = match swept {
+                Some(children) => Some(children),
+                None => ledger.plan().await?.map(|plan| plan.children),
+            };
             if is_swept {
                 crate::log::info!(batch = %id.as_str(), "the job has sent this batch before, which has ended and was swept; it is not sent again");
             }

@@ -14,7 +14,7 @@
 //! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again, does not run, and ends the child if it was the last to return |
 //! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
 //! | the continuation has run | `done` | its message is delivered again and discarded |
-//! | swept | `swept`, for a year: the job that has sent the batch, and the number of children; then all others are removed, `plan`, `token` and `done` last | the next sweep removes the rest |
+//! | swept | `swept`, for a year: the id is refused, except for the job that has sent the batch; then all others are removed | a later sweep removes the rest |
 
 use sha2::{Digest, Sha256};
 
@@ -44,7 +44,7 @@ pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String
     to_hex(&hash.finalize()[..16])
 }
 
-/// The blob that a sweep leaves of a batch that a job has sent.
+/// The blob that a sweep leaves of a batch.
 pub(super) const SWEPT: &str = "swept";
 
 /// The metadata key on a handover: the batch with whose continuation the child ends.

@@ -46,7 +46,7 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
         }
     }
     if let Some((id, listed_until)) = found.last.take() {
-        for rest in ["done", "handover/", "plan", "token"] {
+        for rest in ["done", "handover/", "plan"] {
             let page = page(storage, &format!("{id}/{rest}"), None).await?;
             page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         }
@@ -61,8 +61,6 @@ struct Found {
     records: BTreeMap<String, BatchRecord>,
     /// Each batch that a child has begun, with the batch and the number of that child.
     parents: Vec<(String, (String, u64))>,
-    /// The time of the last mark that a continuation has run.
-    done: Option<SystemTime>,
     /// The batch of the last blob, and the child if it is the marker of one.
     last: Option<(String, Option<u64>)>,
 }
@@ -80,9 +78,7 @@ impl Found {
                 batch.sealed = true;
                 batch.children = properties.metadata.get(CHILDREN).and_then(|children| children.parse().ok());
             }
-            "done" => (batch.finished, self.done) = (true, Some(properties.modified)),
-            // The mark is that of a former batch of this id.
-            "token" if self.done < Some(properties.modified) => batch.finished = false,
+            "done" => batch.finished = true,
             _ => {
                 batch.ended.extend(child);
                 batch.failed.extend(child.filter(|_| properties.metadata.get(FAILED).is_some()));

@@ -8,17 +8,14 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use super::ledger::{Ledger, for_each_blob, page, tries};
+use super::ledger::{Ledger, for_each_blob, page};
 use super::names::{BatchId, SWEPT, batch_of, container};
-use crate::coordination::leader::{Leader, while_leading};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::storage::{BlobListing, BlobName, BlobProperties, ETag, LeaseId, Storage, delete_if_same};
+use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
 use jobqueue_storage::fast::hex::to_hex;
 
-/// The leadership of the one sweep that runs: blobs are deleted by their names, and a batch may begin under the id of a removed one.
-const SWEEPER: &str = "jobqueue/sweep-batches";
-/// The time for which a job that is redriven finds that it has sent the batch before.
+/// The time for which the id of a removed batch is refused, and a job that is redriven finds that it has sent the batch before.
 const NOTE_LIFE: Duration = Duration::from_secs(365 * 86_400);
 /// The number of batches that are removed at the same time.
 const BATCHES_AT_ONCE: usize = 8;
@@ -50,45 +47,30 @@ impl BatchSweepOptions {
         /// Sets the age at which finished batches are removed, since the last change in them. It must be longer than a message can stay in a queue,
         /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
         ///
-        /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again: of such a batch a blob of some
-        /// hundred bytes stays for a year. A program that begins an id again after the sweep begins a new batch.
+        /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again.
         finished(age: Duration) => finished;
 
-        /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run,
-        /// but end no child. A worker that ran children of a batch may need 10 minutes to find that it is removed: do not use its id again
-        /// before.
+        /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run, but end no child; those of
+        /// a worker that knows the batch may leave blobs, which a later sweep removes. A job that had sent such a batch and is redriven cannot send
+        /// it again for a year: its start is a conflict.
         abandoned(age: Duration) => abandoned;
     }
 }
 
-/// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine and can be
-/// interrupted. While another sweep runs, or for half a minute after one was interrupted, it removes nothing and returns 0. On a storage without
-/// leases of blobs, do not run two at once. It deletes up to 32 blobs at the same time.
+/// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine and can be interrupted; of two sweeps
+/// at once each may count a batch that both remove. It deletes up to 32 blobs at the same time.
 ///
-/// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised.
+/// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised. One blob of some hundred
+/// bytes stays for a year: until then no other batch can begin under the id.
 /// Run this once a day, for instance on a schedule; [`sweep`](crate::maintenance::sweep) does not remove batches.
 ///
 /// # Errors
-/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, if some of them cannot be removed, or if the lease of the sweep is
-/// lost: the others are removed all the same, and the next call removes the rest.
-/// [`Configuration`](crate::ErrorKind::Configuration) if the thread that renews the lease cannot be started.
+/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, or if some of them cannot be removed: the others are removed all the
+/// same, and the next call removes the rest.
 ///
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
-    if storage.stores().leases().is_err() {
-        return sweep(storage, options).await;
-    }
-    let Some(leadership) = Leader::new(storage, SWEEPER)?.try_lead().await? else { return Ok(0) };
-    let swept = while_leading(&leadership, sweep(storage, options)).await;
-    leadership.release().await;
-    swept.unwrap_or_else(|| {
-        let text = "the lease of the sweep is lost; sweep again to remove the rest";
-        Err(Error::new(ErrorKind::Storage, text).with_retryable(true))
-    })
-}
-
-async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
     let mut batches: BTreeMap<String, Found> = BTreeMap::new();
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
@@ -98,12 +80,7 @@ async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Err
             return;
         }
         found.newest = found.newest.max(Some(properties.modified));
-        match rest {
-            "done" => found.done = Some(properties.modified),
-            // The mark is that of a former batch of this id, which a sweep that was interrupted has left.
-            "token" => found.done = found.done.filter(|done| *done >= properties.modified),
-            _ => {}
-        }
+        found.is_done |= rest == "done";
     })
     .await?;
     let now = listed.unwrap_or_else(|| storage.runtime().now());
@@ -114,7 +91,9 @@ async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Err
         if found.newest.is_none() {
             return is_older(found.swept, NOTE_LIFE);
         }
-        let age = if found.done.is_some() { Some(options.finished) } else { options.abandoned };
+        // The rest of a batch whose removal was interrupted goes like one that is done.
+        let unfinished = options.abandoned.or(found.swept.map(|_| options.finished));
+        let age = if found.is_done { Some(options.finished) } else { unfinished };
         age.is_some_and(|age| is_older(found.newest, age))
     });
     let deletions = Semaphore::new(DELETED_AT_ONCE);
@@ -140,16 +119,19 @@ async fn sweep(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Err
 
 #[derive(Debug, Default)]
 struct Found {
-    done: Option<SystemTime>,
+    /// True if its continuation has run.
+    is_done: bool,
     /// The time of the last change of the batch; `None` if only the note of its sweep is there.
     newest: Option<SystemTime>,
     swept: Option<SystemTime>,
 }
 
-/// The note that a sweep leaves of a batch that a job has sent.
-#[derive(Debug, Serialize, Deserialize)]
+/// The note that a sweep leaves of a batch: its id is not used again.
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Swept {
-    job: String,
+    /// The job that has sent the batch, if it had ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
     children: u64,
 }
 
@@ -159,92 +141,75 @@ pub(super) fn name_of(job: &JobInfo) -> String {
 }
 
 impl Ledger<'_> {
-    /// Returns the number of children of the batch if it was swept and this job has sent it.
-    pub(super) async fn swept_of(&self, job: &JobInfo) -> Result<Option<u64>, Error> {
-        let swept: Option<Swept> = self.read(&self.id.blob(SWEPT)?).await?;
-        Ok(swept.filter(|swept| swept.job == name_of(job)).map(|swept| swept.children))
+    /// Returns the number of children of the batch if it was swept.
+    ///
+    /// # Errors
+    /// [`Conflict`](ErrorKind::Conflict) if it was, and this job has not sent it.
+    pub(super) async fn swept(&self, job: Option<&JobInfo>) -> Result<Option<u64>, Error> {
+        let Some(swept) = self.read::<Swept>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
+        if swept.job.is_some() && swept.job == job.map(name_of) {
+            return Ok(Some(swept.children));
+        }
+        let text = format!(
+            "the id `{}` is that of a batch that was swept; give each batch an id of its own",
+            self.id.as_str()
+        );
+        Err(Error::new(ErrorKind::Conflict, text))
     }
 
-    /// Returns the note of the batch, which has ended and is about to be swept, if a job has sent it.
-    async fn note(&self) -> Result<Option<Swept>, Error> {
+    /// Returns the note of a batch that is about to be swept.
+    async fn note(&self, is_done: bool) -> Result<Swept, Error> {
         let plan = match self.plan().await {
-            Err(error) if error.kind() == ErrorKind::Undecodable => return Ok(None),
-            plan => plan?,
+            Err(error) if error.kind() == ErrorKind::Undecodable => None,
+            plan => plan?.filter(|_| is_done),
         };
-        Ok(plan.and_then(|plan| Some(Swept { children: plan.children, job: plan.job? })))
-    }
-
-    /// Deletes the last blobs in this order, which were `listed` with these tags: a batch cannot begin under the id before its plan is gone, and an
-    /// interrupted sweep can be resumed. Stops at a blob that was written since.
-    async fn remove_last(&self, last: [&BlobName; 3], listed: &BTreeMap<String, ETag>) -> Result<(), Error> {
-        for blob in last {
-            if !self.remove_listed(blob, listed.get(blob.name())).await? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes a blob that was listed with this tag. Returns false if it has another: once the plan is gone, a batch may begin under the id.
-    async fn remove_listed(&self, blob: &BlobName, tag: Option<&ETag>) -> Result<bool, Error> {
-        let Some(tag) = tag else { return Ok(true) };
-        let Ok(leases) = self.storage.leases() else { return self.remove(blob).await.map(|()| true) };
-        let lease = LeaseId::random(self.storage.runtime());
-        let leases = &**leases;
-        let is_listed = |found: &BlobProperties| found.etag == *tag;
-        let delete = || delete_if_same(&**self.storage.blobs(), leases, blob, lease, is_listed);
-        match tries(self.storage).run(delete).await {
-            Err(error) if error.is_missing_blob() => Ok(true),
-            deleted => Ok(deleted?),
-        }
+        Ok(plan.map(|plan| Swept { job: plan.job, children: plan.children }).unwrap_or_default())
     }
 }
 
-/// Deletes the blobs of a batch, one page after the other, except for the note of its sweep. Returns the number of removed batches: 0 if only
-/// a note was left, or if a blob was written since the batch was listed: it goes on, although its first pages may be gone.
+/// Deletes the blobs of a batch, one page after the other, except for the note of its sweep, which it writes first. Returns the number of
+/// removed batches: 0 if only a note was left, or if a blob was written since the batch was listed: it goes on, although its first pages may be
+/// gone.
 async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
-    let ledger = &ledger;
-    let (prefix, swept) = (format!("{id}/"), &ledger.id.blob(SWEPT)?);
-    let last = [&ledger.id.blob("plan")?, &ledger.id.blob("token")?, &ledger.id.blob("done")?];
+    let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.blob(SWEPT)?);
     let Some(newest) = found.newest else {
-        // A batch may have begun under the id since the note was listed.
         ledger.remove(swept).await?;
         return Ok(0);
     };
-    let note = if found.done.is_some() { ledger.note().await? } else { None };
+    let note = ledger.note(found.is_done).await?;
     let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
     let mut goes_on = false;
     for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
     if goes_on {
         return Ok(0);
     }
-    if let Some(note) = note {
-        ledger.replace(swept, &note).await?;
-    }
-    let is_kept = |name: &str| name == swept.name() || last.iter().any(|blob| blob.name() == name);
-    let (mut next, mut has_deleted, mut listed) = (None::<String>, false, BTreeMap::new());
+    let (mut next, mut is_noted) = (None::<String>, false);
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes: its program may have begun again meanwhile.
         if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
-            if has_deleted {
-                crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, and it may never end");
+            if is_noted {
+                crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, it may never end, and no job can send it again");
             }
             return Ok(0);
         }
-        let (kept, blobs): (Vec<_>, Vec<_>) = blobs.into_iter().partition(|(name, _)| is_kept(name));
-        listed.extend(kept.into_iter().map(|(name, blob)| (name, blob.etag)));
-        has_deleted |= !blobs.is_empty();
+        if !is_noted {
+            // From now on no batch begins under the id. An earlier sweep may have written it, and was interrupted.
+            ledger.create(swept, &note).await?;
+            // Before the records of what was sent and has run: without a plan nothing continues, however much of the rest an interruption leaves.
+            ledger.remove(&ledger.id.blob("plan")?).await?;
+            is_noted = true;
+        }
+        let blobs = blobs.into_iter().filter(|(name, _)| name != swept.name());
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
             let _permit = deletions.acquire().await;
             ledger.remove(&blob).await
         };
-        stream::iter(blobs.into_iter().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
+        stream::iter(blobs.map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
         next = following;
         if next.is_none() {
-            ledger.remove_last(last, &listed).await?;
             return Ok(1);
         }
     }

@@ -43,6 +43,8 @@ pub(super) struct LeaderBlob {
 }
 
 impl LeaderBlob {
+    /// Returns a blob that is reached through the connections of the renewer.
+    ///
     /// # Errors
     /// `Unsupported` if the storage has no leases.
     pub(super) fn new(storage: &Storage, name: BlobName, lease: Duration) -> Result<Self, StoreError> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
 use super::hold::{End, Hold};
@@ -82,28 +82,19 @@ impl Leadership {
 
     /// Waits until control has ended.
     pub(super) async fn over(&self) {
-        loop {
+        while self.has_control() {
             let until = self.hold.control_until();
             tokio::select! {
                 biased;
                 () = sleep_until(until) => {}
-                () = self.hold.ending.cancelled() => sleep_while_controlled(&self.hold).await,
-            }
-            if !self.has_control() {
-                return;
+                // At once, if the lease is lost; else the work has until then.
+                () = self.hold.ending.cancelled(), if !self.hold.ending.is_cancelled() => {}
             }
         }
     }
 
     pub(super) fn end(&self) -> Option<End> {
         self.hold.end()
-    }
-}
-
-/// Sleeps from the token's firing to the end of control.
-async fn sleep_while_controlled(hold: &Hold) {
-    if hold.has_control() {
-        sleep_until(hold.control_until().max(Instant::now())).await;
     }
 }
 

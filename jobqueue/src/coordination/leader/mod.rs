@@ -277,7 +277,7 @@ impl Leader {
 }
 
 /// Polls `work` while this process has control; `None` if control ended first.
-pub(super) async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
+async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut over = pin!(leadership.over());
     std::future::poll_fn(|context| {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use scopeguard::guard;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -97,7 +98,10 @@ impl Candidacy {
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
         while let Some(leadership) = unless_stopped(stop, leader.lead()).await {
             let term = leader.run_term(leadership?, async |_| {
-                let _leading = Leading::begin(&self.leads);
+                self.leads.send_replace(true);
+                let _leading = guard(&self.leads, |leads| {
+                    leads.send_replace(false);
+                });
                 unless_stopped(stop, self.broken.notified()).await
             });
             if let Ok(Some(())) = term.await {
@@ -105,22 +109,6 @@ impl Candidacy {
             }
         }
         Ok(())
-    }
-}
-
-/// Says that the worker leads its set of schedules, until it is dropped.
-struct Leading<'a>(&'a watch::Sender<bool>);
-
-impl<'a> Leading<'a> {
-    fn begin(leads: &'a watch::Sender<bool>) -> Self {
-        leads.send_replace(true);
-        Self(leads)
-    }
-}
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        self.0.send_replace(false);
     }
 }
 

@@ -1,8 +1,6 @@
 //! The operators' view of schedules, and their requests to the leaders: to pause, to go on, to send now.
 //!
-//! The state describes the schedule, once a leader of this version has written it. A leader reads the state at least
-//! every 30
-//! seconds; it contains the operators' requests.
+//! The state describes the schedule. A leader reads the state at least every 30 seconds; it contains the operators' requests.
 
 use jiff::Timestamp;
 
@@ -14,10 +12,10 @@ use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
 use crate::json_blob::Known;
-use crate::storage::{BlobName, ContainerName, Storage};
+use crate::storage::{ContainerName, Storage};
 
 /// A schedule, as its state in the storage shows it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ScheduleRecord {
     /// The name.
     pub name: String,
@@ -44,42 +42,31 @@ pub async fn schedules(
     let container = ContainerName::new(CONTAINER)?;
     let mut all = Vec::new();
     for (blob, _) in crate::storage::list_all(&**storage.blobs(), &container, "").await?.blobs {
+        let unread = ScheduleRecord { name: blob.name().to_owned(), ..ScheduleRecord::default() };
         match document(storage, &blob).read().await {
-            Ok(Some(version)) => all.push(record(&blob, version.value, now, count)),
+            Ok(Some(version)) => all.push(record(unread, version.value, now, count)),
             Ok(None) => {}
-            Err(e) if is_damaged(&e) => all.push(unread(&blob, chain(&unreadable(e)))),
+            Err(e) if is_damaged(&e) => {
+                all.push(ScheduleRecord { problem: Some(chain(&unreadable(e))), ..unread });
+            }
             Err(e) => return Err(e.into()),
         }
     }
     Ok(all)
 }
 
-fn record(blob: &BlobName, stored: Stored, now: Timestamp, count: usize) -> ScheduleRecord {
+fn record(unread: ScheduleRecord, stored: Stored, now: Timestamp, count: usize) -> ScheduleRecord {
     let moment = |millis| Timestamp::from_millisecond(millis).ok();
-    let timetable = stored.about.as_ref().and_then(About::timetable);
     let done = moment(stored.done);
-    let slots =
-        timetable.map_or_else(Vec::new, |timetable| slots(&timetable, done.unwrap_or(now).max(now), count));
+    let timetable = stored.about.as_ref().and_then(About::timetable);
+    let next = timetable.map(|timetable| slots(&timetable, done.unwrap_or(now).max(now), count));
     ScheduleRecord {
-        name: blob.name().to_owned(),
         about: stored.about,
         done,
         paused: stored.paused,
         triggered: stored.triggered.and_then(moment),
-        next: slots,
-        problem: None,
-    }
-}
-
-fn unread(blob: &BlobName, problem: String) -> ScheduleRecord {
-    ScheduleRecord {
-        name: blob.name().to_owned(),
-        about: None,
-        done: None,
-        paused: false,
-        triggered: None,
-        next: Vec::new(),
-        problem: Some(problem),
+        next: next.unwrap_or_default(),
+        ..unread
     }
 }
 

@@ -25,16 +25,16 @@ fn event(delivery: u32) -> Envelope {
     envelope
 }
 
-fn believed(delivery: u32, dequeue_count: u32, trust: bool) -> (Envelope, u32) {
+fn believed(delivery: u32, dequeue_count: u32) -> (Envelope, u32) {
     let mut envelope = event(delivery);
-    let number = discard_forged_history(&mut envelope, dequeue_count, trust);
+    let number = discard_forged_history(&mut envelope, dequeue_count);
     (envelope, number)
 }
 
 #[test]
 fn the_history_of_a_delivery_that_was_not_is_forgotten() {
     for (delivery, dequeue_count) in [(0, 1), (1, 1), (7, 1), (0, 5), (5, 5), (6, 5), (u32::MAX, 5), (0, 0)] {
-        let (envelope, number) = believed(delivery, dequeue_count, false);
+        let (envelope, number) = believed(delivery, dequeue_count);
         assert_eq!(envelope.history, History::default(), "{delivery} at {dequeue_count}");
         assert!(envelope.dead_letter.is_none() && number == dequeue_count.max(1));
     }
@@ -42,17 +42,14 @@ fn the_history_of_a_delivery_that_was_not_is_forgotten() {
 
 #[test]
 fn uncounted_deliveries_never_exceed_real_deliveries() {
-    let (envelope, number) = believed(3, 5, false);
+    let (envelope, number) = believed(3, 5);
     assert_eq!((envelope.history.attempts, envelope.history.uncounted, number), (2, 3, 5));
     assert!(envelope.history.checkpoint.is_some() && envelope.dead_letter.is_some());
-    // This holds for trusted producers too.
-    let (envelope, _) = believed(0, 1, true);
-    assert_eq!((envelope.history.attempts, envelope.history.uncounted), (2, 0));
 }
 
 #[test]
 fn without_a_dequeue_count_the_history_tells_the_delivery() {
-    let (envelope, number) = believed(3, 0, false);
+    let (envelope, number) = believed(3, 0);
     assert_eq!((envelope.history.attempts, number), (2, 4));
 }
 
@@ -60,7 +57,7 @@ fn without_a_dequeue_count_the_history_tells_the_delivery() {
 fn a_redriven_job_keeps_its_checkpoint_and_its_past() {
     let mut envelope = event(0);
     envelope.history.past = Some("[]".into());
-    discard_forged_history(&mut envelope, 1, false);
+    discard_forged_history(&mut envelope, 1);
     assert!(envelope.history.checkpoint.is_some() && envelope.history.past.is_some());
     assert_eq!((envelope.history.attempts, envelope.history.last_error), (0, None));
 }

@@ -1,24 +1,18 @@
 //! Cancellation of jobs whose messages no worker has received.
 
-use super::{CANCELLATION_PERIOD, CancelBegun, GRACE, GroupLog, Millis};
+#[cfg(test)]
+mod tests;
+
+use super::{CANCELLATION_PERIOD, CancelBegun, CancelEnd, GRACE, GroupLog, Millis};
 use crate::group_log::entry::{Cancelling, EndState, EntryRef, EntryState};
 use crate::undelivered::UndeliveredRef;
 
-/// A cancellation whose initiator crashed.
+/// A cancellation whose initiator crashed, or takes too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Abandoned {
-    entry: EntryRef,
+    pub(crate) entry: EntryRef,
     nonce: u64,
     pub(crate) message: UndeliveredRef,
-}
-
-/// The result of deleting the message of a job that is being cancelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DeletionOutcome {
-    /// The message is deleted, and no worker had received it.
-    Deleted,
-    /// The message was received, or it is gone: the storage may not say which. A job that is gone becomes overdue.
-    NotDeleted,
 }
 
 impl GroupLog {
@@ -32,9 +26,9 @@ impl GroupLog {
     ) -> CancelBegun {
         let Some(at) = self.find(entry) else {
             return match self.ended(entry) {
-                Some(EndState::Cancelled) if message.may_be_deleted => CancelBegun::Cancelled,
+                Some(EndState::Cancelled) => CancelBegun::Cancelled,
                 // The log no longer says how the job ended.
-                None if message.may_be_deleted => CancelBegun::Marked { copies: true, may_be_deleted: true },
+                None if message.may_be_deleted => CancelBegun::Marked { copies: false, may_be_deleted: true },
                 _ => CancelBegun::TooLate,
             };
         };
@@ -54,31 +48,46 @@ impl GroupLog {
         CancelBegun::Marked { copies, may_be_deleted }
     }
 
-    /// Ends the cancellation `nonce`. Returns true if the job is cancelled, because no worker received it in the
-    /// meantime.
-    pub(crate) fn end_cancel(&mut self, entry: &EntryRef, nonce: u64, deleted: bool, now: Millis) -> bool {
+    /// Ends the cancellation `nonce`, after its message was deleted or was not there. A job whose message is neither there nor deleted by a
+    /// canceller has its full time to arrive.
+    pub(crate) fn end_cancel(
+        &mut self,
+        entry: &EntryRef,
+        nonce: u64,
+        deleted: bool,
+        now: Millis,
+    ) -> CancelEnd {
         let Some(at) = self.find(entry) else {
-            // Another process may have completed this cancellation.
-            let ended = self.ended(entry);
-            return ended == Some(EndState::Cancelled) || deleted && ended != Some(EndState::Done);
+            return match self.ended(entry) {
+                // Another process may have completed this cancellation.
+                Some(EndState::Cancelled) => CancelEnd::Cancelled,
+                Some(EndState::DeadLettered) | None if deleted => CancelEnd::Cancelled,
+                _ => CancelEnd::TooLate,
+            };
         };
         let found = &mut self.entries[at];
-        let own = found.cancelling.as_ref().is_some_and(|own| own.nonce == nonce);
-        // With a single message, its deletion proves that; with several, the mark does, which a received copy would
+        let is_own = found.cancelling.as_ref().is_some_and(|own| own.nonce == nonce);
+        // With a single message, its deletion proves that no worker received it; with several, the mark does, which a received copy would
         // have removed.
-        let single = !found.copies && found.turn.is_none();
-        if deleted && (own || single) {
+        let is_single = !found.copies && found.turn.is_none();
+        if deleted && (is_own || is_single) {
             self.remove(at, now);
             self.note_ended(entry, EndState::Cancelled);
-            return true;
+            return CancelEnd::Cancelled;
         }
-        if own {
-            (found.cancelling, self.changed) = (None, true);
+        if is_own {
+            (found.cancelling, found.due) = (None, found.due.max(now.after(GRACE)));
+            self.changed = true;
+            return CancelEnd::TooLate;
         }
-        false
+        // Without a delivery, another canceller has the mark or has ended, or a repeated send has removed it.
+        match found.turn {
+            Some(turn) if !turn.is_assumed() => CancelEnd::TooLate,
+            _ => CancelEnd::Unknown,
+        }
     }
 
-    /// Returns the cancellation of the job that `entry` waits for if its initiator crashed.
+    /// Returns the cancellation of the job that `entry` waits for if its initiator crashed, or takes too long.
     pub(crate) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
         let (head, _) = self.head_of(entry.key, self.place(entry).0);
         let first = self.entries.get(head)?;
@@ -87,22 +96,16 @@ impl GroupLog {
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
 
-    /// Completes an abandoned cancellation, given the outcome of the deletion of its message.
-    pub(crate) fn finish_abandoned(&mut self, abandoned: &Abandoned, outcome: DeletionOutcome, now: Millis) {
-        let own = |at: &usize| {
-            self.entries[*at].cancelling.as_ref().is_some_and(|own| own.nonce == abandoned.nonce)
-        };
-        let Some(at) = self.find(&abandoned.entry).filter(own) else { return };
-        self.changed = true;
-        match outcome {
-            DeletionOutcome::Deleted => {
-                self.remove(at, now);
-                self.note_ended(&abandoned.entry, EndState::Cancelled);
-            }
-            DeletionOutcome::NotDeleted => {
-                let found = &mut self.entries[at];
-                (found.cancelling, found.due) = (None, found.due.max(now.after(GRACE)));
-            }
+    /// Takes over an abandoned cancellation under `nonce`, before the message is deleted: the one that deletes it owns the mark. Returns false
+    /// if the mark is no longer that of the abandoned one.
+    pub(crate) fn take_over_cancel(&mut self, abandoned: &Abandoned, nonce: u64, now: Millis) -> bool {
+        let Some(at) = self.find(&abandoned.entry) else { return false };
+        let Some(mark) = &mut self.entries[at].cancelling else { return false };
+        if mark.nonce == abandoned.nonce {
+            (mark.nonce, mark.until, mark.message.may_be_deleted) =
+                (nonce, now.after(CANCELLATION_PERIOD), true);
+            self.changed = true;
         }
+        mark.nonce == nonce
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{GroupLog, Millis};
 use crate::group_log::entry::{EndState, Entry, EntryState, KeyHash};
 
-/// What a log and its pages had at some time.
+/// The entries that a log and its pages had at some time.
 #[derive(Debug, Default)]
 pub(in crate::group_log) struct Former {
     /// The entry of each job: its sends, and whether the last of them was not confirmed yet.

@@ -12,7 +12,7 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Announced, EndState, Entry, EntryRef, EntryState, GRACE, GroupLog, KeyHash, MAX_ENDED, Millis};
+use super::{Announced, EndState, EndedJob, Entry, EntryRef, EntryState, GRACE, GroupLog, KeyHash, Millis};
 use crate::group_log::entry::{Announcement, Overdue, PAGE};
 
 /// The number of entries of a group down to which the head waits before it takes over the next page.
@@ -63,7 +63,7 @@ impl GroupLog {
 
     /// Returns whether the head knows the position of a job, or that it is done. One that was skipped gets a new position, behind all
     /// others.
-    pub(crate) fn knows(&self, entry: &EntryRef) -> bool {
+    pub(crate) fn has_record_of(&self, entry: &EntryRef) -> bool {
         let has_position = |at: usize| self.entries[at].state != EntryState::Skipped;
         self.find(entry).is_some_and(has_position) || self.is_done(entry)
     }
@@ -113,7 +113,7 @@ impl GroupLog {
         all: &[Announcement],
         now: Millis,
     ) -> Result<Vec<Announced>, Refused> {
-        if is_full && !all.iter().all(|one| self.knows(&one.entry)) {
+        if is_full && !all.iter().all(|one| self.has_record_of(&one.entry)) {
             return Err(Refused::Full);
         }
         Ok(all.iter().map(|one| self.announce(&one.entry, one.nonce, now)).collect())
@@ -186,12 +186,9 @@ impl GroupLog {
             true => drop(self.entries.remove(at)),
             false => self.entries[at].pages = Some(rest),
         }
-        for ended in &closed.ended {
-            if !self.ended.iter().any(|known| known.0 == ended.0) {
-                self.ended.push(*ended);
-            }
+        for EndedJob(job, how) in &closed.ended {
+            self.note_ended(&EntryRef { log: 0, key, job: *job, page: None }, *how);
         }
-        self.ended.drain(..self.ended.len().saturating_sub(MAX_ENDED));
         for entry in &closed.entries {
             if let Some(mut entry) = self.merge(entry, &mut at) {
                 if entry.state == EntryState::Stored {

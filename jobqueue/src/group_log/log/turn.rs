@@ -9,9 +9,15 @@ impl GroupLog {
     /// Returns the position of a delivery if this version of the log contains it; `None` if a change or a newer version
     /// is needed.
     pub(crate) fn position(&self, entry: &EntryRef, turn: Turn, now: Millis) -> Option<Position> {
-        let (at, pages) = self.find(entry).map(|at| (at, 0)).or_else(|| self.paged(entry))?;
-        let found = &self.entries[at];
+        let (at, pages) = self.place(entry);
         let (head, ahead) = self.head_of(entry.key, at);
+        let Some(found) = self.entries.get(at) else {
+            let waits = !matches!(self.ended(entry), Some(EndState::Done | EndState::Cancelled))
+                && self.is_crowded(entry.key)
+                && self.entries[head].due >= now.0
+                && !self.is_abandoned(head, now);
+            return waits.then_some(Position::Crowded { ahead });
+        };
         if found.state == EntryState::Skipped || self.is_passable(head, now) || self.is_abandoned(head, now) {
             return None;
         }
@@ -64,8 +70,7 @@ impl GroupLog {
         self.note_page(entry, at);
         let overdue = self.entries.get(head).is_some_and(|first| first.due < now.0);
         if at == self.entries.len() && !overdue {
-            // It has no position yet.
-            return Position::Full;
+            return Position::Crowded { ahead };
         }
         Position::Behind { ahead: ahead + pages, overdue }
     }
@@ -167,7 +172,11 @@ impl GroupLog {
             _ => {}
         }
         // A single message has only one first delivery: the log need not record its turn.
-        let disputed = !found.is_alone(turn) || found.state != EntryState::Stored || turn.delivery > 1;
+        // A canceller that loses its mark must find the turn.
+        let disputed = !found.is_alone(turn)
+            || found.state != EntryState::Stored
+            || turn.delivery > 1
+            || found.cancelling.is_some();
         if disputed && found.turn != Some(turn) {
             (found.turn, found.due, self.changed) = (Some(turn), found.due.max(now.after(GRACE)), true);
         }

@@ -51,20 +51,14 @@ impl Scene {
     }
 
     /// Leases a message as if the request had been sent `ago`.
-    async fn leased(&self, ago: Duration, max_run_time: Duration, expired: ExpiredReceipt) -> Arc<Lease> {
-        self.lease_of(PutMessage::new("text"), ago, max_run_time, expired).await
+    async fn leased(&self, ago: Duration, max_run_time: Duration) -> Arc<Lease> {
+        self.lease_of(PutMessage::new("text"), ago, max_run_time).await
     }
 
-    async fn lease_of(
-        &self,
-        message: PutMessage,
-        ago: Duration,
-        max_run_time: Duration,
-        expired: ExpiredReceipt,
-    ) -> Arc<Lease> {
+    async fn lease_of(&self, message: PutMessage, ago: Duration, max_run_time: Duration) -> Arc<Lease> {
         let storage = Storage::from(Stores::from(self.faulty.storage()));
         let message = self.message(message).await;
-        let terms = LeaseTerms { visibility: TERM, max_run_time, expired };
+        let terms = LeaseTerms { visibility: TERM, max_run_time };
         let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
         let requested = Instant::now() - ago;
         let (name, renewer) = (self.queue.clone(), self.renewer.clone());
@@ -83,12 +77,47 @@ fn take(store: &Queues, queue: &QueueName) -> Option<LeasedMessage> {
     store.get(queue, get).now_or_never()?.ok()?.messages.pop()
 }
 
+/// Returns a lease whose renewer has connections of its own, and whose application's connections no longer answer.
+async fn lease_of_a_blocked_application(scene: &Scene) -> Arc<Lease> {
+    let message = scene.message(PutMessage::new("text")).await;
+    let terms = LeaseTerms { visibility: TERM, max_run_time: 100 * TERM };
+    let queue = LeasedQueue {
+        name: scene.queue.clone(),
+        store: Arc::clone(scene.faulty.storage().queues()),
+        renewer_store: Arc::clone(scene.inner.queues()),
+        renewer: scene.renewer.clone(),
+        observers: Arc::default(),
+    };
+    scene.faulty.plan_always(Operation::Update, Fault::Hang);
+    Lease::start(queue, &message, Instant::now(), terms)
+}
+
+// audit 24, core C4
+#[tokio::test(start_paused = true)]
+async fn background_release_needs_no_connection_of_the_application() {
+    let scene = Scene::quiet().await;
+    let lease = lease_of_a_blocked_application(&scene).await;
+    lease.release_later(Duration::ZERO, None);
+    tokio::time::sleep(SECOND).await;
+    assert!(take(scene.inner.queues(), &scene.queue).is_some(), "it is visible at once");
+}
+
+// audit 25, databases C6
+#[tokio::test(start_paused = true)]
+async fn checkpoint_after_a_rollback_needs_no_connection_of_the_application() {
+    let scene = Scene::quiet().await;
+    let lease = lease_of_a_blocked_application(&scene).await;
+    lease.state().transaction = TransactionState::Open(PopReceipt::new("rolled back"));
+    lease.save("new".to_owned()).await.unwrap();
+    assert!(!lease.is_in_transaction());
+}
+
 // The first attempt was applied, whatever the storage says about the second.
 #[tokio::test(start_paused = true)]
 async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
     for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized] {
         let scene = Scene::new().await;
-        let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+        let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
         scene.faulty.plan_always(Operation::Update, Fault::Refuse(refusal));
         scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
         let saved = lease.save("new".to_owned()).await;
@@ -100,7 +129,7 @@ async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_in_doubt_is_not_refused() {
     let scene = Scene::new().await;
-    let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
     scene.faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unauthorized));
     scene.faulty.plan(Operation::Delete, 1, LOST_ANSWER);
     assert!(matches!(lease.delete().await, Err(LeaseError::Uncertain(_))));
@@ -111,7 +140,7 @@ async fn a_deletion_in_doubt_is_not_refused() {
 async fn a_late_answer_does_not_revive_a_lost_lease() {
     let scene = Scene::new().await;
     // It has exceeded its run time, so the renewer leaves it alone.
-    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, SECOND).await;
     assert!(lease.begin_run());
     tokio::time::sleep(TERM - Duration::from_millis(1_200)).await;
     scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
@@ -124,15 +153,10 @@ async fn a_late_answer_does_not_revive_a_lost_lease() {
 // W-report: a process is suspended in its deletion, or before it tries again, while another one does the job.
 #[tokio::test(start_paused = true)]
 async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
-    for (expired, in_request) in [
-        (ExpiredReceipt::Refuse, true),
-        (ExpiredReceipt::Refuse, false),
-        (ExpiredReceipt::Allow, true),
-        (ExpiredReceipt::Allow, false),
-    ] {
+    for in_request in [true, false] {
         // With latency, the second attempt has no time for its answer.
         let scene = Scene::quiet().await;
-        let lease = scene.leased(Duration::ZERO, SECOND, expired).await;
+        let lease = scene.leased(Duration::ZERO, SECOND).await;
         let (inner, queue) = (scene.inner.clone(), scene.queue.clone());
         scene.faulty.on(Operation::Delete, move |call| {
             let (inner, queue) = (inner.clone(), queue.clone());
@@ -145,7 +169,7 @@ async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
             Some(LOST_REQUEST)
         });
         let deleted = lease.delete().await;
-        assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{expired:?}, {in_request}: {deleted:?}");
+        assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{in_request}: {deleted:?}");
     }
 }
 
@@ -160,7 +184,7 @@ fn done_by_another(inner: &Storage, queue: &QueueName) {
 async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
     for ambiguous in [false, true] {
         let scene = if ambiguous { Scene::new().await } else { Scene::quiet().await };
-        let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+        let lease = scene.leased(Duration::ZERO, SECOND).await;
         let busy = StoreErrorKind::Throttled;
         let fault = if ambiguous { Fault::LoseRequest(busy) } else { Fault::Refuse(busy) };
         scene.faulty.plan_always(Operation::Delete, fault);
@@ -178,7 +202,7 @@ async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_throttled_release_is_tried_as_long_as_its_lease() {
     let scene = Scene::new().await;
-    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, SECOND).await;
     for nth in 1..=3 {
         let fault = Fault::ThrottleInDoubt { retry_after: 6 * SECOND, applied: false };
         scene.faulty.plan(Operation::Update, nth, fault);
@@ -192,7 +216,7 @@ async fn a_release_that_is_tried_again_stays_within_the_life_of_its_message() {
     for life in [2 * TERM, 6 * SECOND] {
         let scene = Scene::quiet().await;
         let message = PutMessage::new("text").with_ttl(Some(life));
-        let lease = scene.lease_of(message, Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+        let lease = scene.lease_of(message, Duration::ZERO, 100 * TERM).await;
         scene.faulty.on(Operation::Update, |call| {
             let _ = (call.nth == 1).then(|| tokio::time::advance(5 * SECOND).now_or_never());
             (call.nth == 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable))
@@ -205,33 +229,23 @@ async fn a_release_that_is_tried_again_stays_within_the_life_of_its_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_completion_has_time_for_its_request() {
-    let scene = Scene::new().await;
-    let lease = scene.leased(TERM, 100 * TERM, ExpiredReceipt::Allow).await;
-    lease.stop_token().cancelled().await;
-    scene.faulty.plan(Operation::Delete, 1, Fault::DelayAfter(Duration::from_millis(200)));
-    lease.delete().await.unwrap();
-    assert_eq!(scene.faulty.calls_of(Operation::Delete), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
     let scene = Scene::new().await;
     let mut leases = Vec::new();
     for ago in [Duration::ZERO, TERM - 2 * SECOND, Duration::ZERO] {
-        leases.push(scene.leased(ago, SECOND, ExpiredReceipt::Refuse).await);
+        leases.push(scene.leased(ago, SECOND).await);
     }
     scene.faulty.plan(Operation::DeleteAll, 1, Fault::DelayBefore(3 * SECOND));
     let outcomes = delete_all(&leases).await;
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Some(Ok(())))), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Some(Ok(())), None, Some(Ok(()))]), "{outcomes:?}");
     let calls = |operation| scene.faulty.calls_of(operation);
-    assert_eq!((calls(Operation::DeleteAll), calls(Operation::Delete)), (1, 1));
+    assert_eq!((calls(Operation::DeleteAll), calls(Operation::Delete)), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_update_whose_caller_is_dropped_leaves_doubt() {
     let scene = Scene::new().await;
-    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, SECOND).await;
     scene.faulty.plan(Operation::Update, 1, Fault::HangAfter);
     assert!(tokio::time::timeout(SECOND, lease.save_here("new".to_owned())).await.is_err());
     assert!(lease.is_uncertain());
@@ -243,7 +257,7 @@ async fn an_update_whose_caller_is_dropped_leaves_doubt() {
 #[tokio::test(start_paused = true)]
 async fn renewal_that_panics_does_not_cost_the_lease() {
     let scene = Scene::quiet().await;
-    let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
     let mut calls = 0;
     scene.faulty.on(Operation::Update, move |_| {
         calls += 1;
@@ -258,7 +272,7 @@ async fn renewal_that_panics_does_not_cost_the_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
     let scene = Scene::new().await;
-    let lease = scene.leased(Duration::ZERO, SECOND, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, SECOND).await;
     let fault = Fault::ThrottleInDoubt { retry_after: Duration::ZERO, applied: false };
     scene.faulty.plan_always(Operation::Delete, fault);
     assert!(lease.delete().await.is_err());
@@ -268,7 +282,7 @@ async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
 /// Puts a message back that a transaction of the handler has changed. Returns its text.
 async fn put_back_after_a_transaction(commits: bool) -> String {
     let scene = Scene::quiet().await;
-    let lease = scene.leased(Duration::ZERO, 100 * TERM, ExpiredReceipt::Refuse).await;
+    let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
     let receipt = match commits {
         true => {
             let change = UpdateMessage::new(TERM).with_text("finished".to_owned());
@@ -288,4 +302,19 @@ async fn put_back_after_a_transaction(commits: bool) -> String {
 async fn text_of_a_put_back_is_written_unless_the_transaction_has_committed() {
     assert_eq!(put_back_after_a_transaction(false).await, "uncounted");
     assert_eq!(put_back_after_a_transaction(true).await, "finished");
+}
+
+// audit 24, databases C5
+#[tokio::test(start_paused = true)]
+async fn lease_in_doubt_after_a_rollback_is_not_called_settled() {
+    let scene = Scene::quiet().await;
+    let lease = scene.leased(Duration::ZERO, SECOND).await;
+    lease.state().transaction = TransactionState::Open(PopReceipt::new("rolled back"));
+    scene.faulty.plan(Operation::Update, 1, LOST_ANSWER);
+    lease.renew().await;
+    assert!(lease.is_uncertain());
+    let mut change = lease.change_in_transaction().unwrap();
+    let refused = scene.inner.queues().update(&scene.queue, change.message(), UpdateMessage::new(TERM)).await;
+    let answer = change.answered(refused);
+    assert!(matches!(answer, Err(LeaseError::Uncertain(_))), "{answer:?}");
 }

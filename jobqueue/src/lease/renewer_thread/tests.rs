@@ -4,7 +4,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::lease::{LeaseTerms, LeasedQueue};
 use crate::settings::Metadata;
-use crate::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, QueueName, Storage, Stores};
+use crate::storage::{GetMessages, Operation, PutMessage, QueueName, Storage, Stores};
 
 const TERM: Duration = Duration::from_secs(30);
 
@@ -18,8 +18,7 @@ async fn leases(
 ) -> Vec<Arc<Lease>> {
     let name = QueueName::new("leases").unwrap();
     inner.queues().create_queue(&name, &Metadata::new()).await.unwrap();
-    let terms =
-        LeaseTerms { visibility, max_run_time: Duration::from_secs(86_400), expired: ExpiredReceipt::Refuse };
+    let terms = LeaseTerms { visibility, max_run_time: Duration::from_secs(86_400) };
     let mut leases = Vec::new();
     for _ in 0..count {
         inner.queues().put(&name, PutMessage::new("text")).await.unwrap();

@@ -4,6 +4,7 @@ use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
 use crate::send::cancel::cancel_stored;
+use crate::send::sent::Sent;
 use crate::send::unique::record::{ClaimState, Record};
 use crate::send::unique::records::Records;
 
@@ -32,7 +33,8 @@ impl<M: QueueMessage> Queue<M> {
     /// - If no worker has received the message and it is there, the repetition deletes it and returns true.
     /// - If a worker has received it and it is there, the repetition returns false. Azure Storage and Service Bus cannot tell such a message from
     ///   a deleted one: there it is as if it were not there.
-    /// - If the message is not there, and the job's delay has at least a minute to go, the earlier cancellation has deleted it: the repetition
+    /// - If the message is not there, and the job's delay has at least five minutes to go, for which the clocks of its sender and of this process
+    ///   must agree within five minutes, the earlier cancellation has deleted it: the repetition
     ///   returns true. It does so too if an operator has made the job due before its time and it has completed.
     /// - If the message is not there, and the delay is over, the job is cancelled or has run: the repetition fails with `Unknown`, and is not
     ///   retryable.
@@ -41,8 +43,7 @@ impl<M: QueueMessage> Queue<M> {
     /// joins the job: the next one stores a message under the same id.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key. Not retryable: the
-    ///   job is a [child of a batch](crate::batch::Batch::send), which would wait for it forever.
+    /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key.
     /// - [`Unknown`](ErrorKind::Unknown): an answer to this cancellation or to an earlier one was lost, and the message may be deleted or not, or
     ///   there may be another message of the job, because an answer to the send was lost. See [Repetition](#repetition).
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and this call cancelled nothing.
@@ -72,39 +73,35 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
-/// Cancels the job that was sent under `key`, only that with the `id` if one is given, and frees the key. Returns `None` if the key has no
-/// such job.
+/// Cancels the job that was sent under `key`, only the one that was `sent` if that is given, and frees the key. Returns `None` if the key has
+/// no such job.
 pub(in crate::send) async fn cancel_unique(
     core: &QueueCore,
     original_kind: &str,
     key: &str,
-    id: Option<&str>,
+    sent: Option<&Sent>,
 ) -> Result<Option<bool>, Error> {
     let records = Records::new(core, original_kind, key)?;
-    let (claim, stored) = match records.hold(id, core.now(), super::PENDING).await? {
-        ClaimState::Held(claim, stored) => (*claim, stored),
+    let (hold, stored) = match records.hold(sent, core.now()).await? {
+        ClaimState::Held(hold, stored) => (*hold, stored),
         ClaimState::Nothing => return Ok(None),
-        ClaimState::OfBatch => {
-            let text = "the job is a child of a batch, which would wait for it forever; it is not cancelled";
-            return Err(Error::new(ErrorKind::Conflict, text));
-        }
         ClaimState::Busy => {
             let text = "another process is sending or cancelling under this key; try again";
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         }
     };
-    match cancel_stored(core, claim.value.position, &stored).await {
+    match cancel_stored(core, hold.record.value.position, &stored).await {
         Ok(true) => {
-            records.finish(claim, Record::into_void).await;
+            records.finish(hold, Record::into_void).await;
             Ok(Some(true))
         }
         Ok(false) => {
-            records.finish(claim, |record| record.into_sent(None)).await;
+            records.finish(hold, |record| record.into_sent(None)).await;
             Ok(Some(false))
         }
         Err(not) => {
             if !not.perhaps {
-                records.finish(claim, |record| record.into_sent(Some(&stored))).await;
+                records.finish(hold, |record| record.into_sent(Some(&stored))).await;
             }
             Err(not.error)
         }

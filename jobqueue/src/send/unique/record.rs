@@ -6,7 +6,7 @@
 //! | pending: its sender may send, or its canceller delete | waits | busy | → sent, → over |
 //! | pending, written by the same one: an answer was lost | owns it | owns it | |
 //! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → over |
-//! | sent, within the window | joins the job | → pending, if the message is known and no child of a batch | – |
+//! | sent, within the window | joins the job | → pending, if the message is known | – |
 //! | over: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
 //!
 //! A canceller finishes by what became of the message:
@@ -18,26 +18,31 @@
 //! | certainly not deleted, because the storage refused it | → sent |
 //! | unknown: an answer was lost, or the message may be deleted and is not there | stays pending, until it is abandoned |
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::clock::unix_millis;
 use crate::group_log::EntryRef;
 use crate::json_blob::{Edit, Version};
 use crate::runtime::Runtime;
-use crate::undelivered::{StoredMessage, UndeliveredRef};
+use crate::send::sent::Sent;
+use crate::undelivered::{SKEW, StoredMessage, UndeliveredRef};
+
+/// The time for which a sender or a canceller holds a key. A call that has seen its record unchanged for as long considers its owner dead.
+pub(super) const PENDING: Duration = Duration::from_secs(45);
 
 /// The record of a key: its sender, and the end of its window. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) id: String,
+    pub(super) source: String,
     /// Identifies the sender or canceller that wrote the record: several may use the same id.
-    #[serde(default)]
     pub(super) nonce: String,
     /// True if the message is stored.
     sent: bool,
-    /// The time until which the sender may send.
+    /// The time until which the sender may send, by its clock.
     pub(super) pending_until: u64,
     pub(super) until: u64,
     /// The stored message, so that it can be cancelled; `None` if it is not known.
@@ -49,21 +54,19 @@ pub(crate) struct Record {
     /// True if a former sender, which died or got no answer, may have stored a message under this id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
-    /// The child of a batch that wrote the record. Another sender that takes over from it sends under the same id, and not as this child.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    child: Option<String>,
 }
 
 impl Record {
-    pub(crate) fn pending(id: String, runtime: &Runtime, pending: Duration, window: Duration) -> Self {
-        let now = runtime.now();
-        let (pending_until, until) = (unix_millis(now + pending), unix_millis(now + window));
-        let (sent, taken_over, message, position, child) = (false, false, None, None, None);
-        Self { id, nonce: nonce(runtime), sent, pending_until, until, message, position, taken_over, child }
+    pub(crate) fn pending(id: &str, source: &str, runtime: &Runtime, window: Duration) -> Self {
+        let (id, source, now) = (id.to_owned(), source.to_owned(), runtime.now());
+        let (pending_until, until) = (unix_millis(now + PENDING), unix_millis(now + window));
+        let (sent, taken_over, message, position) = (false, false, None, None);
+        let nonce = nonce(runtime);
+        Self { id, source, nonce, sent, pending_until, until, message, position, taken_over }
     }
 
-    pub(super) fn of_child(self, child: Option<&str>) -> Self {
-        Self { child: child.map(str::to_owned), ..self }
+    fn is_of(&self, sent: &Sent) -> bool {
+        self.id == *sent.id && sent.unique.as_ref().is_some_and(|unique| *unique.source == *self.source)
     }
 
     /// Returns the record of a stored message, which can be cancelled if it is known.
@@ -76,9 +79,18 @@ impl Record {
         Self { position, ..self }
     }
 
+    pub(super) fn held_until(self, pending_until: u64) -> Self {
+        Self { pending_until, ..self }
+    }
+
     /// Returns a record without a message: the key is free.
     pub(super) fn into_void(self) -> Self {
         Self { sent: true, until: 0, message: None, ..self }
+    }
+
+    /// Returns whether the hold of the owner is over, by whichever clock: another one has written its time.
+    pub(super) fn is_surely_over(&self, now: SystemTime) -> bool {
+        self.pending_until <= now.checked_sub(SKEW).map_or(0, unix_millis)
     }
 
     /// Returns whether a send at `now` would join the job of the record.
@@ -94,42 +106,45 @@ impl Record {
         }
     }
 
-    /// Decides a sender's claim of the key at `now` with the record `mine`.
-    pub(super) fn claim(found: Option<Self>, mine: &Self, now: u64) -> Edit<Self, Ownership<Option<Joined>>> {
+    /// Decides a sender's claim of the key at `now` with the record `mine`. `is_abandoned` says of a pending record whether its owner has died.
+    /// The job of another owner is that with the id that is returned.
+    pub(super) fn claim(
+        found: Option<Self>,
+        mine: &Self,
+        now: u64,
+        is_abandoned: impl Fn(&Self) -> bool,
+    ) -> Edit<Self, Ownership<Option<String>>> {
         let Some(found) = found else { return Edit::Write(mine.clone(), Ownership::Mine) };
-        match (found.sent, now < found.until, now < found.pending_until) {
-            // Our own write succeeded, but its answer was lost.
-            (false, ..) if found.nonce == mine.nonce => Edit::Keep(Ownership::Mine),
-            (true, true, _) => {
-                let joined = Joined { id: found.id, child: found.child };
-                Edit::Keep(Ownership::Other(Some(joined)))
+        // Our own write succeeded, but its answer was lost.
+        if !found.sent && found.nonce == mine.nonce {
+            return Edit::Keep(Ownership::Mine);
+        }
+        match (found.sent, now < found.until) {
+            (true, true) => Edit::Keep(Ownership::Other(Some(found.id))),
+            (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(None)),
+            // Its sender died and may have sent, so the job stays for its window.
+            (false, true) => {
+                let (id, source) = (found.id, found.source);
+                Edit::Write(Self { id, source, taken_over: true, ..mine.clone() }, Ownership::Mine)
             }
-            (false, _, true) => Edit::Keep(Ownership::Other(None)),
-            // Its sender died and may have sent, so the id stays for its window. A child of a batch has the id of its place: no other
-            // belongs to the batch.
-            (false, true, false) => {
-                let id = if mine.child.is_some() { mine.id.clone() } else { found.id };
-                Edit::Write(Self { id, taken_over: true, ..mine.clone() }, Ownership::Mine)
-            }
-            (_, false, _) => Edit::Write(mine.clone(), Ownership::Mine),
+            (_, false) => Edit::Write(mine.clone(), Ownership::Mine),
         }
     }
 
-    /// Decides a canceller's hold on the key from `now` until `until`, if its job is `id` or no id is given.
+    /// Decides a canceller's hold on the key from `now` until `until`, if its job is the one that was `sent` or none is given.
     pub(super) fn hold(
         found: Option<Self>,
-        id: Option<&str>,
+        sent: Option<&Sent>,
         nonce: &str,
         now: u64,
         until: u64,
     ) -> Edit<Self, Ownership<ClaimState>> {
-        let Some(found) = found.filter(|found| id.is_none_or(|id| found.id == id)) else {
+        let Some(found) = found.filter(|found| sent.is_none_or(|sent| found.is_of(sent))) else {
             return Edit::Keep(Ownership::Other(ClaimState::Nothing));
         };
         match (found.sent, now < found.until, now < found.pending_until) {
             (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
             (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
-            (_, true, _) if found.child.is_some() => Edit::Keep(Ownership::Other(ClaimState::OfBatch)),
             (sent, true, _) => match found.message {
                 // A canceller that died or got no answer has left a record that is not sent.
                 Some(message) => {
@@ -157,29 +172,38 @@ impl Record {
     }
 }
 
+/// A key that this process holds.
+#[derive(Debug)]
+pub(in crate::send) struct Hold {
+    pub(super) record: Version<Record>,
+    /// The time after which another process may take the key over: this one must not put its message later.
+    pub(super) until: Instant,
+}
+
+impl Hold {
+    /// Returns the hold on a key whose record, which a request from `begun` on has written, is `record`.
+    pub(super) fn new(record: Version<Record>, begun: Instant) -> Self {
+        Self { record, until: begun + PENDING }
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now())
+    }
+}
+
 /// Returns a random name for one sender or canceller.
 pub(super) fn nonce(runtime: &Runtime) -> String {
     format!("{:016x}", runtime.random_u64())
-}
-
-/// A job that was sent earlier.
-#[derive(Debug)]
-pub(crate) struct Joined {
-    pub(crate) id: String,
-    /// The child of a batch as which it was sent.
-    pub(super) child: Option<String>,
 }
 
 /// The result of holding a key to cancel its job.
 #[derive(Debug)]
 pub(super) enum ClaimState {
     /// The job was sent, and the key is held: others wait as they do for a sender.
-    Held(Box<Version<Record>>, StoredMessage),
+    Held(Box<Hold>, StoredMessage),
     Nothing,
     /// Another process is sending or cancelling.
     Busy,
-    /// The job is a child of a batch, which waits for its end.
-    OfBatch,
 }
 
 /// The decision about a record that was read.
@@ -200,19 +224,9 @@ mod tests {
 
     /// Returns the record of a sender that has claimed the key at 0.
     fn pending(nonce: &str) -> Record {
-        let (id, nonce) = (format!("of {nonce}"), nonce.to_owned());
+        let (id, source, nonce) = (format!("of {nonce}"), format!("/{nonce}"), nonce.to_owned());
         let (pending_until, until, sent, taken_over) = (PENDING, WINDOW, false, false);
-        Record {
-            id,
-            nonce,
-            sent,
-            pending_until,
-            until,
-            message: None,
-            position: None,
-            taken_over,
-            child: None,
-        }
+        Record { id, source, nonce, sent, pending_until, until, message: None, position: None, taken_over }
     }
 
     fn sent() -> Record {
@@ -224,11 +238,11 @@ mod tests {
     }
 
     fn claimed(found: Option<Record>, now: u64) -> String {
-        match Record::claim(found, &pending("second"), now) {
+        match Record::claim(found, &pending("second"), now, |found| found.pending_until <= now) {
             Edit::Write(record, Ownership::Mine) if record.taken_over => format!("takes over, {}", record.id),
             Edit::Write(record, Ownership::Mine) => format!("pending, {}", record.id),
             Edit::Keep(Ownership::Mine) => "owns it".to_owned(),
-            Edit::Keep(Ownership::Other(Some(joined))) => format!("joins, {}", joined.id),
+            Edit::Keep(Ownership::Other(Some(joined))) => format!("joins, {joined}"),
             Edit::Keep(Ownership::Other(None)) => "waits".to_owned(),
             Edit::Write(_, Ownership::Other(_)) => "writes another's record".to_owned(),
         }
@@ -261,9 +275,15 @@ mod tests {
             Edit::Keep(Ownership::Mine) => "owns it",
             Edit::Keep(Ownership::Other(ClaimState::Nothing)) => "nothing",
             Edit::Keep(Ownership::Other(ClaimState::Busy)) => "busy",
-            Edit::Keep(Ownership::Other(ClaimState::OfBatch)) => "child of a batch",
             _ => "another",
         }
+    }
+
+    #[test]
+    fn job_that_is_taken_over_keeps_its_source() {
+        let claim = Record::claim(Some(pending("first")), &pending("second"), PENDING, |_| true);
+        let Edit::Write(taken_over, Ownership::Mine) = claim else { panic!("{claim:?}") };
+        assert_eq!((&*taken_over.id, &*taken_over.source), ("of first", "/first"));
     }
 
     #[test]
@@ -274,7 +294,6 @@ mod tests {
         assert_eq!(held(Some(pending("first")), PENDING), "nothing", "its message is not known");
         assert_eq!(held(Some(sent()), SENT), "holds it");
         assert_eq!(held(Some(sent().into_sent(None)), SENT), "nothing", "its message was received");
-        assert_eq!(held(Some(sent().of_child(Some("batch/1"))), SENT), "child of a batch");
         assert_eq!(held(Some(sent()), WINDOW), "nothing");
         assert_eq!(held(Some(sent().into_void()), SENT), "nothing");
         // Its first canceller died.

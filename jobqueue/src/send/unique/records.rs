@@ -4,17 +4,15 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::future::try_join_all;
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::PENDING;
-use super::record::{ClaimState, Joined, Ownership, Record, nonce};
+use super::record::{ClaimState, Hold, Ownership, PENDING, Record, nonce};
 use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
-#[cfg(feature = "sqlite")]
-use crate::json_blob::{Edit, ExclusiveBlobs};
-use crate::json_blob::{JsonBlob, Known, Version, is_raced};
+use crate::json_blob::{JsonBlob, Known, is_raced};
 use crate::queue_core::QueueCore;
 use crate::runtime::Runtime;
+use crate::send::sent::Sent;
 use crate::settings::Metadata;
 use crate::storage::{
     BlobName, BlobProperties, ContainerName, ETag, EXPIRES, StoreError, StoreErrorKind, Tries, list_all,
@@ -33,8 +31,16 @@ const RESENDS: u32 = 4;
 /// The minimum time for which the record of a send is tried.
 const LEAST: Duration = Duration::from_secs(5);
 
-/// The record of a claim that the caller owns, or the job that another sender has sent.
-pub(super) type Claimed = Result<Version<Record>, Joined>;
+/// The result of claiming a key.
+#[derive(Debug)]
+pub(super) enum Claim {
+    /// The caller must send under the id and the source of the record.
+    Mine(Box<Hold>),
+    /// Another sender has sent the job with this id.
+    Joined(String),
+    /// Another process is about to send or to cancel, with this record if it was read.
+    Busy(Option<Box<Record>>),
+}
 
 #[derive(Debug)]
 pub(crate) struct Records(JsonBlob<Record>);
@@ -59,14 +65,18 @@ impl Records {
         }))
     }
 
-    /// Tries to claim the key, under whose record's id the caller must send then, unless a job was sent; `None` if another sender is about
-    /// to send.
-    pub(crate) async fn claim(&self, mine: Record, now: SystemTime) -> Result<Option<Claimed>, Error> {
-        let claimed =
-            self.0.change(Known::Absent, |found| Record::claim(found, &mine, unix_millis(now))).await;
-        let claimed = match claimed {
+    /// Tries to claim the key with the record `mine`, unless a job was sent. `is_abandoned` says of a pending record whether its owner has died.
+    pub(super) async fn claim(
+        &self,
+        mine: Record,
+        now: SystemTime,
+        is_abandoned: impl Fn(&Record) -> bool,
+    ) -> Result<Claim, Error> {
+        let begun = Instant::now();
+        let claim = |found| Record::claim(found, &mine, unix_millis(now), &is_abandoned);
+        let claimed = match self.0.change(Known::Absent, claim).await {
             // A sweep may hold the record for a moment and remove it.
-            Err(e) if is_raced(e.kind()) => return Ok(None),
+            Err(e) if is_raced(e.kind()) => return Ok(Claim::Busy(None)),
             claimed => claimed.map_err(|e| {
                 let retryable = e.is_retryable();
                 Error::new(ErrorKind::Rejected, "the message is not stored: claiming its unique key failed")
@@ -75,89 +85,74 @@ impl Records {
             })?,
         };
         Ok(match (claimed.result, claimed.version) {
-            (Ownership::Mine, Some(version)) => Some(Ok(version)),
-            (Ownership::Other(joined), _) => joined.map(Err),
-            (Ownership::Mine, None) => None,
+            (Ownership::Mine, Some(record)) if record.value.nonce == mine.nonce => {
+                Claim::Mine(Box::new(Hold::new(record, begun)))
+            }
+            (Ownership::Other(Some(joined)), _) => Claim::Joined(joined),
+            // It was taken over before the answer to its claim was found.
+            (Ownership::Other(None) | Ownership::Mine, found) => {
+                Claim::Busy(found.map(|found| Box::new(found.value)))
+            }
         })
     }
 
-    /// Claims the key in a transaction of the caller's. The record that it returns is pending until
-    /// [`write_exclusively`](Self::write_exclusively) replaces it. Returns the job that was sent, or `None` while another sender is about to
-    /// send, which cannot finish before the transaction ends.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn claim_exclusively(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        mine: &Record,
-        now: SystemTime,
-    ) -> Result<Result<Record, Option<Joined>>, StoreError> {
-        self.0.change_exclusively(blobs, |found| match Record::claim(found, mine, unix_millis(now)) {
-            Edit::Write(record, _) => Edit::Write(record.clone(), Ok(record)),
-            Edit::Keep(Ownership::Other(joined)) => Edit::Keep(Err(joined)),
-            Edit::Keep(Ownership::Mine) => Edit::Keep(Err(None)),
-        })
+    /// Begins the time of a hold anew. Returns false if another process has taken the key over.
+    pub(super) async fn renew(&self, hold: &mut Hold) -> Result<bool, StoreError> {
+        let begun = Instant::now();
+        let pending_until = unix_millis(self.0.runtime().now() + PENDING);
+        let own = hold.record.value.clone();
+        let renew = |found| Record::finish(found, &own, |record| record.held_until(pending_until));
+        let renewed = self.0.change(Known::Version(hold.record.clone()), renew).await?;
+        let Some(record) = renewed.version.filter(|_| renewed.result) else { return Ok(false) };
+        let is_own = record.value.nonce == own.nonce;
+        if is_own {
+            *hold = Hold::new(record, begun);
+        }
+        Ok(is_own)
     }
 
-    /// Writes the record of a key that is claimed in the same transaction.
-    #[cfg(feature = "sqlite")]
-    pub(super) fn write_exclusively(
-        &self,
-        blobs: &dyn ExclusiveBlobs,
-        record: Record,
-    ) -> Result<(), StoreError> {
-        self.0.change_exclusively(blobs, |_| Edit::Write(record, ()))
-    }
-
-    /// Holds a key under which a message was sent, that of the job `id` if one is given, for at most `pending`.
-    pub(crate) async fn hold(
-        &self,
-        id: Option<&str>,
-        now: SystemTime,
-        pending: Duration,
-    ) -> Result<ClaimState, Error> {
-        let (now, until, nonce) = (unix_millis(now), unix_millis(now + pending), nonce(self.0.runtime()));
-        let hold = |found| Record::hold(found, id, &nonce, now, until);
+    /// Holds a key under which a message was sent, that of the job that was `sent` if one is given.
+    pub(super) async fn hold(&self, sent: Option<&Sent>, now: SystemTime) -> Result<ClaimState, Error> {
+        let begun = Instant::now();
+        let (now, until, nonce) = (unix_millis(now), unix_millis(now + PENDING), nonce(self.0.runtime()));
+        let hold = |found| Record::hold(found, sent, &nonce, now, until);
         let held = match self.0.change(Known::Nothing, hold).await {
             Err(e) if is_raced(e.kind()) => return Ok(ClaimState::Busy),
             held => held.map_err(not_cancelled)?,
         };
-        let version = match (held.result, held.version) {
-            (Ownership::Mine, Some(version)) => version,
+        let hold = match (held.result, held.version) {
+            (Ownership::Mine, Some(record)) => Hold::new(record, begun),
             (Ownership::Other(state), _) => return Ok(state),
             (Ownership::Mine, None) => return Ok(ClaimState::Nothing),
         };
-        let message = version.value.message.as_ref().map(UndeliveredRef::stored);
-        Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(version), message)))
+        let message = hold.record.value.message.as_ref().map(UndeliveredRef::stored);
+        Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(hold), message)))
     }
 
     /// Records the result as `outcome` makes it from the record. Tries while the storage cannot serve it, until the hold on the key ends:
-    /// if the result is not recorded by then, the next sender sends under the same id. A send that took longer than the hold is recorded
-    /// too, if no other sender has taken the key over: it is tried for some seconds.
-    pub(crate) async fn finish(&self, mine: Version<Record>, outcome: impl Fn(Record) -> Record) {
-        let left = mine.value.pending_until.saturating_sub(unix_millis(self.0.runtime().now()));
-        // A clock that is set back must not prolong it.
-        let left = Duration::from_millis(left).clamp(LEAST, PENDING);
-        let own = mine.value.clone();
-        let mut mine = Some(mine);
+    /// if the result is not recorded by then, the next sender sends under the same id. A send that took almost all of the hold is recorded
+    /// too, if no other sender has taken the key over: it is tried for some seconds. Returns false if another process has changed the record.
+    pub(super) async fn finish(&self, hold: Hold, outcome: impl Fn(Record) -> Record) -> bool {
+        let left = hold.left().max(LEAST);
+        let own = hold.record.value.clone();
+        let mut mine = Some(hold.record);
         let record = || self.record(&own, mine.take().map_or(Known::Nothing, Known::Version), &outcome);
         let tries = Tries::persistent(self.0.runtime());
         match timeout(left, tries.run(record)).await {
-            Ok(Ok(true)) => {}
-            Ok(Ok(false)) => {
-                crate::log::debug!("the record of the unique job was changed by another process")
-            }
+            Ok(Ok(is_recorded)) => is_recorded,
             failed => {
                 let error = failed.ok().and_then(Result::err);
                 let error = error.map_or_else(|| "no answer in time".to_owned(), |error| error.to_string());
                 crate::log::warn!(record = %self.0.name(), %error, "a unique send or its cancellation could not be recorded; the next send of the key has the same id");
+                true
             }
         }
     }
 
     /// Frees the key, because nothing was stored. If this fails, the next sender waits until the hold on the key ends.
-    pub(super) async fn give_up(&self, mine: Version<Record>) {
-        let own = mine.value.clone();
-        if let Err(error) = self.record(&own, Known::Version(mine), &Record::into_void).await {
+    pub(super) async fn give_up(&self, hold: Hold) {
+        let own = hold.record.value.clone();
+        if let Err(error) = self.record(&own, Known::Version(hold.record), &Record::into_void).await {
             crate::log::debug!(record = %self.0.name(), %error, "the key of a unique job that was not sent was not freed");
         }
     }

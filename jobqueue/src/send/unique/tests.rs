@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::queue_core::{Queue, QueueCoreOptions};
+use crate::send::SendOptions;
 use crate::storage::{QueueName, Storage};
 
 #[derive(Debug, Serialize, Deserialize, jobqueue_derive::QueueMessage)]
@@ -11,6 +12,13 @@ use crate::storage::{QueueName, Storage};
 struct Report {
     #[message(key)]
     of: String,
+}
+
+/// Claims the key `may` for a sender that dies then.
+async fn claim_and_die(queue: &Queue<Report>, window: Duration) {
+    let records = Records::new(queue.core(), "report", "may").unwrap();
+    let draft = Draft::new(&Report { of: "may".into() }, SendOptions::new().id("dead")).unwrap();
+    assert!(claim_unique(queue.core(), &records, &draft, window).await.unwrap().is_ok());
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -41,10 +49,8 @@ async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
 async fn after_the_window_of_a_sender_that_died_the_next_job_has_its_own_id() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    let records = Records::new(queue.core(), "report", "may").unwrap();
     let window = Duration::from_secs(10);
-    let claim = claim_unique(queue.core(), &records, "dead".into(), window, None).await.unwrap();
-    assert!(claim.is_ok());
+    claim_and_die(&queue, window).await;
     // The message of the dead sender may wait. This one is another job, and must not be taken for it.
     let sent = queue.send(&Report { of: "may".into() }).unique_for(window).await.unwrap();
     assert!(sent.is_sent() && sent.id() != "dead");
@@ -54,9 +60,7 @@ async fn after_the_window_of_a_sender_that_died_the_next_job_has_its_own_id() {
 async fn a_sender_that_died_is_replaced_under_the_same_id() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
-    let records = Records::new(queue.core(), "report", "may").unwrap();
-    let claim = claim_unique(queue.core(), &records, "dead".into(), HOUR, None).await.unwrap();
-    assert!(claim.is_ok());
+    claim_and_die(&queue, HOUR).await;
     let sent = queue.send(&Report { of: "may".into() }).unique_for(HOUR).await.unwrap();
     assert!(sent.is_sent() && sent.id() == "dead");
 }

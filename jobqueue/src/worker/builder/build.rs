@@ -16,7 +16,7 @@ impl WorkerBuilder {
     ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration), with a text that names the change: there is no handler and no
-    /// schedule, two handlers accept one kind, a handler asks for state that was not given, the concurrency is
+    /// schedule, two handlers accept one kind, a kind is `*` or begins with `jobqueue.`, a handler asks for state that was not given, the concurrency is
     /// zero, the [source](Self::source) is empty or has more than 1,024 bytes, a limit is given for a queue or a kind that has no handler, or a handler takes more jobs at once than can run.
     pub fn build(mut self) -> Result<Worker, Error> {
         if let Some(mistake) = self.mistake.take() {
@@ -31,7 +31,7 @@ impl WorkerBuilder {
         let registry = Registry::new(registrations)?;
         self.options.limits.check(&registry)?;
         self.options.limits.check_chunks(self.options.concurrency, &registry)?;
-        let storage = self.storage.heard_by(self.events);
+        let storage = self.storage.observed_by(self.events);
         let deliveries = DeliveryState::new(storage, self.deliveries, self.core, self.states, self.hooks);
         Ok(Worker::new(WorkerState::new(deliveries, registry, self.options), self.background))
     }

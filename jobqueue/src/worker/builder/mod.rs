@@ -26,7 +26,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::{BoxError, JobError, Verdict};
 use crate::queue_core::QueueCoreOptions;
 use crate::settings::SettingOverrides;
-use crate::storage::{ExpiredReceipt, Storage};
+use crate::storage::Storage;
 
 type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 
@@ -165,15 +165,15 @@ impl WorkerBuilder {
             delay.clamp(Duration::from_millis(10), WITHOUT_END);
 
         /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds.
-        /// The whole shutdown takes at most the [cancel grace](Self::cancel_grace) and 22 seconds more, if the storage does not answer: set
-        /// the limit of an orchestrator 25 seconds above this timeout. Kubernetes allows 30 seconds unless configured otherwise.
+        /// The whole shutdown takes at most the [cancel grace](Self::cancel_grace) and 18 seconds more, if the storage does not answer: set
+        /// the limit of an orchestrator 18 seconds and the grace above this timeout. Kubernetes allows 30 seconds unless configured otherwise.
         shutdown_timeout(timeout: Duration) => options.shutdown_timeout = timeout.min(WITHOUT_END);
 
         /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The default is 2
         /// seconds.
         ///
         /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
-        /// longer, unless [`late_completion`](Self::late_completion) is on. A handler that blocks its thread cannot be dropped.
+        /// longer. A handler that blocks its thread cannot be dropped.
         cancel_grace(grace: Duration) => deliveries.cancel_grace = grace.min(WITHOUT_END);
 
         /// Sets how long a job may run, lease renewals included, unless its message type declares a `max_run_time` of its own. Then it is
@@ -199,17 +199,10 @@ impl WorkerBuilder {
 
         /// Sets how often settings are read again from the queues' metadata. The default is 30 seconds.
         settings_refresh(every: Duration) => core.settings_refresh;
-
-        /// Accepts the success of a handler whose lease has expired, if no worker has received the message in the
-        /// meantime. Examples are a handler that blocked its thread for too long, and one that returned within the
-        /// [`cancel_grace`](Self::cancel_grace) after its token had fired. A handler that stops before its work is done
-        /// must then return an error. The default is off: an expired lease is lost.
-        late_completion(accept: bool) => core.expired =
-            if accept { ExpiredReceipt::Allow } else { ExpiredReceipt::Refuse };
     }
 
     /// Sets a policy that decides about every failure: retry or dead-letter. If it returns `None`, the error itself
-    /// decides. The poison threshold bounds the attempts in either case.
+    /// decides. The poison threshold bounds the attempts in either case. A [snooze](crate::JobError::snooze) is no failure: the policy is not asked.
     pub fn retry_policy(
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a place is kept for a delivery that was refused. It may have gone to another process meanwhile.
+/// The time for which a place is kept for a delivery that was refused. It may have gone to another process meanwhile.
 pub(super) const KEPT_FOR: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct HandlerCount {
     next: Next,
 }
 
-/// Which caller gets the next place.
+/// The caller that gets the next place.
 #[derive(Debug)]
 enum Next {
     Any,
@@ -58,7 +58,7 @@ impl HandlerCount {
                 self.next = Next::Poller;
             }
         } else if !matches!(self.next, Next::Poller) {
-            // With each refusal: a job waits as long as it comes back.
+            // Extended by each refusal, so that the place stays reserved while a refused job keeps coming back.
             self.next = Next::DeliveryUntil(Instant::now() + KEPT_FOR);
         }
         has_room

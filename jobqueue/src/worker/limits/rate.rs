@@ -60,7 +60,7 @@ struct TokenBucket {
     refused: Mutex<Refused>,
 }
 
-/// Whether a delivery was refused a token. It is put back, so it does not wait in the order of the callers, which would leave it none.
+/// True if a delivery was refused a token. It is put back, so it does not wait in the order of the callers, which would leave it none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Refused {
     #[default]

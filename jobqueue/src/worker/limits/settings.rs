@@ -197,7 +197,7 @@ impl LimitSettings {
             let limits = handlers.all().filter_map(|handler| {
                 let limits = self.handlers.get(handler.kind)?;
                 let rate = limits.rate.as_ref().map(RateLimit::per_second);
-                Some(KindLimits::new(handler.kind, handler.aliases, limits.concurrency, rate))
+                Some(KindLimits::new(handler.kind, &handler.kinds, limits.concurrency, rate))
             });
             ListeningQueue {
                 concurrency: self.of_queue(name).concurrency.map(|jobs| jobs as u64),

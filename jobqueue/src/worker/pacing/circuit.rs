@@ -295,6 +295,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn numbers_of_jobs_and_failures_are_set_in_any_order() {
         opens_with_the_51st(&Circuit::new(Some(CircuitBreaker::new().jobs(51).failures(51))));
+        let circuit = Circuit::new(Some(CircuitBreaker::new().jobs(51).failures(51)));
+        for failure in 0..60 {
+            assert_eq!(fail(&circuit, &(failure % 10).to_string()), None, "ten jobs are too few");
+        }
         let circuit = Circuit::new(Some(CircuitBreaker::new().jobs(5).failures(2)));
         assert_eq!(fail(&circuit, "a"), None);
         assert!(

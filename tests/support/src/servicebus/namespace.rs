@@ -19,6 +19,7 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ("dead_letters::a_message_that_cannot_be_decoded_is_a_dead_letter_and_hides_no_other", EMULATOR_ONLY),
     ("leftovers::texts_stay_while_a_message_cannot_be_decoded", EMULATOR_ONLY),
     ("miscounts::payloads_stay_while_a_queue_that_counts_as_empty_has_a_message", EMULATOR_ONLY),
+    ("miscounts::payloads_stay_while_another_process_holds_a_dead_letter", EMULATOR_ONLY),
     ("miscounts::a_former_shard_that_counts_as_empty_keeps_its_delayed_message", EMULATOR_ONLY),
     ("late_answers::request_without_an_outcome_holds_up_no_other", EMULATOR_ONLY),
     ("locks::a_copy_comes_first_where_there_are_no_transactions", "it needs the tier Basic"),
@@ -27,6 +28,9 @@ pub const EXCLUDED: &[(&str, &str)] = &[
     ("late_answers::outcome_of_a_send_is_told_while_another_waits_for_credit", EMULATOR_ONLY),
     ("many_queues::a_connection_that_has_all_its_channels_is_followed_by_another", EMULATOR_ONLY),
     ("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text", LOCKS),
+    ("no_sends::queue_that_takes_no_sends_takes_jobs_back", EMULATOR_ONLY),
+    ("no_sends::attempts_of_a_queue_that_takes_no_sends_are_counted", EMULATOR_ONLY),
+    ("no_sends::jobs_behind_those_that_another_process_put_back_in_their_places_run", EMULATOR_ONLY),
     ("put_backs::put_backs_go_on_after_an_idle_time", HOURS),
     ("put_backs::a_put_back_whose_lock_was_lost_with_the_link_copies_nothing", LOCKS),
     (

@@ -1,9 +1,9 @@
-//! The jobs that belong to a batch: not those with its headers, not those of a former batch, and also one whose records are damaged.
+//! The jobs that belong to a batch: not those with its headers, and also one whose records are damaged.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
+use jobqueue::batch::OnDeadLetters;
 use jobqueue::storage::{Blob, BlobName, ContainerName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, Error, ErrorKind, JobError, JobInfo, QueueMessage, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -77,26 +77,6 @@ async fn headers_of_one_message_are_not_passed_on() {
     };
     let _ = worker(&storage).handle(slice).build().unwrap().run_until(after(10)).await.unwrap();
     assert_eq!(*seen.lock().unwrap(), ["tenant"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn child_of_a_swept_batch_ends_no_child_of_the_batch_that_has_its_id() {
-    let (storage, log) = (in_memory(), Log::default());
-    let mut former = storage.batch("b").await.unwrap();
-    former.send(&Slice { n: 0 }).await.unwrap();
-    former.send(&Slice { n: 1 }).delay(HOUR).await.unwrap();
-    former.then(&Join {}).await.unwrap();
-    let running =
-        tokio::spawn(builder(&storage, &log).handle(slice).build().unwrap().run_until(after(5_400)));
-    sleep(Duration::from_secs(60)).await;
-    let all = BatchSweepOptions::new().abandoned(Duration::ZERO);
-    assert_eq!(sweep_batches(&storage, all).await.unwrap(), 1);
-    let mut next = storage.batch("b").await.unwrap();
-    next.send_all((0..2).map(|n| (Slice { n: n + 10 }, SendOptions::new().delay(HOUR * 2)))).await.unwrap();
-    next.then(&Join {}).await.unwrap();
-    let _ = running.await.unwrap().unwrap();
-    assert_eq!(log.runs.lock().unwrap().get(&1), Some(&1), "the child of the former batch runs");
-    assert_eq!(storage.batch_progress("b").await.unwrap().unwrap().done, 0);
 }
 
 /// Sends a child in order, and damages the log that keeps its order. Returns the log's former text.
@@ -184,20 +164,34 @@ async fn child_ends_itself_if_its_inner_batch_was_never_sealed() {
 #[message(queue = "lastjoins", kind = "last.join")]
 struct LastJoin {}
 
-/// The continuation of the child's first batch has announced a second one when the child's second attempt returns.
+/// Returns a function that notes how often the outer batch has gone on, and what it has noted.
+fn joins_noted(log: &Log) -> (impl Fn() + Clone + use<>, Arc<Mutex<Vec<usize>>>) {
+    let (before, joins) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::clone(&log.joins));
+    let noted = Arc::clone(&before);
+    (move || noted.lock().unwrap().push(joins.lock().unwrap().len()), before)
+}
+
+/// The continuation of the child's first batch has recorded a second one, and not sealed it yet, when the child's second attempt returns.
 #[tokio::test(start_paused = true)]
 async fn child_does_not_leave_out_a_batch_that_another_job_is_about_to_seal() {
-    let (storage, log) = (in_memory(), Log::default());
+    let (faulty, log) = (Faulty::new(&in_memory()), Log::default());
+    let storage = faulty.storage();
     let mut outer = storage.batch("book").await.unwrap();
     outer.send_all([Page { n: 1, waits: false }]).await.unwrap();
     outer.then(&Join {}).await.unwrap();
-    let announced = Arc::new(Notify::new());
-    let until_announced = Arc::clone(&announced);
+    let (begun, recorded) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let sealing = Arc::clone(&recorded);
+    faulty.on(Operation::PutBlob, move |call| {
+        let seals = call.subject.ends_with("next/plan");
+        seals.then(|| sealing.notify_one()).map(|()| Fault::DelayBefore(Duration::from_secs(10)))
+    });
+    let until_begun = Arc::clone(&begun);
     let page = move |_: Page, ctx: Context| {
-        let announced = Arc::clone(&until_announced);
+        let (begun, recorded) = (Arc::clone(&begun), Arc::clone(&recorded));
         async move {
             if ctx.info().attempt > 1 {
-                announced.notified().await;
+                begun.notify_one();
+                recorded.notified().await;
                 return Ok(());
             }
             let mut inner = ctx.batch("inner").await?;
@@ -206,26 +200,29 @@ async fn child_does_not_leave_out_a_batch_that_another_job_is_about_to_seal() {
             Err(JobError::retry("planted"))
         }
     };
+    let (note, before) = joins_noted(&log);
+    let note_last = note.clone();
     let page_join = move |_: PageJoin, ctx: Context| {
-        let announced = Arc::clone(&announced);
+        let (begun, note) = (Arc::clone(&until_begun), note.clone());
         async move {
             let mut next = ctx.batch("next").await?;
             next.send_all([Slice { n: 2 }]).await?;
-            announced.notify_one();
-            sleep(Duration::from_secs(10)).await;
-            Ok::<_, JobError>(next.then(&LastJoin {}).await?)
+            begun.notified().await;
+            next.then(&LastJoin {}).await?;
+            // The last job ends meanwhile.
+            sleep(Duration::from_secs(60)).await;
+            note();
+            Ok::<_, JobError>(())
         }
     };
-    let (joins, before) = (Arc::clone(&log.joins), Arc::new(Mutex::new(Vec::new())));
-    let seen = Arc::clone(&before);
     let last_join = move |_: LastJoin| {
-        seen.lock().unwrap().push(joins.lock().unwrap().len());
+        note_last();
         async { Ok::<_, JobError>(()) }
     };
     let worker = builder(&storage, &log).handle(slice).handle(page).handle(page_join).handle(last_join);
     let report = worker.build().unwrap().run_until(after(600)).await.unwrap();
     assert_eq!(report.retried, 1, "{report:?}");
-    assert_eq!(*before.lock().unwrap(), [0], "the outer batch goes on after all work of its child");
+    assert_eq!(*before.lock().unwrap(), [0, 0], "the outer batch goes on after all work of its child");
     assert_eq!(log.joins.lock().unwrap().len(), 1);
 }
 

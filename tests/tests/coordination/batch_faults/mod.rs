@@ -3,14 +3,13 @@
 mod copies;
 mod members;
 mod sweep;
-mod unique;
 mod unrunnable;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
+use jobqueue::batch::OnDeadLetters;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{BlobName, ContainerName};
@@ -327,23 +326,6 @@ async fn inner_batch_waiting_for_a_dead_letter_blocks_the_outer() {
     assert_eq!(log.page_joins.lock().unwrap().len(), 3);
     assert_eq!(*log.joins.lock().unwrap(), [vec![Ok(Some(33)), Ok(Some(63)), Ok(Some(93))]]);
     assert!(log.runs.lock().unwrap().values().all(|runs| *runs == 1));
-}
-
-/// A log keeps the order of a key, as on Azure, and remembers the jobs that are done.
-#[tokio::test(start_paused = true)]
-async fn id_of_a_swept_batch_is_used_again_for_children_in_order() {
-    let (storage, log) = (Faulty::new(&in_memory()).storage(), Log::default());
-    for round in 1..=2 {
-        let mut batch = storage.batch("b").await.unwrap();
-        batch.send_all((0..3).map(|n| Slice { n })).in_order().await.unwrap();
-        batch.then(&Join {}).await.unwrap();
-        run(&storage, &log).await;
-        assert_eq!(log.joins.lock().unwrap().len(), round);
-        assert_eq!(log.runs.lock().unwrap().values().sum::<u32>(), 3 * round as u32, "a child was not run");
-        sleep(Duration::from_secs(1)).await;
-        let all = BatchSweepOptions::new().finished(Duration::ZERO);
-        assert_eq!(sweep_batches(&storage, all).await.unwrap(), 1);
-    }
 }
 
 #[tokio::test(start_paused = true)]

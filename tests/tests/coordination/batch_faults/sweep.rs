@@ -7,14 +7,14 @@ use std::time::Duration;
 use jobqueue::batch::{BatchSweepOptions, OnDeadLetters, sweep_batches};
 use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::storage::{ContainerName, Operation, PutBlob, StoreErrorKind};
-use jobqueue::{Context, JobError, QueueMessage, Report, Runtime, Storage};
+use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
+use jobqueue::{Context, ErrorKind, JobError, QueueMessage, Report, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{clock, in_memory, worker};
 use serde::{Deserialize, Serialize};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::batch_faults::{Join, Log, Slice, blob, run};
+use crate::batch_faults::{Join, Log, Slice, run};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -43,17 +43,19 @@ async fn sweep_removes_only_batches_that_ended_long_ago() {
     sleep(DAY * 5).await;
     let waiting = left(&storage, "waiting/").await;
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
-    assert_eq!(left(&storage, "old/").await, 0);
+    assert_eq!(left(&storage, "old/").await, 1, "only the note that it was swept");
     assert_eq!(left(&storage, "waiting/").await, waiting);
     assert!(left(&storage, "new/").await > 0);
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
     // The batch that was kept continues.
     run(&storage, &log).await;
     assert_eq!(log.joins.lock().unwrap().len(), 3);
-    // An id whose batch is gone is good for another one.
-    small(&storage, "old").await;
-    run(&storage, &log).await;
-    assert_eq!(log.joins.lock().unwrap().len(), 4);
+    let again = storage.batch("old").await.unwrap_err();
+    assert!(again.kind() == ErrorKind::Conflict && again.to_string().contains("an id of its own"), "{again}");
+    sleep(DAY * 400).await;
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 2);
+    assert_eq!(left(&storage, "old/").await, 0);
+    let _ = storage.batch("old").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,7 +66,8 @@ async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 0);
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 101)).await.unwrap(), 0);
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 99)).await.unwrap(), 1);
-    assert_eq!(left(&storage, "left/").await, 0);
+    assert_eq!(left(&storage, "left/").await, 1, "only the note that it was swept");
+    assert_eq!(storage.batch("left").await.unwrap_err().kind(), ErrorKind::Conflict);
     // Its children still run; their end leads nowhere.
     run(&storage, &log).await;
     assert_eq!(log.runs.lock().unwrap().len(), 3);
@@ -86,7 +89,7 @@ async fn sweep_repeats_a_request_that_the_storage_could_not_serve() {
             2,
             "{operation:?}"
         );
-        assert_eq!(left(&storage, "").await, 0, "{operation:?}");
+        assert_eq!(left(&storage, "").await, 2, "{operation:?}: only the notes that they were swept");
     }
 }
 
@@ -104,7 +107,7 @@ async fn sweep_removes_the_other_batches_when_one_cannot_be_removed() {
     });
     let error = sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await.unwrap_err();
     assert!(error.to_string().starts_with("2 batches were removed, and 1 could not be"), "{error}");
-    assert_eq!(left(&storage, "one/").await + left(&storage, "two/").await, 0);
+    assert_eq!(left(&storage, "one/").await + left(&storage, "two/").await, 2);
     assert_eq!(left(&storage, "stuck/done").await, 1);
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
 }
@@ -123,7 +126,7 @@ async fn sweep_deletes_the_blobs_of_a_large_batch_at_once() {
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
-/// The mark that a batch is done is deleted last, so that the next sweep completes one that died at any point.
+/// The note that a batch was swept is written first, so that the next sweep completes one that died at any point.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
     let mut interrupted = 0;
@@ -144,9 +147,9 @@ async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
             break;
         }
         interrupted += 1;
-        assert!(left(&storage, "old/done").await == 1, "the mark is gone before the rest at {nth}");
+        assert_eq!(storage.batch("old").await.unwrap_err().kind(), ErrorKind::Conflict, "at {nth}");
         assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
-        assert_eq!(left(&storage, "old/").await, 0);
+        assert_eq!(left(&storage, "old/").await, 1);
     }
     // Plan, cursor, sent, done, four claims, three markers.
     assert!(interrupted >= 10, "only {interrupted} deletions");
@@ -178,153 +181,65 @@ async fn mail(storage: &Storage, fails: bool) -> Report {
     worker(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap()
 }
 
-/// Runs two sweeps at once. The second comes later to the lease, its deletions take a minute, and `meanwhile` follows the first. Returns the
-/// number of batches that each has removed.
-async fn sweep_twice(faulty: &Faulty, meanwhile: impl Future<Output = ()>) -> (u64, u64) {
-    let slow = Faulty::new(&faulty.storage());
-    slow.plan_always(Operation::DeleteBlob, Fault::DelayBefore(Duration::from_secs(60)));
-    slow.plan_always(Operation::AcquireLease, Fault::DelayBefore(Duration::from_secs(1)));
-    let (first, second) = (faulty.storage(), slow.storage());
-    let sweep = |storage| sweep_batches(storage, BatchSweepOptions::new());
-    let meanwhile = async {
-        sleep(Duration::from_secs(5)).await;
-        meanwhile.await;
-    };
-    let (first, second, ()) = tokio::join!(sweep(&first), sweep(&second), meanwhile);
-    (first.unwrap(), second.unwrap())
-}
-
 // A job sends a batch, fails for good, and is redriven after the batch has ended and was swept.
 #[tokio::test(start_paused = true)]
 async fn job_that_is_redriven_after_the_sweep_of_its_batch_sends_no_child_again() {
-    let (faulty, log) = (Faulty::new(&in_memory()), Log::default());
-    let storage = faulty.storage();
+    let (storage, log) = (in_memory(), Log::default());
     let queue = storage.queue::<Mailing>().await.unwrap();
     let _ = queue.send(&Mailing {}).await.unwrap();
     assert_eq!(mail(&storage, true).await.dead_lettered, 1);
     run(&storage, &log).await;
     sleep(DAY * 15).await;
-    assert_eq!(sweep_twice(&faulty, async {}).await, (1, 0));
+    // Quiet: both sweeps list before one deletes.
+    let slow = Faulty::quiet(&storage);
+    slow.plan_always(Operation::DeleteBlob, Fault::DelayBefore(Duration::from_secs(60)));
+    let sweep = async |storage| sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap();
+    // Two at once.
+    assert_eq!(tokio::join!(sweep(slow.storage()), sweep(storage.clone())), (1, 1));
     let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
     let report = mail(&storage, false).await;
     assert_eq!(report.completed, 1, "{report:?}");
     run(&storage, &log).await;
     let runs = log.runs.lock().unwrap().values().sum::<u32>();
     assert_eq!((runs, log.joins.lock().unwrap().len()), (3, 1));
-    assert!(left(&storage, "mailing-7/").await <= 1, "only the note that it was swept");
+    assert_eq!(left(&storage, "mailing-7/").await, 1, "only the note that it was swept");
+    assert_eq!(
+        storage.batch("mailing-7").await.unwrap_err().kind(),
+        ErrorKind::Conflict,
+        "of another program"
+    );
     sleep(DAY * 400).await;
     let _ = sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap();
     assert_eq!(left(&storage, "mailing-7/").await, 0);
 }
 
-// A daily job sends its batch under the same id again, at the time of the sweeps.
+// The sweep ended at the plan, when the records of what was sent and has run were gone.
 #[tokio::test(start_paused = true)]
-async fn sweep_leaves_a_batch_that_has_begun_since_it_was_listed() {
-    let (faulty, log) = (Faulty::new(&in_memory()), Log::default());
-    let storage = faulty.storage();
-    let queue = storage.queue::<Mailing>().await.unwrap();
-    let _ = queue.send(&Mailing {}).await.unwrap();
-    assert_eq!(mail(&storage, false).await.completed, 1);
-    run(&storage, &log).await;
-    sleep(DAY * 15).await;
-    let began = Instant::now();
-    let second = clock().now() + Duration::from_secs(5);
-    let again = async {
-        let _ = queue.send(&Mailing {}).await.unwrap();
-        assert_eq!(mail(&storage, false).await.completed, 1);
-        assert!(began.elapsed() < Duration::from_secs(60), "before the second sweep goes on");
-    };
-    assert_eq!(sweep_twice(&faulty, again).await, (1, 0));
-    let progress = storage.batch_progress("mailing-7").await.unwrap().unwrap();
-    assert_eq!((progress.done, progress.sealed), (0, true));
-    run(&storage, &log).await;
-    assert_eq!(log.joins.lock().unwrap().len(), 2, "the second batch continues too");
-    let note = storage.blobs().blob_properties(&blob("mailing-7/swept")).await.unwrap();
-    assert!(note.modified < second, "the note is that of the first batch");
-}
-
-#[tokio::test(start_paused = true)]
-async fn batch_that_begins_after_an_interrupted_sweep_is_not_done() {
-    // An earlier version wrote the second mark.
-    for mark in ["\"former\"", "true"] {
-        let (storage, log) = (in_memory(), Log::default());
-        storage.blobs().create_container(blob("b/done").container()).await.unwrap();
-        storage.blobs().put_blob(&blob("b/done"), mark.into(), PutBlob::new()).await.unwrap();
-        super::fan_out(&storage, 1, OnDeadLetters::Wait).await;
-        let report = run_without_join(&storage, log).await;
-        assert_eq!((report.dead_lettered, report.duplicates), (1, 0), "{mark}: {report:?}");
-    }
-}
-
-/// Runs a batch whose continuation fails for good.
-async fn run_without_join(storage: &Storage, log: Log) -> Report {
-    let join = async |_: Join| Err::<(), _>(JobError::dead_letter("it failed for good"));
-    let built = worker(storage).state(log).handle(super::slice).handle(join).build().unwrap();
-    built.run_until_idle().await.unwrap()
-}
-
-// review 6, S2
-#[tokio::test(start_paused = true)]
-async fn batch_that_begins_after_a_sweep_died_between_its_last_deletions_is_not_done() {
-    for last in ["token", "done"] {
-        let (storage, log) = (in_memory(), Log::default());
-        small(&storage, "b").await;
-        run(&storage, &log).await;
-        sleep(DAY * 15).await;
-        let faulty = Faulty::new(&storage);
-        faulty.on(Operation::DeleteBlob, move |call| {
-            call.subject.ends_with(&format!("/{last}")).then_some(Fault::Refuse(StoreErrorKind::Unavailable))
-        });
-        drop(sweep_batches(&faulty.storage(), BatchSweepOptions::new()).await.unwrap_err());
-        small(&storage, "b").await;
-        let report = run_without_join(&storage, log).await;
-        assert_eq!((report.dead_lettered, report.duplicates), (1, 0), "{last}: {report:?}");
-        assert!(!storage.batch_progress("b").await.unwrap().unwrap().finished, "{last}");
-    }
-}
-
-// The plan is deleted, and the token is not yet, when the next batch begins under the id.
-#[tokio::test(start_paused = true)]
-async fn sweep_leaves_the_token_of_the_next_batch() {
+async fn child_that_is_redriven_after_an_interrupted_sweep_continues_nothing() {
     let (storage, log) = (in_memory(), Log::default());
-    small(&storage, "b").await;
+    let queue = storage.queue::<Mailing>().await.unwrap();
+    let mut batch = storage.batch("one").await.unwrap();
+    batch.on_dead_letters(OnDeadLetters::Continue);
+    batch.send(&Mailing {}).await.unwrap();
+    batch.then(&Join {}).await.unwrap();
+    let refuse = async |_: Mailing, _: Context| Err::<(), _>(JobError::dead_letter("no such list"));
+    let report = worker(&storage).handle(refuse).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, 1);
     run(&storage, &log).await;
+    assert_eq!(log.joins.lock().unwrap().len(), 1);
     sleep(DAY * 15).await;
     let faulty = Faulty::new(&storage);
     faulty.on(Operation::DeleteBlob, |call| {
-        call.subject.ends_with("b/plan").then_some(Fault::DelayAfter(Duration::from_secs(20)))
+        ["/plan", "/token"].iter().any(|name| call.subject.ends_with(name)).then_some(Fault::Hang)
     });
-    let slow = faulty.storage();
-    let begins = async {
-        sleep(Duration::from_secs(10)).await;
-        small(&storage, "b").await;
-    };
-    let (swept, ()) = tokio::join!(sweep_batches(&slow, BatchSweepOptions::new()), begins);
-    assert_eq!(swept.unwrap(), 1);
-    run(&storage, &log).await;
-    assert_eq!(log.joins.lock().unwrap().len(), 2);
-}
-
-// review 6, S2: of two starts of a batch the slower one goes on after the batch has ended.
-#[tokio::test(start_paused = true)]
-async fn slow_start_of_a_batch_does_not_remove_that_it_is_done() {
-    let (storage, log) = (in_memory(), Log::default());
-    storage.blobs().create_container(blob("b/done").container()).await.unwrap();
-    storage.blobs().put_blob(&blob("b/done"), "\"former\"".into(), PutBlob::new()).await.unwrap();
-    let faulty = Faulty::new(&storage);
-    let minute = Duration::from_secs(60);
-    for operation in [Operation::DeleteBlob, Operation::PutBlob] {
-        faulty.plan(operation, 1, Fault::DelayBefore(minute));
-    }
-    let slow = faulty.storage();
-    let quick = async {
-        sleep(Duration::from_secs(5)).await;
-        small(&storage, "b").await;
-        run(&storage, &log).await;
-        assert!(storage.batch_progress("b").await.unwrap().unwrap().finished);
-    };
-    tokio::join!(small(&slow, "b"), quick);
-    assert!(storage.batch_progress("b").await.unwrap().unwrap().finished);
+    let stopped = faulty.storage();
+    let _ = timeout(Duration::from_secs(60), sweep_batches(&stopped, BatchSweepOptions::new()))
+        .await
+        .unwrap_err();
+    let _ = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    let finish = async |_: Mailing, _: Context| Ok::<(), JobError>(());
+    let report = worker(&storage).handle(finish).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1, "{report:?}");
     run(&storage, &log).await;
     assert_eq!(log.joins.lock().unwrap().len(), 1);
 }
@@ -365,9 +280,9 @@ async fn finished_batch_stays_its_time_also_if_abandoned_ones_go_sooner() {
     sleep(DAY * 4).await;
     let sweep = async || sweep_batches(&storage, BatchSweepOptions::new().abandoned(DAY * 3)).await.unwrap();
     assert_eq!(sweep().await, 1);
-    assert_eq!(left(&storage, "left/").await, 0);
+    assert_eq!(left(&storage, "left/").await, 1);
     assert!(left(&storage, "ended/").await > 5);
     sleep(DAY * 11).await;
     assert_eq!(sweep().await, 1);
-    assert_eq!(left(&storage, "ended/").await, 0);
+    assert_eq!(left(&storage, "ended/").await, 1);
 }

@@ -4,7 +4,6 @@
 //! by side.
 
 mod fenced;
-mod killed;
 mod leader;
 mod schedule;
 

@@ -47,6 +47,24 @@ async fn two_messages_of_another_producers_job_run_one_after_the_other() {
     assert_run_in_order(&storage).await;
 }
 
+/// Most of them have no position; each delivery of one is a write of its message.
+#[tokio::test(start_paused = true)]
+async fn many_jobs_of_another_producer_come_back_no_more_often_than_their_key_moves() {
+    const JOBS: u32 = 300;
+    let faulty = Faulty::new(&logged());
+    let storage = faulty.storage();
+    for number in 0..JOBS {
+        put(&storage, &event(&number.to_string(), number)).await;
+    }
+    let watch = Watch::default();
+    let worker = worker(&storage).state(watch.clone()).concurrency(4).handle(handle).build().unwrap();
+    let report = worker.run_until(sleep(MINUTE * 20)).await.unwrap();
+    assert!(report.completed >= 18, "{report:?}");
+    let updates = faulty.calls_of(Operation::Update);
+    println!("{updates} updates");
+    assert!(updates < 12_000, "{updates} updates");
+}
+
 /// The text is that of a message, as an operator saves it before a queue is cleared.
 #[tokio::test(start_paused = true)]
 async fn event_that_is_sent_by_hand_and_its_repetition_are_two_messages() {

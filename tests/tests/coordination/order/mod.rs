@@ -2,6 +2,7 @@
 
 mod azurite;
 mod backlog;
+mod cancelled;
 mod costs;
 mod disturbed;
 mod ended;

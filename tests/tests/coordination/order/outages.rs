@@ -8,8 +8,8 @@ use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Event, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::worker;
-use tokio::time::sleep;
+use jobqueue_tests::jobs::{Task, worker};
+use tokio::time::{sleep, timeout};
 
 use crate::order::records::{MINUTE, steps};
 use crate::order::{Step, Watch, handle, logged, send, step};
@@ -98,4 +98,18 @@ async fn jobs_that_wait_in_memory_do_not_begin_while_the_circuit_is_open() {
     let built = worker(&storage).circuit_breaker(breaker).handle(handler).build().unwrap();
     let report = built.run_until(sleep(MINUTE * 5)).await.unwrap();
     assert!(report.dead_lettered <= 2, "{report:?}");
+}
+
+// audit 26, core B1
+#[tokio::test(start_paused = true)]
+async fn list_without_positions_ends_although_its_payloads_cannot_be_deleted() {
+    let faulty = Faulty::new(&logged());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let refused = Fault::Refuse(StoreErrorKind::Unauthorized);
+    faulty.on(Operation::PutBlob, move |call| call.subject.contains("jobqueue-fifo").then_some(refused));
+    faulty.plan_always(Operation::DeleteBlob, Fault::Hang);
+    let tasks: Vec<_> = (0..8).map(|_| Task { name: "a".into(), data: "x".repeat(100_000) }).collect();
+    let sending = timeout(Duration::from_secs(30), queue.send_all(&tasks).in_order().into_future());
+    let sent = sending.await.expect("the answers are known").unwrap();
+    assert!(sent.iter().all(|sent| sent.as_ref().is_err_and(jobqueue::Error::is_rejected)), "{sent:?}");
 }

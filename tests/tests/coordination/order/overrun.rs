@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jobqueue::job::Verdict;
 use jobqueue::storage::Operation;
@@ -66,4 +67,32 @@ async fn success_after_the_run_time_waits_for_its_log_as_one_before_it() {
     let report = built.run_until(after(600)).await.unwrap();
     assert_eq!((runs.load(Ordering::Relaxed), report.completed), (1, 1), "{report:?}");
     assert_eq!(report.released, 0, "settled by the delivery that ran it");
+}
+
+// audit 24, core B4
+#[tokio::test(start_paused = true)]
+async fn shutdown_records_an_attempt_whose_put_back_cannot_be_noted() {
+    let faulty = Faulty::new(&logged());
+    let storage = faulty.storage();
+    opened(&storage).await.send(&step("a", 0)).in_order().await.unwrap();
+    let (attempts, blobs) = (Arc::<Mutex<Vec<u32>>>::default(), faulty.clone());
+    let log = Arc::clone(&attempts);
+    let run_for = async |seconds| {
+        let (log, blobs) = (Arc::clone(&log), blobs.clone());
+        let handler = move |_: Step, info: JobInfo| {
+            log.lock().unwrap().push(info.attempt);
+            if info.attempt == 1 {
+                blobs.plan_always(Operation::PutBlob, REFUSED);
+            }
+            async move { if info.attempt == 1 { Err(JobError::retry("once")) } else { Ok(()) } }
+        };
+        let builder = worker(&storage).retry_policy(|_, _| Some(Verdict::RetryAfter(60 * MINUTE)));
+        let built = builder.shutdown_timeout(Duration::ZERO).handle(handler).build().unwrap();
+        built.run_until(after(seconds)).await.unwrap()
+    };
+    let stopped = run_for(30).await;
+    assert_eq!((stopped.retried, stopped.abandoned), (1, 0), "{stopped:?}");
+    faulty.heal();
+    assert_eq!(run_for(600).await.completed, 1);
+    assert_eq!(*attempts.lock().unwrap(), [1, 2]);
 }

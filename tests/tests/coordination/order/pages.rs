@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{ContainerName, Operation, StoreErrorKind};
 use jobqueue::{SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::worker;
@@ -82,6 +82,21 @@ async fn key_goes_on_whichever_request_its_worker_died_at() {
             assert!(ended.is_ok(), "{operation:?} {nth}: {watch:?}");
             watch.assert_in_order_of("a", JOBS);
         }
+    }
+}
+
+// In an account with a hierarchical namespace a head had no pages: the 33rd job of a key was refused.
+#[tokio::test(start_paused = true)]
+async fn no_blob_of_a_log_has_the_name_of_a_folder() {
+    let storage = logged();
+    send_list(&storage).await;
+    let container = ContainerName::new("jobqueue-fifo").unwrap();
+    let listed = storage.blobs().list_blobs(&container, "", None).await.unwrap();
+    let names: Vec<_> = listed.blobs.into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), 3, "a head and two pages: {names:?}");
+    for name in &names {
+        let folder = format!("{name}/");
+        assert!(!names.iter().any(|other| other.starts_with(&folder)), "{names:?}");
     }
 }
 

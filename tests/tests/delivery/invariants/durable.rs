@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::job::Verdict;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::{CheckpointOutcome, CircuitBreaker};
 use jobqueue::{Context, Event, JobError, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Log, Task, after, task, worker};
+use jobqueue_tests::jobs::{Log, Task, after, payloads, task, worker};
 
 // I10
 #[tokio::test(start_paused = true)]
@@ -103,6 +104,95 @@ async fn no_checkpoint_follows_an_ambiguous_one() {
     assert_eq!(*log.lock().unwrap(), ["resume None", "resume Some(2)"]);
 }
 
+// audit 24, core B1
+// I10
+#[tokio::test(start_paused = true)]
+async fn step_without_an_answer_is_saved_by_what_follows_it() {
+    // A dead letter keeps the checkpoint.
+    for (next, left) in [("save", 0), ("retry", 0), ("complete", 0), ("reject", 1)] {
+        let faulty = Faulty::new(&memory::open());
+        let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+        let (plan, runs) = (faulty.clone(), Arc::<Mutex<u32>>::default());
+        let counted = Arc::clone(&runs);
+        let handler = move |_: Task, ctx: Context| {
+            let (plan, counted) = (plan.clone(), Arc::clone(&counted));
+            async move {
+                // In a blob, as the checkpoint before it is.
+                ctx.step("text", async || Ok::<_, JobError>("t".repeat(40_000))).await?;
+                let is_first = ctx.info().attempt == 1;
+                if is_first {
+                    plan.plan_always(Operation::Update, Fault::LoseRequest(StoreErrorKind::Timeout));
+                }
+                let number = async || -> Result<u32, JobError> {
+                    let mut runs = counted.lock().unwrap();
+                    *runs += 1;
+                    Ok(*runs)
+                };
+                assert_eq!(ctx.step("number", number).await?, 1);
+                if !is_first {
+                    return Ok(());
+                }
+                plan.heal();
+                // A renewal shows meanwhile that the lease is held.
+                after(25).await;
+                match next {
+                    "save" => ctx.step("charge", async || Ok::<_, JobError>(())).await?,
+                    "complete" => return Ok(()),
+                    "reject" => return Err(JobError::dead_letter("after the steps")),
+                    _ => {}
+                }
+                Err(JobError::retry("after the steps"))
+            }
+        };
+        let worker = worker(&faulty.storage()).handle(handler).build().unwrap();
+        let report = worker.run_until(after(120)).await.unwrap();
+        assert_eq!(report.completed + report.dead_lettered, 1, "{next}: {report:?}");
+        assert_eq!(*runs.lock().unwrap(), 1, "{next}");
+        assert_eq!(payloads(&faulty.storage()).await, left, "{next}: no other blob is left");
+    }
+}
+
+// audit 25, core C2
+#[tokio::test(start_paused = true)]
+async fn attempt_with_a_large_step_in_doubt_is_counted_without_blobs() {
+    let faulty = Faulty::new(&memory::open());
+    let _ = faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    let (plan, attempts, runs) =
+        (faulty.clone(), Arc::<Mutex<Vec<u32>>>::default(), Arc::<Mutex<u32>>::default());
+    let (begun, counted) = (Arc::clone(&attempts), Arc::clone(&runs));
+    let handler = move |_: Task, ctx: Context| {
+        let (plan, counted) = (plan.clone(), Arc::clone(&counted));
+        begun.lock().unwrap().push(ctx.info().attempt);
+        async move {
+            let is_first = ctx.info().attempt == 1;
+            if is_first {
+                plan.plan_always(Operation::Update, Fault::LoseRequest(StoreErrorKind::Timeout));
+            }
+            ctx.step("small", async || Ok::<_, JobError>(())).await?;
+            // The lease is in doubt from its beginning.
+            let large = async || -> Result<String, JobError> {
+                *counted.lock().unwrap() += 1;
+                Ok("t".repeat(40_000))
+            };
+            ctx.step("large", large).await?;
+            if !is_first {
+                return Ok(());
+            }
+            plan.heal();
+            // A renewal shows meanwhile that the lease is held.
+            after(25).await;
+            plan.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+            Err(JobError::retry("after the steps"))
+        }
+    };
+    let report =
+        worker(&faulty.storage()).handle(handler).build().unwrap().run_until(after(120)).await.unwrap();
+    assert_eq!((report.retried, report.completed), (1, 1), "{report:?}");
+    assert_eq!(*attempts.lock().unwrap(), [1, 2]);
+    assert_eq!(*runs.lock().unwrap(), 1, "the step is saved");
+    assert_eq!(payloads(&faulty.storage()).await, 0, "no blob is left");
+}
+
 // I10
 #[tokio::test(start_paused = true)]
 async fn refused_checkpoint_is_retried_and_the_next_succeeds() {
@@ -146,7 +236,9 @@ async fn snoozes_keep_checkpoint_and_attempts() {
         ctx.checkpoint(&(times + 1)).await?;
         if times < 50 { Err(JobError::snooze(Duration::from_secs(5))) } else { Ok(()) }
     };
-    let report = worker(&storage).handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
+    // A snooze is no failure, about which a policy decides.
+    let worker = worker(&storage).handle(handler).retry_policy(|_, _| Some(Verdict::Retry));
+    let report = worker.build().unwrap().run_until(after(600)).await.unwrap();
     assert_eq!(report.released, 50, "50 releases are over any threshold");
     assert_eq!(report.completed, 1, "50 releases are over any threshold");
 }

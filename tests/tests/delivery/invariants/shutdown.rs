@@ -2,10 +2,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
-use jobqueue::{Event, JobError, Outcome, Queue, Report, Storage, Worker, shutdown_signal};
+use jobqueue::{Context, Event, JobError, Outcome, Queue, Report, Storage, Worker, shutdown_signal};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
@@ -188,4 +189,28 @@ async fn delivery_that_ends_after_the_grace_counts_once() {
     let late = Fault::DelayBefore(Duration::from_secs(12));
     let report = dropped_by_shutdown(Faulty::deleting_one_by_one(&in_memory()), late).await;
     assert_eq!((report.completed, report.abandoned), (0, 8), "{report:?}");
+}
+
+// The text with its error has room only if the payload moves to a blob, which hangs.
+#[tokio::test(start_paused = true)]
+async fn attempt_that_fails_before_a_shutdown_is_counted_while_blobs_hang() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { name: "a".into(), data: "x".repeat(60_000) }).await.unwrap();
+    faulty.plan_always(Operation::PutBlob, Fault::Hang);
+    let attempts = Arc::<Mutex<Vec<u32>>>::default();
+    let run_for = async |seconds| {
+        let attempts = Arc::clone(&attempts);
+        let handler = move |_: Task, ctx: Context| {
+            attempts.lock().unwrap().push(ctx.info().attempt);
+            async { Err::<(), _>(JobError::retry("𝕏".repeat(2_000))) }
+        };
+        let builder = worker(&faulty.storage()).shutdown_timeout(Duration::ZERO);
+        builder.handle(handler).build().unwrap().run_until(after(seconds)).await.unwrap()
+    };
+    let report = run_for(1).await;
+    assert_eq!((report.retried, report.abandoned), (1, 0), "{report:?}");
+    faulty.heal();
+    let _ = run_for(60).await;
+    assert_eq!(attempts.lock().unwrap()[..2], [1, 2]);
 }

@@ -1,13 +1,14 @@
 //! The outcome of jobs that are put back, and the redrive that waits for the first of them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::settings::Metadata;
-use jobqueue::storage::PutMessage;
+use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{JobError, JobInfo, QueueName, Storage};
 use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde_json::json;
 use tokio::time::sleep;
@@ -87,7 +88,8 @@ async fn canary_without_a_worker_waits_until_it_is_stopped() {
         stop.cancel();
     };
     let preview = admin.redrive("tasks").filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
-    let bulk = admin.redrive("tasks").plan(preview.plan()).canary(2).stop_when(stop.clone());
+    let stoppable = admin.stop_when(stop.clone());
+    let bulk = stoppable.redrive("tasks").plan(preview.plan()).canary(2);
     let (report, ()) = tokio::join!(bulk.run(), stopping);
     let report = report.unwrap();
     assert_eq!((report.count, report.complete), (2, false));
@@ -163,6 +165,23 @@ async fn canary_of_texts_that_are_no_events_lets_none_follow() {
     assert_eq!((outcome.ended, outcome.unknown), (0, 1), "{outcome:?}");
 }
 
+// A worker makes events of them, which keep their ids.
+#[tokio::test(start_paused = true)]
+async fn others_follow_when_a_canary_of_raw_payloads_has_ended_well() {
+    let storage = in_memory();
+    storage.queue::<Task>().await.unwrap();
+    let tasks = QueueName::new("tasks").unwrap();
+    for name in ["a", "b", "c"] {
+        let payload = PutMessage::new(json!({ "name": name }).to_string());
+        let _ = storage.queues().put(&tasks, payload).await.unwrap();
+    }
+    let _ = run(&storage, |_| Err(JobError::dead_letter("row 17 is locked")), 60).await;
+    let admin = operator(&storage);
+    let (report, completed) = tokio::join!(redrive(&admin, 1), run(&storage, |_| Ok(()), 300));
+    assert_eq!((report.count, report.complete, completed), (3, true, 3), "{report:?}");
+    assert_eq!(admin.outcome(&report.plan()).await.unwrap().ended, 3);
+}
+
 // The letters do not name the messages that died.
 #[tokio::test(start_paused = true)]
 async fn canary_that_dies_again_is_known_by_the_time_of_its_letter() {
@@ -212,7 +231,8 @@ async fn canary_that_waits_hides_no_dead_letter() {
         true => Err(JobError::retry_after(Duration::from_secs(7_200), "later")),
     };
     let stop = CancellationToken::new();
-    let bulk = admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(2).stop_when(stop.clone());
+    let stoppable = admin.stop_when(stop.clone());
+    let bulk = stoppable.redrive("tasks").filter(DeadLetterFilter::all()).canary(2);
     let stopping = async {
         let _ = run(&storage, end, 3_600).await;
         stop.cancel();
@@ -281,7 +301,35 @@ async fn letters_of_a_plan_that_a_canary_did_not_meet_are_counted() {
     assert_eq!((report.count, json["missing"].as_u64()), (1, Some(4)), "{report:?}");
     let stopped = CancellationToken::new();
     stopped.cancel();
-    let bulk = admin.redrive("tasks").plan(preview.plan()).stop_when(stopped);
+    let stopped = admin.stop_when(stopped);
+    let bulk = stopped.redrive("tasks").plan(preview.plan());
     let json = serde_json::to_value(bulk.run().await.unwrap()).unwrap();
     assert!(json["missing"].is_null(), "what was not looked at is not known: {json}");
+}
+
+// audit 25, operator B1
+#[tokio::test(start_paused = true)]
+async fn look_for_the_jobs_of_a_canary_ends_when_the_redrive_is_stopped() {
+    let inner = in_memory();
+    let _ = dead(&inner, 300).await;
+    let faulty = Faulty::new(&inner);
+    let admin = operator(&faulty.storage());
+    let (stop, waits) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+    let (fired, waiting, gets) = (stop.clone(), Arc::clone(&waits), Arc::<AtomicU64>::default());
+    let count = Arc::clone(&gets);
+    faulty.on(Operation::Get, move |call| {
+        if waiting.load(Ordering::Relaxed) && call.subject == "tasks-poison" {
+            fired.cancel();
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        None
+    });
+    let stoppable = admin.stop_when(stop);
+    let redrive = stoppable.redrive("tasks").filter(DeadLetterFilter::all()).canary(3);
+    let redrive = redrive.on_progress(move |at| waits.store(at.waits, Ordering::Relaxed));
+    let (report, completed) = tokio::join!(redrive.run(), run(&inner, |_| Ok(()), 300));
+    let report = report.unwrap();
+    assert_eq!((report.count, completed), (3, 3), "{report:?}");
+    assert!(report.stopped.is_some_and(|why| why.contains("stopped before")));
+    assert_eq!(gets.load(Ordering::Relaxed), 1);
 }

@@ -255,7 +255,8 @@ async fn plan_of_a_cancellation_reads_a_bounded_part_of_a_long_queue() {
         assert!(storage.queues().put_all(&queue, Arc::clone(&strange)).await.iter().all(Result::is_ok));
     }
     let faulty = Faulty::new(&storage);
-    let plan = operator(&faulty.storage()).plan_cancel("tasks", &JobFilter::new().key("ada")).await.unwrap();
+    let (admin, filter) = (operator(&faulty.storage()), JobFilter::new().key("ada"));
+    let plan = admin.plan_cancel("tasks", &filter).await.unwrap();
     assert_eq!((ids(&plan), plan.complete), (vec!["a1"], false));
     assert!(faulty.calls_of(Operation::Peek) <= 105, "{}", faulty.calls_of(Operation::Peek));
 }

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Interceptor, Operation, PutMessage, QueuePowers, StoreErrorKind};
-use jobqueue::{ErrorKind, Reason, Runtime, Storage};
-use jobqueue_admin::{DeadLetterFilter, PauseOptions};
+use jobqueue::{ErrorKind, JobError, Reason, Runtime, Storage, Worker};
+use jobqueue_admin::{DeadLetterFilter, JobReference, PauseOptions};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task};
 
+use crate::admin::explain_turns::WithoutIndex;
 use crate::admin::presence::{Wrong, operator};
 use crate::admin::support::storages;
 
@@ -31,6 +32,22 @@ async fn oldest_job_and_pause_are_judged_by_the_clock_of_the_storage() {
             assert_eq!(seen.oldest, expected.oldest, "{by}");
         }
     }
+}
+
+// audit 25, OPS-C2
+#[tokio::test(start_paused = true)]
+async fn delay_is_ended_or_not_by_the_clock_of_the_storage() {
+    let (storage, day) = (in_memory(), Duration::from_secs(86_400));
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("first")).key("ada").in_order().await.unwrap();
+    let _ = queue.send(&task("second")).key("ada").in_order().id("second").delay(day).await.unwrap();
+    // Its message says so itself.
+    let _ = queue.send(&task("third")).id("third").delay(day * 10).await.unwrap();
+    let ahead = Runtime::new().with_clock(Arc::new(Wrong(20 * 86_400)));
+    let admin = operator(&storage.clone().with_runtime(ahead));
+    assert!(admin.run_now(&JobReference::new("tasks", "second")).await.unwrap().is_some());
+    let refused = admin.run_now(&JobReference::new("tasks", "third")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
 }
 
 // A machine without a time has letters of 1970, one whose clock is ahead letters of the years to come.
@@ -103,5 +120,38 @@ async fn age_is_known_where_no_worker_has_written_a_record() {
         let seen = operator(&faulty.storage()).queue("tasks").await.unwrap();
         assert_eq!(seen.length, None);
         assert!(seen.oldest.is_some(), "{seen:?}");
+    }
+}
+
+// audit 25, operator C15
+#[tokio::test(start_paused = true)]
+async fn ends_by_the_clock_of_a_worker_are_those_of_the_jobs_that_were_put_back() {
+    for by in [-5, 5] {
+        let storage = in_memory();
+        let queue = storage.queue::<Task>().await.unwrap();
+        let run = async || {
+            let wrong = storage.clone().with_runtime(Runtime::virtual_time(Arc::new(Wrong(by))));
+            let handler = async |_: Task| Ok::<_, JobError>(());
+            let day = Duration::from_secs(86_400);
+            let worker = Worker::builder(wrong).history(day).handle(handler).build().unwrap();
+            let _ = worker.run_until(after(2)).await.unwrap();
+        };
+        let _ = queue.send(&task("a")).id("a").await.unwrap();
+        // An earlier life of the job.
+        run().await;
+        let _ = queue.send(&task("a")).id("a").await.unwrap();
+        let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+        delivery.dead_letter(Reason::REJECTED, "no such address").await.unwrap();
+        let _ = queue.send(&task("b")).delay(Duration::from_secs(7_200)).await.unwrap();
+        let shows_few = Storage::from(storage.stores().intercepted(&Arc::new(WithoutIndex)));
+        let admin = operator(&shows_few);
+        let report = admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
+        let held = storage.queue::<Task>().await.unwrap().receive(Duration::ZERO).await.unwrap().unwrap();
+        let outcome = admin.outcome_of(&report).await.unwrap();
+        assert_eq!((outcome.unknown, outcome.ended), (1, 0), "{by}: {outcome:?}");
+        held.release(Duration::ZERO).await.unwrap();
+        run().await;
+        let outcome = admin.outcome_of(&report).await.unwrap();
+        assert_eq!((outcome.unknown, outcome.ended), (0, 1), "{by}: {outcome:?}");
     }
 }

@@ -11,7 +11,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::support::{operator, send, storages, watched};
+use crate::admin::support::{operator, put_letter, send, storages, watched};
 
 const QUEUE: &str = "tasks";
 
@@ -118,14 +118,8 @@ async fn redrive_that_is_told_to_stop_loses_nothing() {
             }
         };
         let all = DeadLetterFilter::all();
-        let report = admin
-            .redrive(QUEUE)
-            .filter(all.clone())
-            .stop_when(token)
-            .on_progress(listen)
-            .run()
-            .await
-            .unwrap();
+        let stopped = admin.stop_when(token);
+        let report = stopped.redrive(QUEUE).filter(all.clone()).on_progress(listen).run().await.unwrap();
         // Those that were under way are put back, too.
         assert!((10..26).contains(&report.count), "{}", report.count);
         assert!(report.stopped.is_some());
@@ -193,7 +187,7 @@ async fn dead_letter_without_a_readable_text_is_listed_and_can_be_purged() {
     let storage = Storage::connect(&format!("sqlite:{}", file.display())).await.unwrap();
     let admin = operator(&storage);
     send(&admin, "tasks", []).await;
-    send(&admin, "tasks-poison", ["a".to_owned()]).await;
+    put_letter(&admin, "tasks-poison").await;
     let connection = rusqlite::Connection::open(&file).unwrap();
     assert_eq!(connection.execute("UPDATE jobqueue_message SET text = CAST(x'ff' AS TEXT)", []).unwrap(), 1);
     let listed = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap();
@@ -245,7 +239,7 @@ async fn a_preview_says_which_letter_a_redrive_deletes_as_a_copy() {
         let _ = with_dead_letters(&storage, 1).await;
         let preview = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
         assert_eq!((preview.count, preview.copies), (1, 1), "{preview:?}");
-        assert_eq!(preview.plan().letters().len(), 2, "the redrive deletes it");
+        assert_eq!(preview.plan().letters.len(), 2, "the redrive deletes it");
         let purge = admin.purge(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
         assert_eq!((purge.count, purge.copies), (2, 0));
         assert_eq!(counts(&admin).await, (0, 2));

@@ -1,5 +1,6 @@
 //! Explanations: where a job stands, and why it does not run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::storage::Operation;
@@ -10,6 +11,7 @@ use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::sleep;
 
+use crate::admin::explain_turns::WithoutIndex;
 use crate::admin::presence::{operator, present};
 
 async fn send(storage: &Storage, id: &str, options: SendOptions) -> JobReference {
@@ -83,18 +85,57 @@ async fn a_dead_letter_behind_those_looked_at_has_not_ended() {
     assert_eq!(codes, ["not_found"]);
 }
 
+// audit 24, OP24-B4
+#[tokio::test(start_paused = true)]
+async fn dead_letter_behind_those_looked_at_is_not_sought_among_the_jobs() {
+    let storage = in_memory();
+    let mut jobs = Vec::new();
+    for number in 0..40 {
+        jobs.push(send(&storage, &number.to_string(), SendOptions::new()).await);
+    }
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
+    let worker = present(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until(after(60)).await.unwrap().dead_lettered, 40);
+    for number in 0..3 {
+        send(&storage, &format!("waits {number}"), SendOptions::new()).await;
+    }
+    jobs.push(JobReference::new("tasks", "never sent"));
+    let mut hidden = 0;
+    for job in &jobs {
+        let (found, codes) = explain(&storage, job).await;
+        assert!(found.has_ended, "no message of the job waits or runs: {codes:?}");
+        if found.place == JobPlace::Unseen {
+            hidden += 1;
+            assert_eq!(codes, ["behind_dead_letters"]);
+            assert!(found.summary.contains("about 40 dead letters"), "{}", found.summary);
+        }
+    }
+    assert_eq!(hidden, 9);
+}
+
+// audit 24, OP24-C12
+#[tokio::test(start_paused = true)]
+async fn summary_of_an_unseen_job_says_where_it_may_be() {
+    let storage = in_memory();
+    send(&storage, "one", SendOptions::new()).await;
+    let shows_few = Storage::from(storage.stores().intercepted(&Arc::new(WithoutIndex)));
+    let (found, codes) = explain(&shows_few, &JobReference::new("tasks", "other")).await;
+    assert_eq!(codes, ["not_visible", "no_worker"]);
+    assert!(found.summary.starts_with("It was not found: it is not visible"), "{}", found.summary);
+}
+
 // K48
 #[tokio::test(start_paused = true)]
 async fn job_that_dies_during_a_look_is_found() {
     let storage = in_memory();
     let job = send(&storage, "one", SendOptions::new()).await;
     let faulty = Faulty::new(&storage);
-    faulty.on(Operation::ListBlobs, |_| Some(Fault::DelayBefore(Duration::from_secs(60))));
+    faulty.on(Operation::ListBlobs, |_| Some(Fault::DelayBefore(Duration::from_secs(6))));
     let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("never"));
     let running = async {
         // The look has counted the dead letters by then, and lists the workers.
-        after(10).await;
-        present(&storage).handle(handler).build().unwrap().run_until(after(30)).await
+        after(1).await;
+        present(&storage).handle(handler).build().unwrap().run_until(after(4)).await
     };
     let watched = faulty.storage();
     let (report, (found, _)) = tokio::join!(running, explain(&watched, &job));

@@ -19,6 +19,16 @@ use crate::admin::presence::{operator, present};
 struct Letter {}
 
 #[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "letters", kind = "parcel", version = 2, upgrade_from = Letter)]
+struct Parcel {}
+
+impl From<Letter> for Parcel {
+    fn from(_: Letter) -> Self {
+        Self {}
+    }
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "reports", kind = "report")]
 struct Report {}
 
@@ -110,7 +120,9 @@ async fn job_in_order_waits_for_one_that_runs() {
     }
     beside(present(&storage).concurrency(8).handle(for_an_hour::<Task>), async || {
         assert_eq!(reasons(&storage, "tasks", "second").await, ["waits_for_turn"]);
-        let [group] = &operator(&storage).groups("tasks").await.unwrap()[..] else { panic!("one group") };
+        let [group] = &operator(&storage).groups("tasks").await.unwrap().groups[..] else {
+            panic!("one group")
+        };
         let ids: Vec<_> = group.entries.iter().filter_map(|entry| entry.id.as_deref()).collect();
         assert_eq!(ids, ["first", "second", "third"]);
         assert!(group.is_first_known);
@@ -151,12 +163,66 @@ async fn job_in_order_waits_for_one_that_is_delayed_or_tried_again() {
             async |_: Task| Err::<(), _>(JobError::retry_after(Duration::from_secs(600), "not now"));
         beside(present(&storage).handle(handler), async || {
             assert_eq!(reasons(&storage, "tasks", "third").await, ["waits_for_turn"]);
-            let [group] = &operator(&storage).groups("tasks").await.unwrap()[..] else { panic!("one group") };
+            let [group] = &operator(&storage).groups("tasks").await.unwrap().groups[..] else {
+                panic!("one group")
+            };
             let ids: Vec<_> = group.entries.iter().filter_map(|entry| entry.id.as_deref()).collect();
             assert_eq!(ids, ["first", "second", "third"]);
         })
         .await;
     }
+}
+
+// audit 24, OP24-B1
+#[tokio::test(start_paused = true)]
+async fn delay_of_a_job_that_waits_for_its_turn_is_named_and_can_be_ended() {
+    let (storage, hour) = (in_memory(), Duration::from_secs(3600));
+    send(&storage, "first", in_order()).await;
+    send(&storage, "second", in_order().delay(hour)).await;
+    send(&storage, "third", in_order()).await;
+    let admin = operator(&storage);
+    assert_eq!(reasons(&storage, "tasks", "second").await, ["no_worker", "waits_for_turn", "delayed_until"]);
+    assert_eq!(reasons(&storage, "tasks", "third").await, ["no_worker", "waits_for_turn"]);
+    assert_eq!(admin.run_now(&JobReference::new("tasks", "third")).await.unwrap(), None);
+    let second = JobReference::new("tasks", "second");
+    assert!(admin.run_now(&second).await.unwrap().is_some());
+    assert_eq!(reasons(&storage, "tasks", "second").await, ["no_worker", "waits_for_turn"]);
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let report = present(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.completed, 3, "the key does not stand still");
+}
+
+// audit 24, OP24-B3
+#[tokio::test(start_paused = true)]
+async fn groups_behind_too_many_jobs_are_not_said_to_be_none() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for _ in 0..10 {
+        queue.send_all(&vec![task("other"); 1_000]).await.unwrap();
+    }
+    for id in ["first", "second"] {
+        send(&storage, id, in_order()).await;
+    }
+    let admin = operator(&storage);
+    let found = admin.groups("tasks").await.unwrap();
+    assert!(!found.complete && found.groups.is_empty(), "{found:?}");
+    let found = admin.explain(&JobReference::new("tasks", "second")).await.unwrap();
+    assert_eq!(found.place, JobPlace::Unseen, "it is behind as many");
+}
+
+// audit 24, OP24-B3
+#[tokio::test(start_paused = true)]
+async fn number_of_a_key_is_at_least_that_of_the_jobs_that_were_looked_at() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    send(&storage, "first", in_order()).await;
+    send(&storage, "second", in_order()).await;
+    for _ in 0..10 {
+        queue.send_all(&vec![task("other"); 1_000]).with(in_order()).await.unwrap();
+    }
+    let found = operator(&storage).explain(&JobReference::new("tasks", "second")).await.unwrap();
+    let turn = found.reasons.iter().find(|reason| reason.code == "waits_for_turn").unwrap();
+    assert!(turn.text.starts_with("it is number 2 of at least 10000 of its key"), "{}", turn.text);
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +236,7 @@ async fn first_of_a_key_is_not_known_among_too_many_jobs() {
     send(&storage, "first", in_order().delay(Duration::from_secs(3600))).await;
     send(&storage, "second", in_order()).await;
     let admin = operator(&storage);
-    let [group] = &admin.groups("tasks").await.unwrap()[..] else { panic!("one group") };
+    let [group] = &admin.groups("tasks").await.unwrap().groups[..] else { panic!("one group") };
     assert!(!group.is_first_known);
     let found = admin.explain(&JobReference::new("tasks", "second")).await.unwrap();
     assert!(found.reasons.iter().any(|reason| reason.code == "waits_for_turn"), "{}", found.summary);
@@ -200,13 +266,30 @@ async fn first_of_a_key_is_not_known_where_a_peek_hides_it() {
 
 #[tokio::test(start_paused = true)]
 async fn limit_of_a_kind_holds_for_its_alias() {
+    for kind in ["letter", "post"] {
+        assert_eq!(third_behind_two::<Letter>("letter", kind).await, ["kind_limit"], "{kind}");
+    }
+}
+
+// audit 24, core B2
+#[tokio::test(start_paused = true)]
+async fn kinds_of_a_former_version_are_known_and_limited_as_its_own() {
+    for kind in ["parcel", "letter", "post"] {
+        assert_eq!(third_behind_two::<Parcel>("letter", kind).await, ["kind_limit"], "{kind}");
+    }
+}
+
+/// Returns why a job of `kind` waits behind two of `running`, of which a worker runs no more at once.
+async fn third_behind_two<M: QueueMessage>(running: &str, kind: &str) -> Vec<&'static str> {
     let storage = in_memory();
     let admin = operator(&storage);
     admin.create_queue("letters").await.unwrap();
-    for (id, kind) in [("1", "letter"), ("2", "post"), ("3", "post")] {
+    for (id, kind) in [("1", running), ("2", running), ("3", kind)] {
         let _ = admin.send("letters", RawSend::json(kind, "{}").unwrap().id(id)).await.unwrap();
     }
-    let limits = HandlerLimits::new().concurrency(2);
-    let worker = present(&storage).concurrency(8).handle(for_an_hour::<Letter>).limit::<Letter>(limits);
-    beside(worker, async || assert_eq!(reasons(&storage, "letters", "3").await, ["kind_limit"])).await;
+    let worker = present(&storage).concurrency(8).handle(for_an_hour::<M>);
+    let mut found = Vec::new();
+    let look = async || found = reasons(&storage, "letters", "3").await;
+    beside(worker.limit::<M>(HandlerLimits::new().concurrency(2)), look).await;
+    found
 }

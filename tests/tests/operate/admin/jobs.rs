@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{ErrorKind, JobError, QueueMessage, Storage, Worker};
 use jobqueue_admin::{Admin, JobFilter, JobPlace, JobReference, JobState};
+use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::in_memory;
 use serde::{Deserialize, Serialize};
 
@@ -156,4 +158,25 @@ async fn job_of_another_sender_that_waits_for_no_time_is_compared() {
     mails.send(&mail("bob")).id("7").source("/bank").delay(2 * HOUR).await.unwrap();
     let refused = operator(&storage).run_now(&JobReference::new("mails", "7")).await.unwrap_err();
     assert!(refused.to_string().contains("/bank, /shop"), "{refused}");
+}
+
+/// Each page of those that wait costs as much as the whole look at the others.
+#[tokio::test]
+async fn delayed_job_is_made_due_without_another_look_at_those_that_wait() {
+    const PAGES: usize = 5;
+    let storage = Storage::memory();
+    let mails = storage.queue::<Mail>().await.unwrap();
+    for _ in 0..PAGES {
+        let strange = vec![PutMessage::new("{}"); 1_000];
+        assert!(storage.queues().put_all(mails.name(), strange.into()).await.iter().all(Result::is_ok));
+    }
+    mails.send(&mail("bob")).id("7").delay(HOUR).await.unwrap();
+    // Quiet: requests are counted in real time.
+    let faulty = Faulty::quiet(&storage);
+    let job = JobReference::new("mails", "7");
+    let _ = operator(&faulty.storage()).identify(&job).await.unwrap();
+    let of_name = faulty.calls_of(Operation::Peek);
+    assert!(operator(&faulty.storage()).run_now(&job).await.unwrap().is_some());
+    let further = faulty.calls_of(Operation::Peek) - 2 * of_name;
+    assert!(further < PAGES, "{further} pages beside those by which the job is identified");
 }

@@ -21,5 +21,6 @@ mod plan;
 mod presence;
 mod queues;
 mod races;
+mod raw_messages;
 mod support;
 mod upkeep;

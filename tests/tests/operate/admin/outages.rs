@@ -1,10 +1,14 @@
 //! Looks while a part of the storage does not answer.
 
+use std::time::Duration;
+
+use jobqueue::JobError;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue_admin::DeadLetterFilter;
+use jobqueue_admin::{DeadLetterFilter, JobPlace, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::dead_letters_on_two_shards;
-use jobqueue_tests::jobs::{in_memory, task};
+use jobqueue_tests::jobs::{Task, in_memory, task, worker};
+use tokio::time::timeout;
 
 use crate::admin::support::operator;
 
@@ -34,4 +38,41 @@ async fn batches_are_shown_while_the_queues_cannot_be_listed() {
     let [batch] = &found.batches[..] else { panic!("{found:?}") };
     assert!(found.complete);
     assert_eq!(batch.dead_text(), "?");
+}
+
+// On Azure Storage and Service Bus the blobs are in another service than the queues. audit 25, operator C16
+#[tokio::test(start_paused = true)]
+async fn jobs_are_explained_while_the_blobs_do_not_answer() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("dead")).id("dead").await.unwrap();
+    let reject = |_: Task| async { Err::<(), _>(JobError::dead_letter("row 17 is locked")) };
+    let _ = worker(&storage).handle(reject).build().unwrap().run_until_idle().await.unwrap();
+    let _ = queue.send(&task("waiting")).id("waiting").await.unwrap();
+    let admin = operator(&storage);
+    for fault in [Fault::Refuse(StoreErrorKind::Unavailable), Fault::Hang] {
+        for operation in [Operation::ListBlobs, Operation::GetBlob] {
+            faulty.plan_always(operation, fault);
+        }
+        let looks = [
+            // The memory shows the jobs that run by itself.
+            ("dead", JobPlace::Dead, true, vec!["dead_letter", "workers_unread", "cancellation_unread"]),
+            ("waiting", JobPlace::Waiting, false, vec!["workers_unread", "cancellation_unread"]),
+        ];
+        for (id, place, has_ended, codes) in looks {
+            let job = JobReference::new("tasks", id);
+            let found = timeout(Duration::from_secs(20), admin.explain(&job)).await.unwrap().unwrap();
+            assert_eq!((found.place, found.has_ended), (place, has_ended), "{found:?}");
+            assert_eq!(found.reasons.iter().map(|reason| reason.code).collect::<Vec<_>>(), codes);
+        }
+        let gone = JobReference::new("tasks", "gone");
+        // A job that seems to have ended is looked for twice.
+        let found = timeout(Duration::from_secs(40), admin.explain(&gone)).await.unwrap().unwrap();
+        assert_eq!(found.place, JobPlace::Unseen, "{found:?}");
+        let waiting = JobReference::new("tasks", "waiting");
+        // A change must not be made to one of several jobs because the others are not seen.
+        timeout(Duration::from_secs(20), admin.identify(&waiting)).await.unwrap().unwrap_err();
+        faulty.heal();
+    }
 }

@@ -309,14 +309,6 @@ async fn history_that_no_worker_wrote_is_shown_as_none() {
         assert_eq!(ends.count(), 0, "{found:?}");
         let by_error = JobFilter::new().error("no such host");
         assert!(admin.jobs("mails", JobState::Waiting, &by_error).await.unwrap().jobs.is_empty());
-        let trusting = threshold.clone().with("trustproducers", "true");
-        storage.queues().set_queue_metadata(&queue, &trusting).await.unwrap();
-        let [job] = &admin.jobs("mails", JobState::Waiting, &by_error).await.unwrap().jobs[..] else {
-            panic!("one job")
-        };
-        assert_eq!(job.attempts, 1);
-        assert!(job.dead.is_some(), "{job:?}");
-        storage.queues().set_queue_metadata(&queue, &threshold).await.unwrap();
         let shown = [
             found.message.unwrap(),
             admin.peek("mails").await.unwrap().remove(0),

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use jobqueue::batch::OnDeadLetters;
+use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, QueueName, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, Storage, Worker};
 use jobqueue_admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use serde_json::json;
 
 use crate::admin::support::{operator, send, storages};
 
@@ -109,7 +112,7 @@ async fn letters_of_a_job_that_was_sent_twice_are_told_apart() {
             assert_eq!(report.dead_lettered, 2);
             let filter = DeadLetterFilter::new().text(shown);
             let plan = admin.purge(QUEUE).filter(filter).dry_run(true).run().await.unwrap().plan();
-            assert_eq!(plan.letters().len(), 1);
+            assert_eq!(plan.letters.len(), 1);
             assert_eq!(admin.purge(QUEUE).plan(plan).run().await.unwrap().count, 1);
             let left = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters;
             assert_eq!(left.len(), 1);
@@ -202,4 +205,38 @@ async fn purge_counts_the_children_that_batches_wait_for() {
     }
     assert!(admin.batch("goes-on").await.unwrap().finished);
     assert!(!admin.batch("waits").await.unwrap().finished);
+}
+
+// audit 25, operator C7
+#[tokio::test(start_paused = true)]
+async fn batches_of_many_letters_are_read_after_a_pass_of_minutes() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    storage.queue::<Task>().await.unwrap();
+    let poison = "tasks-poison".parse().unwrap();
+    storage.queues().create_queue(&poison, &Metadata::new()).await.unwrap();
+    for number in 0..1_000 {
+        let event = json!({"specversion": "1.0", "id": number.to_string(), "source": "/s", "type": "task",
+            "batchid": format!("none-{number}"), "batchindex": "0", "batchtoken": "t", "data": {"name": "a"}});
+        let _ = storage.queues().put(&poison, PutMessage::new(event.to_string())).await.unwrap();
+    }
+    faulty.on(Operation::GetBlob, |_| Some(Fault::DelayBefore(Duration::from_millis(20))));
+    let admin = operator(&storage);
+    let preview = admin.purge("tasks").filter(DeadLetterFilter::all()).dry_run(true);
+    let report = preview.run().await.unwrap();
+    assert_eq!((report.count, report.waited_for), (1_000, Some(0)));
+}
+
+// audit 25, operator C12
+#[tokio::test]
+async fn senders_of_an_ambiguous_id_are_listed_up_to_a_bound() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    admin.create_queue("tasks").await.unwrap();
+    for number in 0..12 {
+        let job = RawSend::json("task", r#"{"name":"a"}"#).unwrap().id("7").source(&format!("/s{number:02}"));
+        let _ = admin.send("tasks", job).await.unwrap();
+    }
+    let text = admin.identify(&JobReference::new("tasks", "7")).await.unwrap_err().to_string();
+    assert!(text.contains("/s00, ") && text.ends_with("/s09 and 2 more"), "{text}");
 }

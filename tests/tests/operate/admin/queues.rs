@@ -11,15 +11,15 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 use tokio::time::{Instant, timeout};
 
-use crate::admin::support::{operator, send, storages};
+use crate::admin::support::{operator, put_letter, send, storages};
 
 #[tokio::test]
 async fn queues_show_length_age_and_dead_letters_as_one() {
     for (storage, _folder) in storages().await {
         let admin = operator(&storage);
         send(&admin, "mails", (0..40).map(|n| n.to_string())).await;
-        send(&admin, "mails-poison", ["1".to_owned()]).await;
-        send(&admin, "lonely-poison", ["1".to_owned()]).await;
+        put_letter(&admin, "mails-poison").await;
+        put_letter(&admin, "lonely-poison").await;
         let queues = admin.queues().await.unwrap();
         let names: Vec<_> = queues.iter().map(|queue| queue.name.as_str()).collect();
         assert_eq!(names, ["lonely-poison", "mails"]);
@@ -343,4 +343,24 @@ async fn last_of_several_values_of_a_setting_counts() {
     admin.apply_settings(&plan(&admin, "90").await).await.unwrap();
     let twice = [("defaulttimeout", Some("60")), ("DefaultTimeout", Some("90"))];
     assert!(admin.plan_settings("mails", twice).await.unwrap().is_empty(), "it is 90 already");
+}
+
+// A scrape waits for 9 seconds. audit 25, operator C8
+#[tokio::test(start_paused = true)]
+async fn list_comes_within_its_time_however_many_queues_hang() {
+    for (hanging, of) in [(9, 20), (120, 130)] {
+        let faulty = Faulty::new(&in_memory());
+        let admin = operator(&faulty.storage());
+        for number in 0..of {
+            admin.create_queue(&format!("mails-{number:03}")).await.unwrap();
+        }
+        let hangs = move |name: &str| name.trim_start_matches("mails-") < format!("{hanging:03}").as_str();
+        faulty.on(Operation::QueueProperties, move |call| hangs(&call.subject).then_some(Fault::Hang));
+        let queues = timeout(Duration::from_millis(8_100), admin.queues()).await.unwrap().unwrap();
+        assert_eq!(queues.len(), of);
+        if hanging == 9 {
+            let read = queues.iter().filter(|queue| queue.error.is_none()).count();
+            assert_eq!(read, of - hanging, "those that hang take no place for long");
+        }
+    }
 }

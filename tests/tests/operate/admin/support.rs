@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use jobqueue::Storage;
+use jobqueue::storage::PutMessage;
 use jobqueue_admin::{AccessLevel, Admin, OperatorEvent, OperatorResult, RawSend};
 
 /// Returns an operator who may do everything.
@@ -29,6 +30,13 @@ pub async fn storages() -> Vec<(Storage, Option<tempfile::TempDir>)> {
     let file =
         Storage::connect(&format!("sqlite:{}", folder.path().join("jobs.db").display())).await.unwrap();
     vec![(Storage::memory(), None), (file, Some(folder))]
+}
+
+/// Puts a text into a dead-letter queue, as another program may.
+pub async fn put_letter(admin: &Admin, queue: &str) {
+    admin.create_queue(queue).await.unwrap();
+    let put = PutMessage::new("a letter");
+    let _ = admin.storage().queues().put(&queue.parse().unwrap(), put).await.unwrap();
 }
 
 /// Sends jobs with these ids, of the kind `task`.

@@ -28,18 +28,6 @@ async fn sweep_is_told_and_its_dry_run_is_not_a_change() {
     }
 }
 
-// K45
-#[tokio::test]
-async fn dry_sweep_that_receives_dead_letters_is_an_inspection() {
-    let (storage, receives) = (Storage::memory(), SweepOptions::new().drained_queues(true).dry_run(true));
-    let (reader, refused) = watched(&storage, AccessLevel::ReadOnly);
-    assert_eq!(reader.sweep(receives.clone()).await.unwrap_err().kind(), ErrorKind::Forbidden);
-    assert_eq!(refused.lock().unwrap()[0].action, Action::Inspect);
-    let (inspector, told) = watched(&storage, AccessLevel::only([Action::Inspect]));
-    assert_eq!(inspector.sweep(receives).await.unwrap().removed, 0);
-    assert_eq!(told.lock().unwrap()[0].action, Action::Inspect);
-}
-
 #[tokio::test]
 async fn clock_is_compared_with_the_storage_and_leaves_nothing_behind() {
     for (storage, _folder) in storages().await {

@@ -21,7 +21,7 @@ async fn trace_of_a_python_producer_reaches_a_python_consumer() {
     let connection = Azurite::shared().connection_string();
     let exporter = InMemorySpanExporter::default();
     let tracers = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
-    let telemetry = Telemetry::builder().tracer_provider(&tracers).metrics(false).build();
+    let telemetry = Telemetry::builder().tracer_provider(&tracers).build();
     let storage = telemetry
         .observe(Storage::open(Options::from_connection_string(&connection).unwrap()).await.unwrap());
     let unique = uuid::Uuid::new_v4().simple();

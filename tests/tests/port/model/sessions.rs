@@ -4,6 +4,7 @@
 //! Links, sessions and connections are ended at random, locks run out, and processes are killed. Strikes come between requests, so that a lease
 //! that may be lost is known as such; whether it is lost, the answer of the service says. The storage in memory has no groups, so that the model is written here.
 
+mod messages;
 mod strikes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,6 +18,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
+use messages::{Answer, Lease, Message, again};
+
 const ROUNDS: usize = 2;
 /// The steps of a round without strikes, and of one with them.
 const STEPS: [usize; 2] = [120, 60];
@@ -28,27 +31,6 @@ const DELAY: Duration = Duration::from_millis(250);
 const SHAKEN: Duration = Duration::from_secs(3);
 /// The processes.
 const TWO: usize = 2;
-
-/// A message that was put and has not ended.
-#[derive(Debug)]
-struct Message {
-    /// The texts that it may have: several after a change without an answer.
-    texts: Vec<String>,
-    deliveries: u32,
-    not_before: Option<SystemTime>,
-    /// True if it was completed or dead-lettered without an answer.
-    may_be_gone: bool,
-}
-
-/// A message that a process has leased.
-#[derive(Debug, Clone)]
-struct Lease {
-    process: usize,
-    message: MessageRef,
-    text: String,
-    /// True once the session may be lost.
-    may_be_lost: bool,
-}
 
 struct World {
     emulator: ServiceBus,
@@ -68,15 +50,6 @@ struct World {
     shaken: Option<Instant>,
     /// The links that the client has ended by a detach that was late.
     unattached: u64,
-}
-
-/// The answer to a change under a lease.
-#[derive(Debug, PartialEq, Eq)]
-enum Answer {
-    Done,
-    Lost,
-    /// Lost, after a request that got no answer.
-    Unknown,
 }
 
 #[tokio::test]
@@ -169,8 +142,7 @@ impl World {
         again(async || queues.put(&self.queue, put()).await).await.0.unwrap();
         let group = group.unwrap_or_else(|| format!("/test {id}"));
         self.home.insert(text.to_owned(), group.clone());
-        let message =
-            Message { texts: vec![text.to_owned()], deliveries: 0, not_before: None, may_be_gone: false };
+        let message = Message::new(vec![text.to_owned()], 0);
         self.groups.entry(group).or_default().push_back(message);
     }
 
@@ -217,7 +189,7 @@ impl World {
         assert!(head.not_before.is_none_or(|at| at <= now), "{text} came before its delay was over");
         assert!(leased.dequeue_count > head.deliveries, "{text}: {} after {head:?}", leased.dequeue_count);
         let deliveries = head.deliveries + 1;
-        *head = Message { texts: vec![text.clone()], deliveries, not_before: None, may_be_gone: false };
+        *head = Message::new(vec![text.clone()], deliveries);
         self.leases.insert(group, Lease { process, message: leased.message, text, may_be_lost });
     }
 
@@ -267,6 +239,8 @@ impl World {
         let change = UpdateMessage::new(delay).with_text(text.clone()).ending_lease();
         let at = SystemTime::now() + delay;
         let answer = self.change(&group, &lease, change).await;
+        // A request that is made again begins the delay anew.
+        self.head(&group).hidden_until = SystemTime::now() + delay;
         if answer == Answer::Done {
             self.leases.remove(&group);
             // The service counts in milliseconds.
@@ -321,11 +295,13 @@ impl World {
         assert!(deleted.is_err_and(|error| error.is_lease_lost()), "a stale receipt of {group}: {lease:?}");
     }
 
-    /// A peek shows all messages, with or without a lease.
+    /// A peek shows all messages, with or without a lease, but those that wait for the end of a delay.
     async fn peek(&mut self) {
         let queues = self.processes[self.random.random_range(0..TWO)].queues();
+        let now = SystemTime::now();
         let peeked = again(async || queues.peek(&self.queue, 32).await).await.0.unwrap();
-        let unsure = self.groups.values().flatten().filter(|message| message.may_be_gone).count();
+        let is_unsure = |message: &&Message| message.may_be_gone || message.hidden_until > now;
+        let unsure = self.groups.values().flatten().filter(is_unsure).count();
         let most = self.waiting();
         assert!((most - unsure..=most).contains(&peeked.len()), "{} of {most}", peeked.len());
     }
@@ -377,19 +353,4 @@ impl World {
             assert!(texts.contains(text), "{text} is lost");
         }
     }
-}
-
-/// Asks again when a link has ended under the request. Also returns whether a request got no answer.
-async fn again<T>(ask: impl AsyncFn() -> Result<T, StoreError>) -> (Result<T, StoreError>, bool) {
-    let (mut answer, mut was_in_doubt) = (ask().await, false);
-    for _ in 0..8 {
-        match &answer {
-            Err(error) if error.is_retryable() => {
-                was_in_doubt |= error.is_ambiguous();
-                answer = ask().await;
-            }
-            _ => break,
-        }
-    }
-    (answer, was_in_doubt)
 }

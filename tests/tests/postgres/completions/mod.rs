@@ -5,17 +5,20 @@ mod faults;
 mod kills;
 mod locks;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use jobqueue::postgres::Options;
 use jobqueue::postgres::tokio_postgres::Client;
-use jobqueue::settings::SettingOverrides;
+use jobqueue::settings::{Metadata, SettingOverrides};
+use jobqueue::storage::{BlobName, BlobStore, ContainerName, PutBlob};
 use jobqueue::{Context, Error, JobError, Queue, Storage, Worker, WorkerBuilder};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_tests::completions::{self, Effects, End};
 use jobqueue_tests::jobs::{Task, task};
 
-use crate::{connect_to, own_schema};
+use crate::{connect_to, own_schema, within};
 
 /// A schema with a table of effects.
 #[derive(Debug, Clone)]
@@ -141,6 +144,43 @@ async fn job_that_expires_before_its_lease_can_be_completed() {
 async fn effect_that_is_recorded_in_a_committed_transaction_does_not_happen_again() {
     let bench = Bench::new().await;
     completions::recorded_effect_happens_once(&bench.storage, bench.place.clone()).await;
+}
+
+// review 25, databases DB-3
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn record_that_a_transaction_finds_is_kept_for_longer_beside_it() {
+    let bench = Bench::new().await;
+    bench.send("a").await;
+    let (place, blobs) = (bench.place.clone(), bench.storage.blobs().clone());
+    let (tell, told) = std::sync::mpsc::channel();
+    let handler = move |_: Task, ctx: Context| {
+        let (place, blobs, tell) = (place.clone(), blobs.clone(), tell.clone());
+        async move {
+            let is_first = place.record(&ctx, End::Commit).await;
+            let record = the_record(&blobs).await;
+            let soon = PutBlob::new().with_metadata(Metadata::new().with("expires", "1"));
+            blobs.put_blob(&record, Bytes::from_static(b"true"), soon).await.unwrap();
+            let _ = tell.send([is_first, place.record(&ctx, End::Commit).await]);
+            Ok::<_, JobError>(())
+        }
+    };
+    drop(bench.worker().handle(handler).build().unwrap().run_until_idle().await.unwrap());
+    assert_eq!(told.recv().unwrap(), [true, false]);
+    let blobs = bench.storage.blobs();
+    let record = the_record(blobs).await;
+    within(async {
+        while blobs.blob_properties(&record).await.unwrap().metadata.get("expires") == Some("1") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Returns the only record of an effect.
+async fn the_record(blobs: &Arc<dyn BlobStore>) -> BlobName {
+    let container: ContainerName = "jobqueue-once".parse().unwrap();
+    let (name, _) = blobs.list_blobs(&container, "", None).await.unwrap().blobs.remove(0);
+    BlobName::new(container, name).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

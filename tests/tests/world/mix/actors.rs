@@ -1,5 +1,6 @@
 //! Senders: their actions in their own simulated processes.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,9 @@ pub(super) struct Actor {
     last: Arc<Mutex<Option<(Sent, String)>>>,
 }
 
+/// The time after which the queue goes on although an action has not ended.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
 /// Performs the plan: each action at its time, in the process of its actor. A process that died is started again.
 pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
     let mut actors: Vec<Option<Actor>> = vec![None, None];
@@ -43,13 +47,20 @@ pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
         let task = node.spawn(async move { actor.act(action).await });
         tasks.push((node, task));
     }
-    // A task of a process that died never ends.
-    for (node, mut task) in tasks {
-        while !node.process().is_killed() {
-            if tokio::time::timeout(Duration::from_secs(1), &mut task).await.is_ok() {
-                break;
+    let mut ends = pin!(async {
+        // A task of a process that died never ends.
+        for (node, mut task) in tasks {
+            while !node.process().is_killed() {
+                if tokio::time::timeout(Duration::from_secs(1), &mut task).await.is_ok() {
+                    break;
+                }
             }
         }
+    });
+    // A canary waits for as long as its queue is paused.
+    if tokio::time::timeout(LONGEST_PAUSE, &mut ends).await.is_err() {
+        lift_pauses(&world, &diary).await?;
+        ends.await;
     }
     lift_pauses(&world, &diary).await
 }
@@ -150,11 +161,11 @@ impl Actor {
         match queue.send_all(options).await {
             Ok(answers) => {
                 for ((spec, answer), expires) in specs.iter().zip(answers).zip(expires) {
-                    self.node.was_told(&spec.id, verdict(&answer), expires);
+                    self.node.note_answer(&spec.id, verdict(&answer), expires);
                 }
             }
             Err(error) => {
-                specs.iter().for_each(|spec| self.node.was_told(&spec.id, Verdict::Refused, None));
+                specs.iter().for_each(|spec| self.node.note_answer(&spec.id, Verdict::Refused, None));
                 return Err(error);
             }
         }
@@ -187,7 +198,7 @@ impl Actor {
                 if is_sent && id != spec.id {
                     self.node.send_begins(&id, "work");
                 }
-                self.node.was_told(&id, Verdict::Acknowledged, None);
+                self.node.note_answer(&id, Verdict::Acknowledged, None);
                 let (key, window) = (spec.key.unwrap(), window.as_millis() as u64);
                 self.note(Note::Unique { key, began, at, window, id: id.clone(), is_sent });
                 if let SendUniqueOutcome::Sent(sent) = outcome {
@@ -196,7 +207,7 @@ impl Actor {
                 Ok(is_sent)
             }
             Err(error) => {
-                self.node.was_told(&spec.id, verdict::<()>(&Err(error)), None);
+                self.node.note_answer(&spec.id, verdict::<()>(&Err(error)), None);
                 Ok(false)
             }
         }
@@ -264,7 +275,7 @@ impl Actor {
         let message = PutMessage::new(event.to_string());
         let put = self.node.storage().queues().put(queue.name(), message).await;
         let verdict = if put.is_ok() { Verdict::Acknowledged } else { Verdict::Unknown };
-        self.node.was_told(id, verdict, None);
+        self.node.note_answer(id, verdict, None);
         Ok(put.map(drop)?)
     }
 

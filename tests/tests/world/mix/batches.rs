@@ -50,20 +50,12 @@ async fn start(mut batch: Batch, fan: &Fan) -> Result<(), Error> {
     batch.then(&Join { id: fan.id.clone(), script: fan.join.clone() }).await
 }
 
-/// Sends the children in their order: unique ones one by one, those between them as lists.
 async fn send(batch: &mut Batch, fan: &Fan) -> Result<(), Error> {
-    let mut list = Vec::new();
-    for (index, script) in fan.children.iter().enumerate() {
+    let part = |(index, script)| {
         let part = Part { id: child(fan, index), script: Script::clone(script) };
-        let options = fan.options_of(index);
-        let Some((key, window)) = options.unique.clone() else {
-            list.push((part, send_options(&options)));
-            continue;
-        };
-        batch.send_all(std::mem::take(&mut list)).await?;
-        batch.send(&part).unique_for(window).with(send_options(&options).key(key)).await?;
-    }
-    batch.send_all(list).await
+        (part, send_options(&fan.options_of(index)))
+    };
+    batch.send_all(fan.children.iter().enumerate().map(part).collect::<Vec<_>>()).await
 }
 
 fn send_options(of: &PartOptions) -> SendOptions {

@@ -287,10 +287,7 @@ impl<'a> Drawing<'a> {
         let in_order =
             self.uses(Feature::InOrder, 0.3).then(|| format!("{batch}{}", self.rng.random_range(0..2)));
         let mut options = PartOptions { delay, in_order, ..PartOptions::default() };
-        if options.in_order.is_none() && self.uses(Feature::Unique, 0.3) {
-            let window = Duration::from_secs(self.rng.random_range(5..120));
-            options.unique = Some((format!("{batch}u{}", self.rng.random_range(0..2)), window));
-        } else if options.in_order.is_none() && self.uses(Feature::TimeToLive, 0.2) {
+        if options.in_order.is_none() && self.uses(Feature::TimeToLive, 0.2) {
             options.ttl = Some(Duration::from_secs(self.rng.random_range(31..90)));
         }
         options

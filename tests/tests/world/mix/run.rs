@@ -109,12 +109,19 @@ fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String>
     let plan = Plan::draw(seed, features);
     let found = findings(backend, &plan);
     let what = found.first()?.what;
+    let keep_calls = |plan: &Plan| {
+        if let Ok(file) = std::env::var("JOBQUEUE_CALLS") {
+            std::fs::write(&file, logged(backend, plan)).unwrap();
+        }
+    };
     if super::number("JOBQUEUE_SHRINK") == Some(0) {
+        keep_calls(&plan);
         return Some(format!("seed {seed}: {} (features {:?})", found[0], plan.features));
     }
     let fails = |plan: &Plan| findings(backend, plan).iter().any(|found| found.what == what);
     let short = simplify(shorten(plan.clone(), fails), fails);
     let short = shorten(short, fails);
+    keep_calls(&short);
     let run = run(backend, &short, false);
     let mut text = format!(
         "seed {seed}: {what}\nfeatures {:?}, {} workers, faults {}\n{} of {} actions:\n",

@@ -51,9 +51,6 @@ pub(super) struct PartOptions {
     pub(super) delay: Option<Duration>,
     /// The key of a child in order.
     pub(super) in_order: Option<String>,
-    /// The key and the window of a unique child.
-    #[serde(default)]
-    pub(super) unique: Option<(String, Duration)>,
     #[serde(default)]
     pub(super) ttl: Option<Duration>,
 }

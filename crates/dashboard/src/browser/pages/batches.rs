@@ -1,20 +1,17 @@
 //! Batches: their progress and their blocking children.
 
 use askama::Template;
-use jobqueue_admin::{BatchDetail, BatchList, BatchOverview, OpenChild};
+use jobqueue_admin::{BatchDetail, BatchOverview, OpenChild};
 
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::poller::{Cost, Look};
 use crate::browser::redact::Field;
 use crate::browser::text::line;
 
 const SHOWN: usize = 500;
-/// The number of blobs in a listing. Each child that has ended has one.
-const LISTED: u64 = 5_000;
 
 #[derive(Template)]
 #[template(path = "batches.html")]
@@ -40,31 +37,23 @@ struct Child<'a> {
     error: String,
 }
 
-/// Returns the cost of the list of all batches.
-fn cost_of_list(look: &Look, list: &BatchList) -> Cost {
-    let ended: u64 = list.batches.iter().map(|batch| batch.done + batch.failed).sum();
-    Cost::new(1 + 2 * look.queues().len() as u64, 1 + ended / LISTED)
-}
-
 pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let found = request.app.reads.get("", request.app.admin.batches()).await?;
     let mut tree = found.tree();
     let more = tree.len().saturating_sub(SHOWN);
     tree.truncate(SHOWN);
-    let layout = Layout::new(&request, "batches", "Batches").with_look(&look);
-    let layout = layout.live(&request, &look, cost_of_list(&look, &found));
+    let layout = Layout::new(&request, "batches", "Batches").with_look(&look).live(&request, &look);
     Ok(Answer::Page(Batches { layout, tree, more, complete: found.complete }.render()?))
 }
 
 pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let id = fields.required("id")?;
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let found = request.app.reads.get(id, request.app.admin.batch(id)).await?;
     // How far the batches are that its children have begun: without that, the page still names them.
-    let admin = request.app.admin.clone();
     let all = match found.open.iter().any(|child| child.batch.is_some()) {
-        true => part(&request, "", async move { admin.batches().await }).await?.ok(),
+        true => part(&request, "", request.app.admin.batches()).await?.ok(),
         false => None,
     };
     let inner = |id: &String| all.as_ref()?.batches.iter().find(|batch| batch.id == *id);
@@ -75,10 +64,7 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
         let inner = open.batch.as_ref().and_then(inner);
         held_up.push(Child { open, inner, error: error.unwrap_or_default() });
     }
-    let layout = Layout::new(&request, "batches", format!("Batch {}", line(id))).with_look(&look);
-    let all = all.as_deref().map(|all| cost_of_list(&look, all)).unwrap_or_default();
-    let listings = 3 + (found.done + found.failed) / LISTED + all.listings;
-    let layout =
-        layout.live(&request, &look, Cost::new(6 + 2 * look.cost().requests + all.requests, listings));
+    let layout = Layout::new(&request, "batches", format!("Batch {}", line(id)));
+    let layout = layout.with_look(&look).live(&request, &look);
     Ok(Answer::Page(Batch { layout, batch: &found, held_up }.render()?))
 }

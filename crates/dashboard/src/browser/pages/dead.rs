@@ -4,14 +4,13 @@ use askama::Template;
 use jobqueue_admin::{Action, DeadLetterPlan, PlannedLetter};
 
 use super::job::reference;
-use super::rows::{ErrorRow, Message, batches_of};
+use super::rows::{ErrorRow, Message};
 use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::operations::{Order, Verb};
-use crate::browser::poller::Cost;
 use crate::browser::text::{known, line};
 
 #[derive(Template)]
@@ -50,14 +49,10 @@ struct Started {
 }
 
 pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let dead = look.queues().iter().filter(|queue| queue.dead_letters != Some(0));
     let page = DeadQueues {
-        layout: Layout::new(&request, "dead", "Dead letters").with_look(&look).live(
-            &request,
-            &look,
-            Cost::default(),
-        ),
+        layout: Layout::new(&request, "dead", "Dead letters").with_look(&look).live(&request, &look),
         queues: dead.map(|queue| (queue.name.clone(), known(queue.dead_letters))).collect(),
     };
     Ok(Answer::Page(page.render()?))
@@ -66,7 +61,7 @@ pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer,
 pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?;
     let selection = Selection::read(&fields, &request.app.redactor)?;
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let filter = selection.filter();
     let question = format!("{queue}{}", selection.query());
     let found = request.app.reads.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;
@@ -81,7 +76,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let page = Dead {
         layout: Layout::new(&request, "dead", format!("Dead letters of {queue}"))
             .with_look(&look)
-            .live(&request, &look, Cost::new(2 + batches_of(&found.letters), 0))
+            .live(&request, &look)
             .noticed(fields.text("done")),
         queue: queue.to_owned(),
         errors: ErrorRow::all(&request, queue, &selection, &found.errors),
@@ -117,14 +112,14 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
     }
     let canary = fields.number::<u64>("canary")?;
     let (plan, selection) = plan(&request, &fields)?;
-    let queue = plan.queue().to_owned();
+    let queue = plan.queue.clone();
     start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
 }
 
 /// Deletes the dead letters of a preview, or that of one job, if the operator has typed the name of their queue.
 pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let (plan, selection) = plan(&request, &fields)?;
-    let queue = plan.queue().to_owned();
+    let queue = plan.queue.clone();
     if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
@@ -137,8 +132,9 @@ fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan,
         let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);
         let queue = job.queue.clone();
         let letter = PlannedLetter::from(job).given(fields.exact("message"), PlannedLetter::with_message);
-        let plan = DeadLetterPlan::of_jobs(queue, [letter]);
-        return Ok((plan.given(fields.time("before")?, DeadLetterPlan::before), selection));
+        let mut plan = DeadLetterPlan::of_jobs(queue, [letter]);
+        plan.before = fields.time("before")?;
+        return Ok((plan, selection));
     };
     let operation = operation::find(request, preview)?;
     match (&operation.order.verb, operation.progress().ended) {

@@ -39,7 +39,7 @@ struct Copied {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let records = look.present().map(|worker| &worker.record);
     let mut kinds: Vec<String> = records
         .flat_map(|record| &record.queues)
@@ -82,7 +82,8 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
         path,
         id: line(&message.id),
         kind: message.kind.clone(),
-        source: message.source.clone(),
+        // A text that is no event names no sender.
+        source: if message.kind.is_empty() { String::new() } else { message.source.clone() },
         version: message.version,
         key: message.key.clone().unwrap_or_default(),
         content_type: message.content_type.clone().unwrap_or_default(),

@@ -2,8 +2,8 @@
 
 use askama::Template;
 use jobqueue_admin::{
-    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference, RawCheckpoint,
-    RawJob, RawPayload,
+    Action, Cancellation, Explanation, HistoryFilter, HistoryRecord, JobPlace, JobReference, RawJob,
+    RawPayload,
 };
 
 use super::rows::{Run, job_query, letter_query, redacted, shown};
@@ -13,7 +13,7 @@ use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
-use crate::browser::poller::{Cost, Look};
+use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
 
@@ -81,23 +81,23 @@ fn query(job: &JobReference) -> String {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let job = reference(&fields)?;
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let admin = &request.app.admin;
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
     // The address may leave the sender out.
     let of_sender = found.reference();
     let (ended, searched_to, unread_journal) = journal(&request, &of_sender).await?;
-    let (message, wanted) = (found.message.as_ref(), fields.text("show") == Some("content"));
+    let message = found.message.as_ref();
+    let wanted = fields.text("show") == Some("content");
     let (payload, checkpoint) = contents(&request, message, wanted).await;
     let access = request.admin.access();
-    let has_ended = has_ended(&found);
-    let (place, summary, reasons) = standing(&request, &found, has_ended);
+    let (place, summary, reasons) = standing(&request, &found, has_ended(&found));
     let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
         .noticed(fields.text("done"));
     // The logs of all keys of the queue are thousands of blobs, which is too much for each refresh.
     if !message.is_some_and(|message| message.in_order) {
-        layout = layout.live(&request, &look, Cost::new(14 + look.workers().len() as u64, 2));
+        layout = layout.live(&request, &look);
     }
     let page = JobPage {
         queue: job.queue.clone(),
@@ -117,7 +117,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
-        cancellation: cancellation(&found.cancellation),
+        cancellation: Some(&found.cancellation)
+            .filter(|state| **state != Cancellation::None)
+            .map(|state| line(&state.to_string())),
         payload,
         checkpoint,
         may_cancel: access.allows(Action::Cancel) && can_be_cancelled(&found),
@@ -137,8 +139,7 @@ async fn journal(
     job: &JobReference,
 ) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
-    let admin = request.app.admin.clone();
-    let page = match part(request, &path(job), async move { admin.history(&filter).await }).await? {
+    let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
         Ok(page) => page,
         Err(reason) => return Ok((Vec::new(), None, Some(reason))),
     };
@@ -167,7 +168,8 @@ fn can_be_cancelled(found: &Explanation) -> bool {
 
 /// Returns whether the history has the end of the job, and not only that of an earlier one of its id.
 fn has_ended(found: &Explanation) -> bool {
-    found.place == JobPlace::Ended && found.has_ended
+    let may_be_another = found.reasons.iter().any(|reason| reason.code == "ended_once");
+    found.place == JobPlace::Ended && found.has_ended && !may_be_another
 }
 
 /// Returns where the job stands, a sentence about that, and the reasons why it does not run.
@@ -181,19 +183,6 @@ fn standing(
     }
     let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
-}
-
-async fn contents(
-    request: &AuthorizedRequest,
-    message: Option<&RawJob>,
-    wanted: bool,
-) -> (Option<Content>, Option<Content>) {
-    match message {
-        Some(message) => {
-            (payload(request, message, wanted).await, checkpoint(request, message, wanted).await)
-        }
-        None => (None, None),
-    }
 }
 
 fn place(place: JobPlace) -> &'static str {
@@ -270,74 +259,49 @@ fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String
     all.take(HEADERS).map(|(message, (name, value))| header(message, name, value)).collect()
 }
 
-fn cancellation(cancellation: &Cancellation) -> Option<String> {
-    Some(match cancellation {
-        Cancellation::None => return None,
-        Cancellation::Requested { by, at, .. } => {
-            format!("Cancellation was requested by {} at {}.", line(by), line(at))
-        }
-        Cancellation::Cancelled => "It was cancelled, by an operator or before by its sender.".to_owned(),
-        Cancellation::Completed => "It had completed before it could be cancelled.".to_owned(),
-        Cancellation::DeadLettered => "It was dead-lettered before it could be cancelled.".to_owned(),
-        _ => "The state of its cancellation is unknown to this version.".to_owned(),
-    })
+/// Returns what is shown of the payload and of the checkpoint of a job.
+async fn contents(
+    request: &AuthorizedRequest,
+    job: Option<&RawJob>,
+    wanted: bool,
+) -> (Option<Content>, Option<Content>) {
+    let Some(job) = job else { return (None, None) };
+    let admin = &request.app.admin;
+    let read = wanted.then(|| admin.payload(job));
+    let payload = content(request, job, Field::Payload, &job.payload, read).await;
+    let read = wanted.then(|| admin.checkpoint(job));
+    (payload, content(request, job, Field::Checkpoint, &job.checkpoint, read).await)
 }
 
-async fn payload(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Option<Content> {
-    let place = match &job.payload {
+/// Returns what is shown of a payload or a checkpoint, which `read` reads if it is wanted; `None` if there is none.
+async fn content(
+    request: &AuthorizedRequest,
+    job: &RawJob,
+    field: Field<'_>,
+    stored: &RawPayload,
+    read: Option<impl Future<Output = Result<RawPayload, jobqueue::Error>>>,
+) -> Option<Content> {
+    let place = match stored {
         RawPayload::None => return None,
         RawPayload::Blob(blob) => format!(" in the blob {}", line(&blob.name)),
         _ => String::new(),
     };
-    let about = format!("{} bytes{place}", amount(job.payload.bytes()));
-    if !wanted {
-        return Some(Content { about, text: None });
-    }
-    let text =
-        request.app.reads.get_once(request.app.admin.payload(job)).await.map(|payload| match payload {
+    let about = format!("{} bytes{place}", amount(stored.bytes()));
+    let Some(read) = read else { return Some(Content { about, text: None }) };
+    let shown = |payload: RawPayload| {
+        let (text, missing) = match payload {
             RawPayload::Json(json) => indented(json.get()),
             RawPayload::Text(text) => beginning(&text),
             RawPayload::Bytes(bytes) => {
                 std::str::from_utf8(&bytes).map_or_else(|_| hexadecimal(&bytes), beginning)
             }
             _ => (String::new(), 0),
-        });
-    Some(content(request, job, about, Field::Payload, text))
-}
-
-async fn checkpoint(request: &AuthorizedRequest, job: &RawJob, wanted: bool) -> Option<Content> {
-    let about = match job.checkpoint.as_ref()? {
-        RawCheckpoint::Json(json) => format!("{} bytes", amount(json.get().len() as u64)),
-        RawCheckpoint::Text(text) => format!("{} bytes", amount(text.len() as u64)),
-        RawCheckpoint::Blob(blob) => format!("{} bytes in the blob {}", amount(blob.bytes), line(&blob.name)),
-        _ => String::new(),
-    };
-    if !wanted {
-        return Some(Content { about, text: None });
-    }
-    let text =
-        request.app.reads.get_once(request.app.admin.checkpoint(job)).await.map(
-            |checkpoint| match checkpoint {
-                Some(RawCheckpoint::Json(json)) => indented(json.get()),
-                Some(RawCheckpoint::Text(text)) => beginning(&text),
-                _ => (String::new(), 0),
-            },
-        );
-    Some(content(request, job, about, Field::Checkpoint, text))
-}
-
-fn content(
-    request: &AuthorizedRequest,
-    job: &RawJob,
-    about: String,
-    field: Field<'_>,
-    text: Result<(String, usize), jobqueue::Error>,
-) -> Content {
-    let shown = |(text, missing): (String, usize)| {
+        };
         let (text, cut) = block(&redacted(request, &job.queue, &job.kind, field, &text));
         (text, missing + cut)
     };
-    Content { about, text: Some(text.map(shown).map_err(|error| error_text(&format!("{error:?}")))) }
+    let text = request.app.reads.get_once(read).await.map(shown);
+    Some(Content { about, text: Some(text.map_err(|error| error_text(&format!("{error:?}")))) })
 }
 
 /// Returns the first bytes as hexadecimal digits, and the number of the others.

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use crate::browser::app::{AuthorizedRequest, Place};
 use crate::browser::assets::{ASSETS, Assets};
-use crate::browser::poller::{Cost, Look, Unread};
+use crate::browser::looks::{Look, Unread};
 use crate::browser::text::{Sum, When, error_text, line};
 
 /// The longest wait for a part of a page: the rest is known without it.
@@ -104,30 +104,25 @@ impl From<askama::Error> for PageError {
     }
 }
 
-/// Reads a part of a page beside its main answer. Without that part the page has the reason instead. A reading that takes longer goes on, and
-/// the next page shows its answer.
+/// Reads a part of a page beside its main answer. Without that part the page has the reason instead.
 ///
 /// # Errors
 /// The question itself is refused.
 async fn part<V: Any + Send + Sync>(
     request: &AuthorizedRequest,
     question: &str,
-    read: impl Future<Output = Result<V, Error>> + Send + 'static,
+    read: impl Future<Output = Result<V, Error>>,
 ) -> Result<Result<Arc<V>, String>, PageError> {
-    let late = |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}: look again")));
-    timeout(PART_PATIENCE, patient_part(request, question, read)).await.unwrap_or_else(late)
+    let read = timeout(PART_PATIENCE, request.app.reads.get_part(question, read)).await;
+    read.map_or_else(|_| Ok(Err(format!("no answer within {PART_PATIENCE:?}: look again"))), or_reason)
 }
 
-/// Reads a part that may be the main answer of its page, for as long as a turn takes.
+/// Returns what was read, or the reason why it was not, for a page that shows the rest.
 ///
 /// # Errors
 /// The question itself is refused.
-async fn patient_part<V: Any + Send + Sync>(
-    request: &AuthorizedRequest,
-    question: &str,
-    read: impl Future<Output = Result<V, Error>> + Send + 'static,
-) -> Result<Result<Arc<V>, String>, PageError> {
-    match request.app.reads.get_detached(question, read).await {
+fn or_reason<V>(read: Result<Arc<V>, Error>) -> Result<Result<Arc<V>, String>, PageError> {
+    match read {
         Err(error) if error.kind() == ErrorKind::Invalid => Err(error.into()),
         read => Ok(read.map_err(|error| PageError::from(error).text)),
     }
@@ -190,12 +185,10 @@ impl Layout {
         self
     }
 
-    /// Refreshes the page while it is open. `own` is its cost beside the shared snapshot.
-    pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look, own: Cost) -> Self {
+    /// Refreshes the page while it is open, and shows what the shared look costs.
+    pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look) -> Self {
         self.events = Some("events".to_owned());
-        let shared = look.cost();
-        let all = Cost::new(shared.requests + own.requests, shared.listings + own.listings);
-        self.cost = priced(all, request);
+        self.cost = priced(look, request);
         self
     }
 
@@ -227,24 +220,24 @@ impl Layout {
     }
 }
 
-/// Returns the cost of an open page of a storage as text.
-fn priced(cost: Cost, request: &AuthorizedRequest) -> Option<String> {
-    cost_text(cost, request.admin.storage().description(), request.app.poller.interval)
+/// Returns the cost of the looks at a storage as text.
+fn priced(look: &Look, request: &AuthorizedRequest) -> Option<String> {
+    cost_text(look.requests(), request.admin.storage().description(), request.app.looks.interval)
 }
 
-/// Returns the cost of an open page as text, if the storage bills requests. Only Azure Storage has the prices: Service Bus bills by its tier.
-fn cost_text(cost: Cost, storage: &str, interval: Duration) -> Option<String> {
+/// Returns the cost of looks of so many requests and one listing as text, if the storage bills requests. Only Azure Storage has the prices: Service Bus bills by its tier.
+fn cost_text(requests: u64, storage: &str, interval: Duration) -> Option<String> {
     let is_azure = storage.starts_with("azure");
     if !is_azure && !storage.starts_with("servicebus") {
         return None;
     }
-    let refreshes = 3600.0 / interval.as_secs_f64();
-    let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX)) * refreshes;
-    let (requests, listings) = (number(cost.requests), number(cost.listings));
+    let listings = 3600.0 / interval.as_secs_f64();
+    let requests = f64::from(u32::try_from(requests).unwrap_or(u32::MAX)) * listings;
     let dollars = AzurePrices::DEFAULT.of(requests, listings);
     let price = if is_azure { format!(", or ${dollars:.3} on Azure") } else { String::new() };
     Some(format!(
-        "While a page is open, refreshes cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}"
+        "While pages are open, the figures that all share cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}; \
+         the page of a queue or a job adds its own requests, and that of the batches a listing for each 5,000 children that have ended"
     ))
 }
 
@@ -299,12 +292,12 @@ mod tests {
 
     #[test]
     fn requests_to_service_bus_have_no_price_of_azure_storage() {
-        let text = |storage| cost_text(Cost::new(10, 1), storage, Duration::from_secs(10));
+        let text = |storage| cost_text(10, storage, Duration::from_secs(10));
         assert!(
             text("azure:account").unwrap().contains("3600 requests and 360 listings of blobs an hour, or $")
         );
         let of_service_bus = text("servicebus:namespace").unwrap();
-        assert!(of_service_bus.ends_with("360 listings of blobs an hour"), "{of_service_bus}");
+        assert!(of_service_bus.contains("360 listings of blobs an hour; "), "{of_service_bus}");
         assert_eq!(text("sqlite:jobs.db"), None);
     }
 }

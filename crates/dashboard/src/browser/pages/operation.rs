@@ -11,7 +11,6 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
 use crate::browser::operations::{Operation, Order, Progress, Verb};
-use crate::browser::poller::Cost;
 use crate::browser::redact::Field;
 use crate::browser::text::{amount, line};
 
@@ -46,7 +45,7 @@ struct OperationPage<'a> {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let (progress, order) = (operation.progress(), &operation.order);
     let access = request.admin.access();
     let runs = progress.ended.is_none();
@@ -54,7 +53,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .with_look(&look)
         .noticed(fields.text("done"));
     if runs {
-        layout = layout.live(&request, &look, Cost::default()).on(&operation.id);
+        layout = layout.live(&request, &look).on(&operation.id);
     }
     let report = progress.ended.iter().flatten().next();
     let errors = report.map(|report| report.errors.as_slice()).unwrap_or_default();

@@ -8,7 +8,7 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::poller::{Cost, Look};
+use crate::browser::looks::Look;
 use crate::browser::text::{Sum, age};
 use crate::browser::throughput::Throughput;
 use crate::snapshot::QueueFigures;
@@ -65,10 +65,10 @@ impl Sums {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let mut queues = Vec::new();
     for queue in look.queues() {
-        let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(&queue.name));
+        let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(&queue.name));
         queues.push(Row {
             queue,
             figures: look.figures_of(queue),
@@ -79,12 +79,12 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let page = Overview {
         layout: Layout::new(&request, "overview", "Overview")
             .with_look(&look)
-            .live(&request, &look, Cost::default())
+            .live(&request, &look)
             .noticed(fields.text("done")),
         sums: Sums::of(&look),
         draining: look.present().filter(|worker| worker.record.draining).count(),
         slots: look.known_workers().map(|_| look.present().map(|worker| worker.record.slots).sum()),
-        chart: Chart::hour(request.app.poller.throughput(Throughput::of_all)),
+        chart: Chart::hour(request.app.looks.throughput(Throughput::of_all)),
         queues,
         may_create: request.admin.access().allows(Action::CreateQueue),
     };

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use askama::Template;
-use jobqueue_admin::{Action, GroupEntry, GroupOverview, PauseOptions, QueueOverview};
+use jobqueue_admin::{Action, GroupEntry, GroupList, GroupOverview, PauseOptions, QueueOverview};
 
 use super::overview::oldest;
-use super::rows::{Message, Run, batches_of, shown};
-use super::{Answer, Layout, PageError, part};
+use super::rows::{Message, Run, shown};
+use super::{Answer, Layout, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::chart::Chart;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
-use crate::browser::poller::{Cost, Look};
+use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::line;
 use crate::snapshot::QueueFigures;
@@ -31,8 +31,7 @@ struct QueuePage<'a> {
     /// The reason why these cannot be read.
     unpeeked: Option<String>,
     /// The groups if the viewer has asked for them, or the reason why they cannot be read.
-    groups: Option<Result<Vec<Group>, String>>,
-    has_order: bool,
+    groups: Option<Result<Groups, String>>,
     chart: Chart,
     may: May,
 }
@@ -46,6 +45,12 @@ struct May {
     send: bool,
 }
 
+/// The FIFO groups of the queue, and whether these are all.
+struct Groups {
+    shown: Vec<Group>,
+    complete: bool,
+}
+
 /// A FIFO group, with the job that the others wait for first.
 struct Group {
     key: String,
@@ -56,43 +61,45 @@ struct Group {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
         // It may be newer than the last look, or a dead-letter queue, which is part of another.
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
     // Without these the rest of the page is known: who has paused the queue, and its figures.
-    let (admin, of) = (request.app.admin.clone(), name.to_owned());
-    let (peeked, unpeeked) = match part(&request, name, async move { admin.peek(&of).await }).await? {
+    let admin = &request.app.admin;
+    let (peeked, unpeeked) = match part(&request, name, admin.peek(name)).await? {
         Ok(jobs) => (jobs, None),
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
-    let (admin, of) = (request.app.admin.clone(), name.to_owned());
     let groups = match wants_groups {
-        true => Some(part(&request, name, async move { admin.groups(&of).await }).await?),
+        // The logs of thousands of keys take longer than a part may.
+        true => Some(or_reason(request.app.reads.get_part(name, admin.groups(name)).await)?),
         false => None,
     };
-    let minutes = request.app.poller.throughput(|throughput| throughput.of_queue(name));
+    let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
     // The logs of all groups are thousands of blobs, which is too much for each refresh.
     if !wants_groups {
-        layout = layout.live(&request, &look, Cost::new(1 + batches_of(&peeked), 0));
+        layout = layout.live(&request, &look);
     }
     let (runs, more_runs) = runs(&request, &look, name);
-    let shown_group = |found| group(&request, name, found);
+    let shown_groups = |found: &GroupList| Groups {
+        shown: found.groups.iter().map(|found| group(&request, name, found)).collect(),
+        complete: found.complete,
+    };
     let page = QueuePage {
         layout,
         figures: look.figures_of(&overview),
         runs,
         more_runs,
-        has_order: peeked.iter().any(|job| job.in_order),
         messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
         unpeeked,
-        groups: groups.as_ref().map(|groups| {
-            groups.as_ref().map(|groups| groups.iter().map(shown_group).collect()).map_err(String::clone)
-        }),
+        groups: groups
+            .as_ref()
+            .map(|groups| groups.as_ref().map(|found| shown_groups(found)).map_err(String::clone)),
         chart: Chart::hour(minutes),
         may: may(&request, overview.paused),
         queue: &overview,
@@ -127,15 +134,8 @@ fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Gro
         None => format!("(group {})", line(&group.group)),
     };
     let entry = |entry: &GroupEntry| {
-        let id = entry.id.as_deref().unwrap_or(&entry.job);
-        let state = match entry {
-            _ if entry.skipped => " (skipped)",
-            _ if entry.cancelling => " (cancelling)",
-            _ if entry.overdue => " (overdue)",
-            _ if entry.announced => " (announced)",
-            _ => "",
-        };
-        format!("{}{state}", line(id))
+        let state = entry.state().map(|state| format!(" ({state})"));
+        line(entry.id.as_deref().unwrap_or(&entry.job)) + &state.unwrap_or_default()
     };
     Group {
         key,

@@ -1,7 +1,5 @@
 //! Rows that several pages show: running jobs, and messages.
 
-use std::collections::BTreeSet;
-
 use jobqueue_admin::{ErrorGroup, RawJob, RunningJob, WorkerOverview};
 
 use super::selection::Selection;
@@ -193,11 +191,4 @@ impl ErrorRow {
         };
         errors.iter().take(Self::SHOWN).map(row).collect()
     }
-}
-
-/// Returns the number of batches that a look has read to show these jobs.
-pub(super) fn batches_of(jobs: &[RawJob]) -> u64 {
-    let batches: BTreeSet<_> =
-        jobs.iter().filter_map(|job| job.batch.as_ref()).map(|batch| &batch.id).collect();
-    batches.len() as u64
 }

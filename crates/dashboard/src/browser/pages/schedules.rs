@@ -8,7 +8,6 @@ use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::poller::Cost;
 use crate::browser::text::line;
 
 #[derive(Template)]
@@ -25,15 +24,14 @@ struct Schedules<'a> {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let (look, admin) = (request.app.poller.latest().await?, &request.app.admin);
+    let (look, admin) = (request.app.looks.latest().await?, &request.app.admin);
     let schedules = request.app.reads.get("", admin.schedules()).await?;
-    let of_leaders = admin.clone();
-    let leaders = part(&request, "", async move { of_leaders.leaders().await }).await?;
+    let leaders = part(&request, "", admin.leaders()).await?;
     let access = request.admin.access();
     let page = Schedules {
         layout: Layout::new(&request, "schedules", "Schedules")
             .with_look(&look)
-            .live(&request, &look, Cost::new(schedules.len() as u64, 3))
+            .live(&request, &look)
             .noticed(fields.text("done")),
         schedules: &schedules,
         leaders: leaders.as_ref().map(|leaders| leaders.as_slice()).unwrap_or_default(),

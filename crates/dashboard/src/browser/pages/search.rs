@@ -1,18 +1,19 @@
 //! Jobs found by their id, and the journal of jobs that have ended.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use askama::Template;
 use futures_util::{StreamExt, stream};
 use jobqueue::{Error, ErrorKind};
-use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryRecord};
+use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord};
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PageError, part, patient_part};
+use super::{Answer, Layout, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
-use crate::browser::poller::Look;
+use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, encoded, line};
 
@@ -49,27 +50,16 @@ struct Found {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await?;
-    let (id, queue) = (fields.exact("id").map(str::trim), fields.text("queue"));
-    let mut unread = Vec::new();
-    let found = match id {
-        Some(id) => Some(find(&request, &look, id, queue, &mut unread).await),
-        None => None,
-    };
+    let look = request.app.looks.latest().await?;
+    let queue = fields.text("queue");
     if request.app.redactor.hides() && (fields.exact("key").is_some() || fields.exact("error").is_some()) {
         let text = "texts are hidden here, so jobs cannot be searched by key or error";
         return Err(PageError::forbidden(text));
     }
-    let filter = filter(&fields)?.limit(SHOWN);
-    let filter = filter.given(id, HistoryFilter::id);
-    let question = format!("{filter:?}");
-    let admin = request.app.admin.clone();
-    let read = async move { admin.history(&filter).await };
-    let journal = match id {
-        Some(_) => part(&request, &question, read).await?,
-        // Nothing else is searched.
-        None => patient_part(&request, &question, read).await?,
-    };
+    // One that was pasted into the box has the blanks of the text around it.
+    let (id, mut unread) = (fields.text("id"), Vec::new());
+    let found = find(&request, &look, id, queue, &mut unread).await;
+    let journal = journal(&request, &fields, id).await?;
     let ended = journal.iter().flat_map(|journal| &journal.jobs);
     let searched_to = journal.as_ref().ok().and_then(|journal| journal.searched_to.as_deref());
     let error = |record: &HistoryRecord| {
@@ -91,6 +81,22 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
+/// Returns the jobs that have ended and that the fields select, or the reason why the journal cannot be read.
+async fn journal(
+    request: &AuthorizedRequest,
+    fields: &Fields,
+    id: Option<&str>,
+) -> Result<Result<Arc<HistoryPage>, String>, PageError> {
+    let filter = filter(fields)?.limit(SHOWN).given(id, HistoryFilter::id);
+    let question = format!("{filter:?}");
+    let read = request.app.admin.history(&filter);
+    match id {
+        Some(_) => part(request, &question, read).await,
+        // Nothing else is searched.
+        None => or_reason(request.app.reads.get_part(&question, read).await),
+    }
+}
+
 fn older(fields: &Fields, time: &str) -> String {
     let kept = ["id", "queue", "key", "kind", "outcome", "error", "younger", "since"];
     until(kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?))), time)
@@ -106,26 +112,35 @@ pub(crate) fn until<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, time: 
 pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
     let younger = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age));
     let since = younger.max(fields.time("since")?);
+    let outcome = fields.text("outcome");
+    if let Some(unknown) = outcome.filter(|outcome| !HistoryFilter::OUTCOMES.contains(outcome)) {
+        let text = format!(
+            "`{}` is no outcome; choose one of {}",
+            line(unknown),
+            HistoryFilter::OUTCOMES.join(", ")
+        );
+        return Err(PageError::invalid(text));
+    }
     Ok(HistoryFilter::new()
         .given(fields.exact("id"), HistoryFilter::id)
         .given(fields.text("queue"), HistoryFilter::queue)
         .given(fields.exact("key"), HistoryFilter::key)
         .given(fields.text("kind"), HistoryFilter::kind)
-        .given(fields.text("outcome"), HistoryFilter::outcome)
+        .given(outcome, HistoryFilter::outcome)
         .given(fields.exact("error"), HistoryFilter::error)
         .given(since, HistoryFilter::since)
         .given(fields.time("until")?, HistoryFilter::until))
 }
 
-/// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows.
+/// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows. `None` without an id.
 async fn find(
     request: &AuthorizedRequest,
     look: &Look,
-    id: &str,
+    id: Option<&str>,
     only: Option<&str>,
     unread: &mut Vec<String>,
-) -> Vec<Found> {
-    let mut found = Vec::new();
+) -> Option<Vec<Found>> {
+    let (id, mut found) = (id?, Vec::new());
     for job in look.present().flat_map(|worker| &worker.record.running) {
         if job.id == id && only.is_none_or(|queue| job.queue == queue) {
             found.push(Found::new(&job.queue, &job.source, &job.id, &job.kind, "running"));
@@ -144,7 +159,7 @@ async fn find(
         found.extend(more);
         unread.extend(failed);
     }
-    found
+    Some(found)
 }
 
 /// Returns the names of the queues that are asked: one that the address names also if no look has shown it yet.

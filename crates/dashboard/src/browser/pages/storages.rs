@@ -13,7 +13,7 @@ use super::overview::Sums;
 use super::{Layout, PageError, error_page, priced};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::guard::Admitted;
-use crate::browser::poller::{Look, Unread};
+use crate::browser::looks::{Look, Unread};
 use crate::browser::{filters, json};
 use crate::snapshot::round;
 
@@ -64,7 +64,7 @@ impl<'a> StorageRow<'a> {
             read: None,
             cost: None,
         };
-        match request.app.poller.latest_within(PATIENCE).await {
+        match request.app.looks.latest_within(PATIENCE).await {
             Err(unread @ Unread(_)) => Self { problem: PageError::from(unread).into_parts().1, ..row },
             Ok(Look { figures, error: Some(reason) }) => Self {
                 problem: format!("the storage does not answer: {reason}"),
@@ -73,7 +73,7 @@ impl<'a> StorageRow<'a> {
             },
             Ok(look) => Self {
                 read: Some(look.at()),
-                cost: priced(look.cost(), request),
+                cost: priced(&look, request),
                 known: Some(Known { sums: Sums::of(&look), look }),
                 ..row
             },

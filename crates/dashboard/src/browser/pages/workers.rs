@@ -8,7 +8,6 @@ use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::poller::Cost;
 
 /// The most running jobs of a worker, and workers that have gone, that the page shows.
 const SHOWN: usize = 100;
@@ -24,7 +23,7 @@ struct Workers<'a> {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
-    let look = request.app.poller.latest().await?;
+    let look = request.app.looks.latest().await?;
     let mut workers = Vec::new();
     for worker in look.present() {
         let runs = worker.record.running.iter().take(SHOWN).map(|job| Run::new(&request, worker, job));
@@ -35,11 +34,7 @@ pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer
     let more_gone = gone.len().saturating_sub(SHOWN);
     gone.truncate(SHOWN);
     let page = Workers {
-        layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(
-            &request,
-            &look,
-            Cost::default(),
-        ),
+        layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(&request, &look),
         workers,
         gone,
         more_gone,

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::support::{Browser, Mail, filled, operate, send};
 use crate::Dashboard;
-use crate::browser::poller::Poller;
+use crate::browser::looks::Looks;
 use crate::snapshot::Snapshots;
 
 #[tokio::test]
@@ -151,11 +151,11 @@ async fn page_of_a_job_tells_how_far_back_it_looked() {
 async fn viewers_share_one_look_at_the_storage() {
     let storage = filled().await;
     let snapshots = Snapshots::new(Admin::new(storage));
-    let poller = Poller::new(snapshots.clone(), Duration::from_secs(3600), CancellationToken::new());
-    let first = poller.latest().await.unwrap().figures;
-    assert!(Arc::ptr_eq(&first, &poller.latest().await.unwrap().figures));
+    let looks = Looks::new(snapshots.clone(), Duration::from_secs(3600));
+    let first = looks.latest().await.unwrap().figures;
+    assert!(Arc::ptr_eq(&first, &looks.latest().await.unwrap().figures));
     snapshots.expire();
-    assert!(!Arc::ptr_eq(&first, &poller.latest().await.unwrap().figures));
+    assert!(!Arc::ptr_eq(&first, &looks.latest().await.unwrap().figures));
 }
 
 #[tokio::test]
@@ -234,6 +234,7 @@ async fn documents_have_what_the_pages_show() {
         "/api/dead?queue=mails&reasn=none",
         "/api/dead?queue=mails&queue=other",
         "/api/history?eror=none",
+        "/api/history?outcome=dead-lettered",
         "/api/job?queue=mails&id=waiting&sender=/shop",
         "/api/queues?name=mails",
         "/api/schedules?name=nightly",

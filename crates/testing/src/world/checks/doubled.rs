@@ -207,6 +207,18 @@ mod tests {
     }
 
     #[test]
+    fn run_of_a_job_that_was_done_before_its_worker_ended_is_found() {
+        let worker_ends = |before: Option<Fact>, abandoned| {
+            let ends = Fact::Incident(Disturbance::WorkerEnded { abandoned, error: None });
+            let ends = before.into_iter().chain([ends]).map(|fact| ("w", fact));
+            check(&evidence(done().into_iter().chain(ends).chain([("another", began(2))]).collect()))
+        };
+        assert!(worker_ends(None, 1).is_empty(), "its delivery may not have ended");
+        let wrong = [worker_ends(None, 0), worker_ends(Some(settled(Outcome::Completed)), 1)];
+        assert!(wrong.iter().all(|found| found[0].what == "a job ran twice without a cause"));
+    }
+
+    #[test]
     fn run_of_a_message_whose_letter_was_stored_is_found() {
         let received = Fact::Received {
             queue: "orders".into(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crate::world::builder::Finding;
+use crate::world::disturbance::Disturbance;
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
 /// The time before a message's expiry at which its lease may end.
@@ -161,9 +162,22 @@ impl Job<'_> {
     }
 
     /// Returns whether the message of a run may be delivered again before an entry: its process was killed, stopped or cut off while it had
-    /// the lease, or a change of a message of this job failed there.
+    /// the lease, a change of a message of this job failed there, or its worker ended before the delivery.
     pub(super) fn may_lose_lease(&self, run: &Run<'_>, before: usize) -> bool {
-        self.may_fail_between(&run.began.node, run.leased, before)
+        self.may_fail_between(&run.began.node, run.leased, before) || self.was_abandoned(run, before)
+    }
+
+    /// Returns whether the worker of a run ended before an entry, with deliveries that had not, and this was one of them.
+    fn was_abandoned(&self, run: &Run<'_>, before: usize) -> bool {
+        let own = |entry: &&Entry| entry.node == run.began.node;
+        let ended = self.meanwhile(run.leased, before).filter(own).find(|entry| {
+            matches!(&entry.fact, Fact::Incident(Disturbance::WorkerEnded { abandoned: 1.., .. }))
+        });
+        let is_settled = |fact: &Fact| matches!(fact, Fact::Settled { inserted: Some(inserted), delivery, .. } if (*inserted, *delivery) == (run.message, run.delivery));
+        ended.is_some_and(|ended| {
+            let mut of_job = self.entries.iter().filter(|entry| entry.node == run.began.node);
+            !of_job.any(|entry| entry.number < ended.number && is_settled(&entry.fact))
+        })
     }
 
     /// Returns whether a process was killed, stopped or cut off between two entries, or a change of a message of this job failed there.

@@ -8,7 +8,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     for job in evidence.jobs() {
         let Some(run) = job.runs.first() else { continue };
-        if is_refused(&job) {
+        if is_refused(&job) && !is_put_by_another(&job, run.began.number) {
             found.push(job.finding(
                 "a refused job runs",
                 format!("every send of it was refused for certain, and it ran at {:?}", run.began.at),
@@ -35,4 +35,21 @@ fn is_refused(job: &Job<'_>) -> bool {
     let (began, answers): (Vec<_>, Vec<_>) = sends.into_iter().partition(Option::is_none);
     let refused = answers.iter().all(|verdict| *verdict == Some(Verdict::Refused));
     !began.is_empty() && answers.len() >= began.len() && refused
+}
+
+/// Returns whether a message of the job was put while none of its sends was under way, before an entry: a sender that takes over from another
+/// sends its own message under the id of the first, and may die before anybody is told.
+fn is_put_by_another(job: &Job<'_>, before: usize) -> bool {
+    let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
+    let mut under_way = 0;
+    is_recorded
+        && job.entries.iter().take_while(|entry| entry.number < before).any(|entry| {
+            match &entry.fact {
+                Fact::SendBegan { .. } => under_way += 1,
+                Fact::Sent { .. } => under_way -= 1,
+                Fact::PutBegan { queue } => return under_way == 0 && !is_of_dead_letters(queue),
+                _ => {}
+            }
+            false
+        })
 }

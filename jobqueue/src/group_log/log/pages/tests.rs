@@ -149,8 +149,14 @@ fn many_messages_without_positions_join_a_few_at_a_time() {
     for number in 1..200 {
         let turn = Turn { copy: number, delivery: 1 };
         let position = log.claim_position(&send(number).entry, turn, START);
-        assert_eq!(position == Position::Full, number > 2 * PAGE as u64, "{number}");
+        let crowded = Position::Crowded { ahead: 2 * PAGE };
+        assert_eq!(position == crowded, number > 2 * PAGE as u64, "{number}");
     }
+    // Nothing needs to be read for the others, unless the first job is overdue.
+    let turn = Turn { copy: 100, delivery: 2 };
+    let crowded = Position::Crowded { ahead: 2 * PAGE };
+    assert_eq!(log.position(&send(100).entry, turn, START), Some(crowded));
+    assert_eq!(log.position(&send(100).entry, turn, Millis(START.after(GRACE) + 1)), None);
     assert_eq!(log.group(key()).count(), 2 * PAGE);
 }
 
@@ -183,6 +189,21 @@ fn ends_and_cancellations_in_a_page_count_in_the_head() {
     let mut expected: Vec<u64> = (1..36).collect();
     expected.retain(|number| *number != 34);
     assert_eq!(drain(&mut log), expected);
+}
+
+/// The job was dead-lettered, sent again behind others, and cancelled there.
+#[test]
+fn end_in_a_page_replaces_an_older_one_of_the_head_unless_the_job_is_done() {
+    for (older, expected) in [(EndState::DeadLettered, EndState::Cancelled), (EndState::Done, EndState::Done)]
+    {
+        let (mut log, mut page) = (head(1), page(&sends(33..36)));
+        log.note_ended(&send(34).entry, older);
+        let at = page.find(&send(34).entry).unwrap();
+        page.remove(at, START);
+        page.note_ended(&send(34).entry, EndState::Cancelled);
+        log.adopt(key(), 7, &page.close(), START);
+        assert_eq!(log.ended(&send(34).entry), Some(expected));
+    }
 }
 
 #[test]
@@ -296,7 +317,7 @@ fn second_message_of_a_job_that_is_done_waits_for_its_page() {
 fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
     let mut log = head(2);
     assert!(log.find(&send(5).entry).map(|at| log.skip(at)).is_some());
-    assert!(!log.knows(&send(5).entry), "a repeated send gets a position in the last page");
+    assert!(!log.has_record_of(&send(5).entry), "a repeated send gets a position in the last page");
     assert_eq!(log.confirm(&send(5).entry, 5, true, START), Confirmed::Acknowledged);
     assert_eq!(log.last_page(key()), None, "the pages are before the job that was acknowledged late");
     assert_eq!(log.passed_page(key()), Some(8), "it takes no later sends");

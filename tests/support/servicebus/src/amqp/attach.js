@@ -87,7 +87,7 @@ function entity(broker, receiver) {
     const queue = queueOf(broker, receiver);
     if (receiver.address.endsWith(MANAGEMENT)) return new ManagementLink(broker, receiver, queue);
     if (!queue.deadLetters) throw notAllowed(`Nothing can be sent to '${queue.name}'.`);
-    if (['Disabled', 'SendDisabled'].includes(queue.settings.Status)) throw entityDisabled(queue.name);
+    if (!queue.takesSends) throw entityDisabled(queue.name);
     return new EntityLink(broker, receiver, queue);
 }
 

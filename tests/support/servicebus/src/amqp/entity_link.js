@@ -15,6 +15,7 @@ class EntityLink {
         this.broker = broker;
         this.receiver = receiver;
         this.queue = queue;
+        this.sends = true;
         queue.links.add(this);
     }
 
@@ -60,7 +61,8 @@ class EntityLink {
         if (this.queue.settings.EnablePartitioning && messages.some(lacksKey)) {
             throw notAllowed('A message that is sent to a partitioned entity in a transaction needs a partition key.');
         }
-        const work = { check: () => {}, apply: put };
+        const check = () => messages.forEach((message) => this.queue.check(message));
+        const work = { check, apply: put };
         this.broker.transactions.join(this.receiver.connection, state.id, work);
         return () => delivery.update(true, outcomes.transactional(state.id, outcomes.accepted()));
     }

@@ -41,9 +41,8 @@ function description(queue) {
         element('d2p1:TransferMessageCount', 0),
         element('d2p1:TransferDeadLetterMessageCount', 0),
     ].join('');
-    const size = [...queue.messages.values()].reduce((sum, stored) => sum + stored.message.size, 0);
     const runtime = [
-        element('SizeInBytes', size),
+        element('SizeInBytes', queue.size),
         element('MessageCount', active + scheduled + deferred + deadLetters),
         ...['CreatedAt', 'UpdatedAt', 'AccessedAt'].map((name) => element(name, time(queue.created))),
         `<CountDetails xmlns:d2p1="${COUNTS}">${counts}</CountDetails>`,

@@ -1,7 +1,7 @@
 'use strict';
 const { Queue } = require('./queue.js');
 const settings = require('./settings.js');
-const { entityNotFound, notAllowed, ServiceError } = require('../errors.js');
+const { entityDisabled, entityNotFound, notAllowed, ServiceError } = require('../errors.js');
 
 const DEAD_LETTERS = '/$deadletterqueue';
 const MANAGEMENT = '/$management';
@@ -60,6 +60,9 @@ class Namespace {
         if (fixed) throw new ServiceError('amqp:not-allowed', `SubCode=40000. ${fixed} cannot be changed.`, 400);
         queue.settings = wanted;
         queue.deadLetters.settings = { ...wanted, ...OF_DEAD_LETTERS };
+        if (!queue.takesSends) {
+            for (const link of [...queue.links]) if (link.sends) link.refuse(entityDisabled(name));
+        }
         return queue;
     }
 

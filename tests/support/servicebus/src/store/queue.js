@@ -6,7 +6,7 @@ const { Lane } = require('./lane.js');
 const { Locks } = require('./locks.js');
 const { Sessions } = require('./sessions.js');
 const { StoredMessage } = require('./stored.js');
-const { badRequest, notAllowed } = require('../errors.js');
+const { badRequest, entityDisabled, notAllowed, resourceLimitExceeded } = require('../errors.js');
 const { plain } = require('../message.js');
 const { LARGEST_PROPERTIES } = require('./settlement.js');
 
@@ -15,6 +15,7 @@ const LONGEST_ID = 128;
 /** The partitions of a partitioned queue; the number is in the upper 16 bits of a sequence number. */
 const PARTITIONS = 4;
 const PARTITION = 2 ** 48;
+const MEGABYTE = 2 ** 20;
 
 /** A queue, or the dead-letter sub-queue of one. */
 class Queue {
@@ -22,6 +23,8 @@ class Queue {
         Object.assign(this, { name, settings, clock, deadLetters, keepsNumbers });
         this.created = clock.now();
         this.messages = new Map();
+        // The sizes of all messages.
+        this.bytes = 0;
         this.lastSequence = 0;
         // The links to clients, both ways.
         this.links = new Set();
@@ -34,6 +37,10 @@ class Queue {
 
     /** Throws when the queue would refuse the message. */
     check(message) {
+        if (!this.takesSends) throw entityDisabled(this.name);
+        if (this.size + message.size > this.settings.MaxSizeInMegabytes * MEGABYTE) {
+            throw resourceLimitExceeded(`The maximum entity size of '${this.name}' has been reached or exceeded.`);
+        }
         const key = plain(message.annotations.get('x-opt-partition-key'));
         for (const id of [message.messageId, message.sessionId, key]) {
             if (String(id ?? '').length > LONGEST_ID) throw badRequest(`An identifier has more than ${LONGEST_ID} characters.`);
@@ -50,6 +57,15 @@ class Queue {
         if (this.settings.RequiresDuplicateDetection && message.messageId === undefined) {
             throw badRequest('An entity with duplicate detection needs a message id on each message.');
         }
+    }
+
+    get takesSends() {
+        return !['Disabled', 'SendDisabled'].includes(this.settings.Status);
+    }
+
+    /** The size in bytes, with the dead letters. */
+    get size() {
+        return this.bytes + (this.deadLetters?.bytes ?? 0);
     }
 
     /** Takes a message in; returns its sequence number, or `undefined` for a duplicate, which is dropped. */
@@ -72,6 +88,7 @@ class Queue {
 
     insert(stored) {
         this.messages.set(stored.sequence, stored);
+        this.bytes += stored.message.size;
         const at = stored.message.scheduledFor;
         if (at !== undefined && at > this.clock.now()) {
             stored.state = 'scheduled';
@@ -131,7 +148,7 @@ class Queue {
 
     remove(stored) {
         this.locks.forget(stored);
-        this.messages.delete(stored.sequence);
+        if (this.messages.delete(stored.sequence)) this.bytes -= stored.message.size;
     }
 
     /** Moves a message to the dead letters. */
@@ -147,6 +164,7 @@ class Queue {
         text('DeadLetterReason', reason);
         text('DeadLetterErrorDescription', description);
         target.messages.set(copy.sequence, copy);
+        target.bytes += copy.message.size;
         target.activate(copy);
     }
 
@@ -188,6 +206,7 @@ class Queue {
         this.deadlines.stop();
         for (const link of [...this.links]) link.refuse(error);
         this.messages.clear();
+        this.bytes = 0;
     }
 }
 

@@ -15,9 +15,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         let sealed = notes.iter().any(|(_, note)| matches!(note, Note::Sealed { id } if *id == fan.id));
         found.extend(premature(evidence, fan));
         let undone = notes.iter().find_map(|(_, note)| match note {
-            Note::Undone { id, missing } if *id == fan.id && *missing > unsent(fan) && !fan.goes_on => {
-                Some(missing)
-            }
+            Note::Undone { id, missing } if *id == fan.id && *missing > 0 && !fan.goes_on => Some(missing),
             _ => None,
         });
         found.extend(undone.map(|missing| {
@@ -30,30 +28,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns the greatest number of children without a result: unique ones that were not sent.
-fn unsent(fan: &Fan) -> usize {
-    fan.options.iter().filter(|options| options.unique.is_some()).count()
-}
-
 /// Returns the children that have to end, each with the batch in which it ends.
-fn children<'a>(
-    evidence: &'a Evidence,
-    fan: &'a Fan,
-) -> impl Iterator<Item = (usize, String, Option<&'a Fan>)> {
-    let sent = (0..fan.children.len()).filter(|index| !is_joined(evidence, fan, *index));
-    sent.map(|index| (index, child(fan, index), fan.children[index].fan.as_deref()))
-}
-
-/// Returns whether a unique child was not sent, as far as can be seen: another one of its key was.
-fn is_joined(evidence: &Evidence, fan: &Fan, index: usize) -> bool {
-    let was_sent = |index: usize| {
-        let id = child(fan, index);
-        evidence.began(&id).is_some() || evidence.dead.contains(&id)
-    };
-    let key = |index: usize| fan.options_of(index).unique.map(|(key, _)| key);
-    let own = key(index);
-    let is_other = |other: usize| other != index && key(other) == own && was_sent(other);
-    own.is_some() && !was_sent(index) && (0..fan.children.len()).any(is_other)
+fn children(fan: &Fan) -> impl Iterator<Item = (usize, String, Option<&Fan>)> {
+    let children = fan.children.iter().enumerate();
+    children.map(|(index, script)| (index, child(fan, index), script.fan.as_deref()))
 }
 
 /// Returns whether a job is done before an entry. A job that has sent a batch is done when both have ended.
@@ -79,7 +57,7 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
         let dead = expired || died(id) || ends_in.is_some_and(|inner| died(&inner.id));
         is_done(evidence, id, *ends_in, began) || (fan.goes_on && dead)
     };
-    let (_, early, _) = children(evidence, fan).find(|child| !is_over(child))?;
+    let (_, early, _) = children(fan).find(|child| !is_over(child))?;
     let detail = format!("the continuation of {} began at entry {began}, and {early} had not ended", fan.id);
     Some(finding("a batch goes on before its children have ended", &format!("{} {early}", fan.id), detail))
 }
@@ -87,21 +65,21 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
 /// A child, or the continuation, never ran.
 fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let is_over = |id: &str| evidence.done(id).is_some() || evidence.dead.contains(id);
-    let accounted = children(evidence, fan).any(|(_, id, _)| evidence.is_accounted(&id))
-        || evidence.is_accounted(&fan.id);
+    let accounted =
+        children(fan).any(|(_, id, _)| evidence.is_accounted(&id)) || evidence.is_accounted(&fan.id);
     if accounted {
         return None;
     }
     let is_lost = |(index, id, ends_in): &(usize, String, Option<&Fan>)| {
         !is_over(id) && !is_done(evidence, id, *ends_in, usize::MAX) && !may_expire(fan, *index)
     };
-    if let Some((_, lost, _)) = children(evidence, fan).find(is_lost) {
+    if let Some((_, lost, _)) = children(fan).find(is_lost) {
         let detail = format!("it is a child of the sealed batch {}, and neither done nor dead", fan.id);
         return Some(finding("a child of a batch is lost", &lost, detail));
     }
     // A batch that a child starts may itself wait for a dead letter. A child that has expired never ends, also if its handler
     // had returned and nobody could record that.
-    let waits = children(evidence, fan).any(|(index, id, ends_in)| {
+    let waits = children(fan).any(|(index, id, ends_in)| {
         let done = is_done(evidence, &id, ends_in, usize::MAX);
         let expired = may_expire(fan, index) && !evidence.is_settled(&id) && !evidence.dead.contains(&id);
         // A failure is told to the batch: that of the child, and that of the continuation in which it ends.

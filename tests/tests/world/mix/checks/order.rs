@@ -7,7 +7,7 @@ use jobqueue::{Outcome, Reason};
 use jobqueue_testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
-use super::{Evidence, Run, finding};
+use super::{Evidence, Run, finding, is_of};
 use crate::mix::action::What;
 use crate::mix::batches::child;
 use crate::mix::diary::Note;
@@ -106,11 +106,14 @@ fn died_about(evidence: &Evidence, job: &str, told: usize, next: usize) -> bool 
     is_death && goes_on && moment < Duration::from_secs(5)
 }
 
-/// Returns whether a job was cancelled and does not run when the next one begins, nor later. Its end is recorded before its letter is
-/// stored, which the storage may refuse for long.
+/// Returns whether a job was cancelled and does not run under its lease when the next one begins, nor later. Its end is recorded before its
+/// letter is stored, which the storage may refuse for long.
 fn was_cancelled(evidence: &Evidence, job: &str, next: usize) -> bool {
     let is_cancelled = |fact: &Fact| matches!(fact, Fact::Settled { outcome: Outcome::DeadLettered(reason), .. } if *reason == Reason::CANCELLED);
-    let is_over = |run: &Run| run.ended.is_some_and(|ended| ended < next);
+    let is_over = |run: &Run| {
+        let is_stale = run.began < next && evidence.world.may_lose_lease(run.number, next);
+        is_stale || run.ended.is_some_and(|ended| ended < next)
+    };
     evidence.first(job, is_cancelled).is_some() && evidence.runs(job).iter().all(is_over)
 }
 
@@ -167,8 +170,8 @@ fn children<'a>(evidence: &Evidence, fan: &'a Fan, list: usize) -> Vec<Sent<'a>>
     fan.children.iter().enumerate().filter_map(one).collect()
 }
 
-/// Returns whether another sender may have sent its own message under the id of this unique job, because the first one
-/// died or was not told. Nothing in the plan says whether that message is in order.
+/// Returns whether another sender may have sent its own message under the id of this unique job, because the first one, or a canceller, died
+/// or was not told. Nothing in the plan says whether that message is in order.
 fn is_taken_over(evidence: &Evidence, id: &str) -> bool {
     let is_unique = |what: &What| matches!(what, What::Unique { spec, .. } if spec.id == id);
     if !evidence.diary.plan.actions.iter().any(|action| is_unique(&action.what)) {
@@ -182,5 +185,13 @@ fn is_taken_over(evidence: &Evidence, id: &str) -> bool {
     let died = evidence.history[began.number..told.number]
         .iter()
         .any(|entry| entry.node == began.node && matches!(entry.fact, Fact::Incident(_)));
-    !is_acknowledged || told.node != began.node || died
+    !is_acknowledged || told.node != began.node || died || is_put_again(evidence, id, told.number)
+}
+
+/// Returns whether a process other than a worker puts a message of the job after its send, other than by a redrive.
+fn is_put_again(evidence: &Evidence, id: &str, sent: usize) -> bool {
+    let later = evidence.history[sent..].iter().filter(|entry| is_of(entry, id));
+    later
+        .take_while(|entry| !matches!(entry.fact, Fact::Redriven))
+        .any(|entry| matches!(entry.fact, Fact::PutBegan { .. }) && !entry.node.starts_with("worker"))
 }

@@ -38,7 +38,7 @@ pub(crate) struct BulkArguments {
     /// With --dry-run, writes what would be taken to this file, which must not exist; without, takes exactly the dead letters of this file
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Executes a plan that names another storage, or none: one storage may have two descriptions
+    /// Executes a plan that names another storage: one storage may have two descriptions
     #[arg(long, requires = "plan")]
     any_storage: bool,
     /// Takes at most this many
@@ -76,13 +76,13 @@ pub(crate) async fn run(
     let plan_file =
         arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
     let (bar, queue) = (progress_bar(), &arguments.queue);
-    let admin = &session.admin;
+    let admin = session.admin.stop_when(stop.clone());
     let bulk = if purges { admin.purge(&arguments.queue) } else { admin.redrive(&arguments.queue) };
     let bulk = match selection {
         Selection::Filter(filter) => bulk.filter(filter),
         Selection::Plan(plan) => bulk.plan(plan),
     };
-    let bulk = bulk.dry_run(arguments.dry_run).stop_when(stop.clone());
+    let bulk = bulk.dry_run(arguments.dry_run);
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
     let report = bulk.on_progress(show_on(bar.clone(), queue)).run().await;
@@ -136,18 +136,9 @@ fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
 
 /// Reads a plan of dead letters, for the storage that it names or for any.
 pub(super) fn read_letters(path: &Path, any_storage: bool) -> Result<DeadLetterPlan, Failure> {
-    let plan: DeadLetterPlan = read_plan(path)?;
-    if any_storage {
-        return Ok(plan.for_any_storage());
-    }
-    require_storage(plan.storage())?;
+    let mut plan: DeadLetterPlan = read_plan(path)?;
+    plan.storage = plan.storage.filter(|_| !any_storage);
     Ok(plan)
-}
-
-/// Refuses a plan that names no storage, as older versions wrote it.
-pub(super) fn require_storage(storage: Option<&str>) -> Result<(), Failure> {
-    let text = "the plan names no storage: write it anew, or add --any-storage";
-    storage.map(drop).ok_or_else(|| Failure::Usage(text.to_owned()))
 }
 
 pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> {
@@ -201,7 +192,7 @@ async fn ask(
     let session = Session::open(global, Need::Change).await?;
     session.admin.require(Action::Purge, queue)?;
     let what = match selection {
-        Selection::Plan(plan) => format!("at most {} dead letters of `{queue}`", plan.letters().len()),
+        Selection::Plan(plan) => format!("at most {} dead letters of `{queue}`", plan.letters.len()),
         Selection::Filter(_) => {
             let dead = known(session.admin.queue(queue).await?.dead_letters);
             format!("dead letters of `{queue}`, which has about {dead}")

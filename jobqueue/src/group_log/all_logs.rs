@@ -1,7 +1,6 @@
 //! Reads all logs of a queue, and removes what was read when the messages of that time are gone.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
@@ -9,8 +8,9 @@ use super::entry::{Entry, EntryRef, KeyHash, LOGS};
 use super::log::{Former, GroupLog, Millis};
 use super::store::{CONTAINER, GroupLogs, page_of};
 use crate::json_blob::{Edit, Known, Version};
-use crate::storage::{BlobName, ContainerName, StoreError, StoreErrorKind as Kind};
-use crate::storage::{delete_if_present, list_all};
+use crate::storage::{
+    BlobName, ContainerName, StoreError, StoreErrorKind as Kind, Tries, delete_if_present, list_all,
+};
 use crate::sync::lock;
 
 /// The number of logs that are read or changed at the same time, and of pages of one log.
@@ -18,12 +18,8 @@ const LOGS_AT_ONCE: usize = 16;
 const PAGES_AT_ONCE: usize = 4;
 /// The number of times that a log is read whose pages are taken over meanwhile.
 const READS: u32 = 3;
-/// The maximum number of attempts to change all logs.
-const FORGET_TRIES: u32 = 6;
-/// The pause after the first of them; it grows with each.
-const FORGET_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause, whatever the storage asks for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// The number of further attempts to change all logs.
+const RESENDS: u32 = 5;
 
 /// The head of a log, or a page, if there is one; an error if it is damaged.
 type Document = Result<Option<Version<GroupLog>>, StoreError>;
@@ -127,16 +123,7 @@ impl GroupLogs {
     /// Removes the entries and the ended jobs of `logs`. Call it when the messages that were in the queue before `logs` were read are gone:
     /// what was sent since stays. Tries again for a while: a job that is left in a log without its message holds up its key.
     pub(crate) async fn forget(&self, logs: &[StoredLog]) -> Result<(), StoreError> {
-        let mut tries = 1;
-        while let Err(error) = self.forget_once(logs).await {
-            if !error.is_retryable() || tries == FORGET_TRIES {
-                return Err(error);
-            }
-            let pause = error.retry_after().unwrap_or(FORGET_PAUSE * tries);
-            tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
-            tries += 1;
-        }
-        Ok(())
+        Tries::brief(&self.runtime, RESENDS, RESENDS).run(|| self.forget_once(logs)).await
     }
 
     async fn forget_once(&self, logs: &[StoredLog]) -> Result<(), StoreError> {
@@ -148,7 +135,7 @@ impl GroupLogs {
 
     async fn forget_log(&self, stored: &StoredLog) -> Result<(), StoreError> {
         let Ok(head) = &stored.head else {
-            // No send can enter it while it is damaged. It may have been written anew since, if this is not the first try.
+            // No send can enter it while it is damaged. An earlier try may have deleted it, and a send may have written a new one since.
             return match self.read_document(stored.name.clone()).await? {
                 Err(_) => delete_if_present(&*self.blobs, &stored.name).await,
                 Ok(_) => Ok(()),

@@ -1,14 +1,17 @@
-//! Things that a connection has once for each queue, and that are made anew when they are gone.
+//! What is known or open for each queue, and is made anew when it is gone.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::super::error::Fault;
-use super::values::REQUEST_TIMEOUT;
+use super::error::Fault;
 use jobqueue_storage::sync::lock;
+
+/// The longest time for one exchange with the service, and so for an attempt of another caller.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A thing that may come to its end at any time.
 pub(super) trait Perishable: Clone {

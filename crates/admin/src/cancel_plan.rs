@@ -1,0 +1,169 @@
+//! The jobs that a cancellation takes: by a filter, or by their names.
+
+use std::collections::BTreeSet;
+
+use jobqueue::__internals::{batch_children, batch_source};
+use jobqueue::{Error, ErrorKind};
+use serde::{Deserialize, Serialize};
+
+use super::event::Deed;
+use super::jobs::{MAX_SEARCHED, PAGE};
+use super::membership::Memberships;
+use super::{Admin, JobFilter, JobReference, JobState, RawJob};
+
+/// The most jobs of a plan.
+const MAX_PLANNED: usize = 100_000;
+/// The most looks at all jobs until one finds no new one.
+const MAX_LOOKS: u32 = 8;
+
+/// The jobs that a cancellation takes, and no others: what [`Admin::plan_cancel`] has found, or jobs by name. In JSON it is a file that
+/// one operator writes and another one executes; unknown fields are refused.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use jobqueue::Storage;
+/// use jobqueue_admin::{AccessLevel, Admin, JobFilter};
+///
+/// # let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+/// # admin.create_queue("mails").await?;
+/// let plan = admin.plan_cancel("mails", &JobFilter::new().key("ada")).await?;
+/// println!("{} jobs would be cancelled", plan.jobs.len());
+/// let _ = admin.cancel_all(&plan).await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CancelPlan {
+    /// The [description](jobqueue::Storage::description) of the storage that was looked at: no other executes the plan. `None` if the jobs were
+    /// named, or if any storage may execute it.
+    pub storage: Option<String>,
+    /// The jobs, by their names: when the plan is executed, one that was sent or redriven under such a name since is cancelled too.
+    pub jobs: Vec<JobReference>,
+    /// True if no request is missing after this plan, as far as looks one after the other can say: the storage shows all jobs, and a second
+    /// look met no further one that the filter selects; or there were no more messages than were looked at. A job that begins and fails every
+    /// second or two may be missed by both looks.
+    pub complete: bool,
+}
+
+impl CancelPlan {
+    /// Returns the plan for these jobs.
+    pub fn of_jobs(jobs: impl IntoIterator<Item = JobReference>) -> Self {
+        Self { storage: None, jobs: jobs.into_iter().collect(), complete: true }
+    }
+
+    pub(super) fn deed(&self) -> Deed {
+        if let [job] = &self.jobs[..] {
+            return Deed::of_job(job);
+        }
+        let queues: BTreeSet<_> = self.jobs.iter().map(|job| job.queue.as_str()).collect();
+        let queues = queues.into_iter().collect::<Vec<_>>().join(", ");
+        let selection = format!("a plan of {} jobs", self.jobs.len());
+        Deed { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
+    }
+}
+
+impl Admin {
+    /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
+    /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
+    /// running jobs by their errors; of a whole batch also the children that have not ended, if they have the ids that a batch gives. A plan has
+    /// at most 100,000 jobs, found among the first 100,000 messages of each state; limit and beginning of the filter do not count. Of more jobs
+    /// the next plan has others once workers have received these.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
+    /// [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    pub async fn plan_cancel(&self, queue: &str, filter: &JobFilter) -> Result<CancelPlan, Error> {
+        if filter.selects_all() {
+            let text = "no jobs are selected: give the filter a condition";
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let mut found = BTreeSet::new();
+        let mut complete = match self.shows_all_jobs() {
+            true => self.select_all(queue, filter, &mut found).await?,
+            false => self.select_shown(queue, filter, &mut found).await?,
+        };
+        complete &= found.len() <= MAX_PLANNED;
+        let storage = Some(self.storage.description().to_owned());
+        Ok(CancelPlan { storage, jobs: found.into_iter().take(MAX_PLANNED).collect(), complete })
+    }
+
+    /// Adds the jobs that a filter selects among those that a peek and the records of workers show. Returns whether these are all.
+    async fn select_shown(
+        &self,
+        queue: &str,
+        filter: &JobFilter,
+        found: &mut BTreeSet<JobReference>,
+    ) -> Result<bool, Error> {
+        let ids = |jobs: &[RawJob]| jobs.iter().map(|job| job.message_id.clone()).collect::<BTreeSet<_>>();
+        let before = ids(&self.peek_without_batches(queue).await?);
+        let overview = self.queue(queue).await?;
+        let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
+        let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
+        let peeked = self.peek_without_batches(queue).await?;
+        // Messages that were there before and after the queue was counted are among those counted.
+        let complete = overview.length == Some(peeked.len() as u64) && ids(&peeked) == before;
+        let selected =
+            filter.select(&self.storage, running.chain(peeked), &mut Memberships::default()).await?;
+        found.extend(selected.iter().map(RawJob::reference));
+        if let Some(batch) = filter.whole_batch() {
+            found.extend(self.open_children(queue, batch).await?);
+        }
+        Ok(complete)
+    }
+
+    /// Returns the children of a batch that have not ended, by the identities that a batch gives to its children. One of them may be in another
+    /// queue, have an identity of its own, or be a dead letter: then the request concerns no job.
+    async fn open_children(&self, queue: &str, batch: &str) -> Result<Vec<JobReference>, Error> {
+        let found = batch_children(&self.storage, batch).await?;
+        let (Some(found), Some(source)) = (found, batch_source(&self.storage, batch).await?) else {
+            return Ok(Vec::new());
+        };
+        let open = (0..found.progress.children).filter(|index| !found.ended.contains(index));
+        let child = |index| JobReference::new(queue, format!("{batch}/{index}")).with_source(&source);
+        Ok(open.map(child).take(MAX_PLANNED + 1).collect())
+    }
+
+    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.
+    async fn select_all(
+        &self,
+        queue: &str,
+        filter: &JobFilter,
+        found: &mut BTreeSet<JobReference>,
+    ) -> Result<bool, Error> {
+        let filter = filter.clone().limit(PAGE as usize);
+        for look in 0..MAX_LOOKS {
+            let (known, mut all) = (found.len(), true);
+            for state in JobState::IN_QUEUE {
+                all &= self.select_in(queue, state, filter.clone().from(None), found).await?;
+            }
+            if !all || found.len() > MAX_PLANNED {
+                return Ok(false);
+            }
+            // A job that begins, fails or becomes due during a look may be missed in every state. The next look finds it.
+            if look > 0 && found.len() == known {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Adds the jobs of one state that a filter selects, a page at a time, whose payloads need not be kept. Returns whether these are all.
+    async fn select_in(
+        &self,
+        queue: &str,
+        state: JobState,
+        mut filter: JobFilter,
+        found: &mut BTreeSet<JobReference>,
+    ) -> Result<bool, Error> {
+        for _ in 0..MAX_SEARCHED / PAGE as usize {
+            let page = self.find_jobs(queue, state, &filter, PAGE as usize).await?;
+            found.extend(page.jobs.iter().map(RawJob::reference));
+            if page.next.is_none() || found.len() > MAX_PLANNED {
+                return Ok(page.next.is_none());
+            }
+            filter = filter.from(page.next);
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,59 @@
+//! Counts messages one by one, for callers without the claim Manage.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::cache::Perishable;
+use super::super::error::Fault;
+use super::ServiceBusQueues;
+use super::manage::Pages;
+use super::message::is_of_partition;
+use jobqueue_storage::{Operation, QueueName, StoreError};
+
+/// The time of a count that may be made again at once.
+const CHEAP: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Count {
+    messages: u64,
+    good_until: Instant,
+}
+
+impl Perishable for Count {
+    fn is_gone(&self) -> bool {
+        // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
+        self.messages == 0 || self.good_until <= Instant::now()
+    }
+}
+
+/// Returns the number of messages of a queue in any state, counted by peeks. A count is good for ten times as long as it took, but for the first
+/// second.
+///
+/// # Errors
+/// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
+pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
+    let counting = async {
+        let begun = Instant::now();
+        let mut pages = Pages::of(queues.node(queue).await?);
+        let mut messages = 0;
+        loop {
+            let page = pages.next().await?;
+            if page.is_empty() {
+                break;
+            }
+            if page.iter().any(|content| is_of_partition(content.sequence)) {
+                return Err(Fault::unsupported(
+                    "only the claim Manage shows how many messages a partitioned queue has",
+                ));
+            }
+            messages += page.len() as u64;
+        }
+        let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
+        Ok(Count { messages, good_until: Instant::now() + good_for })
+    };
+    let counted = queues.counts.get(queue.as_str(), counting).await;
+    counted
+        .map(|counted| counted.messages)
+        .map_err(|fault| fault.of_read(Operation::QueueProperties.as_str(), queue))
+}

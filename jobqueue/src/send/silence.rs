@@ -1,0 +1,99 @@
+//! The end of a list whose storage does not answer.
+
+use std::sync::Mutex;
+
+use tokio::time::Instant;
+
+use super::put::SEND_BUDGET;
+use crate::error::{Error, ErrorKind};
+use crate::sync::lock;
+
+/// The time since which no request for a list has succeeded. Once it reaches the time of a send, the rest of the list is not tried: each further
+/// request could take as long.
+#[derive(Debug, Default)]
+pub(super) struct Silence(Mutex<Answers>);
+
+#[derive(Debug, Default)]
+struct Answers {
+    /// The beginning of the first request since the last success.
+    silent_since: Option<Instant>,
+    last_success: Option<Instant>,
+}
+
+impl Silence {
+    /// Returns whether it is as long as the time of a send.
+    pub(super) fn is_long(&self) -> bool {
+        lock(&self.0).silent_since.is_some_and(|since| since.elapsed() >= SEND_BUDGET)
+    }
+
+    /// Makes a request, unless the time is as long as that of a send.
+    pub(super) async fn guard<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        if self.is_long() {
+            return Err(not_tried());
+        }
+        let began = Instant::now();
+        let answer = request.await;
+        self.note(began, std::slice::from_ref(&answer));
+        answer
+    }
+
+    /// Notes the answers to requests that began at `began`.
+    pub(super) fn note<T>(&self, began: Instant, answers: &[Result<T, Error>]) {
+        let mut seen = lock(&self.0);
+        if answers.iter().any(Result::is_ok) {
+            *seen = Answers { silent_since: None, last_success: Some(Instant::now()) };
+            return;
+        }
+        // A refusal for good says nothing: its message may never have been sent.
+        let failed = answers.iter().any(|answer| answer.as_ref().is_err_and(Error::is_retryable));
+        // A request that hung while others succeeded did so alone.
+        if failed && seen.last_success.is_none_or(|at| at <= began) {
+            seen.silent_since = Some(seen.silent_since.map_or(began, |since| since.min(began)));
+        }
+    }
+}
+
+/// Returns the error of a message that certainly is not stored.
+pub(super) fn not_tried() -> Error {
+    let text = "the message was not sent, because none of the list could be stored for 30 seconds; send it again later";
+    Error::new(ErrorKind::Rejected, text).with_retryable(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn refusal() -> [Result<(), Error>; 1] {
+        [Err(Error::new(ErrorKind::Storage, "no answer").with_retryable(true))]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn request_that_hung_beside_others_makes_no_silence() {
+        let (silence, began) = (Silence::default(), Instant::now());
+        advance(SECOND).await;
+        silence.note(Instant::now(), &[Ok(())]);
+        advance(SEND_BUDGET).await;
+        silence.note(began, &refusal());
+        assert!(!silence.is_long());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_begins_anew_after_a_success() {
+        let silence = Silence::default();
+        silence.note(Instant::now(), &refusal());
+        advance(SEND_BUDGET - SECOND).await;
+        silence.note(Instant::now(), &[Ok(())]);
+        let began = Instant::now();
+        silence.note(began, &refusal());
+        advance(SECOND).await;
+        assert!(!silence.is_long());
+        advance(SEND_BUDGET).await;
+        assert!(silence.is_long());
+    }
+}

@@ -1,0 +1,75 @@
+//! A sender's hold on its key while it stores its message: the message is put only while no other sender may take the key over.
+
+use std::convert::Infallible;
+
+use tokio::time::{sleep, timeout_at};
+
+use super::record::{Hold, PENDING};
+use super::records::Records;
+use crate::error::{Error, ErrorKind};
+use crate::send::put::SEND_BUDGET;
+
+/// A sender's hold on its key.
+#[derive(Debug)]
+pub(in crate::send) struct KeyHold<'r> {
+    pub(super) records: &'r Records,
+    pub(super) hold: Hold,
+}
+
+impl KeyHold<'_> {
+    /// Runs an upload, and renews the hold meanwhile: a large payload may take longer than a hold lasts.
+    pub(in crate::send) async fn keep_during<T>(&mut self, upload: impl Future<Output = T>) -> T {
+        tokio::select! {
+            biased;
+            uploaded = upload => uploaded,
+            never = self.keep() => match never {},
+        }
+    }
+
+    async fn keep(&mut self) -> Infallible {
+        loop {
+            sleep(PENDING / 3).await;
+            if let Err(error) = self.records.renew(&mut self.hold).await {
+                crate::log::debug!(%error, "the hold on a unique key was not renewed");
+            }
+        }
+    }
+
+    /// Renews the hold unless enough of it is left to put a message.
+    ///
+    /// # Errors
+    /// - [`Conflict`](ErrorKind::Conflict): another sender has taken the key over.
+    /// - [`Rejected`](ErrorKind::Rejected): the hold could not be renewed.
+    pub(in crate::send) async fn extend(&mut self) -> Result<(), Error> {
+        if self.hold.left() >= SEND_BUDGET {
+            return Ok(());
+        }
+        match self.records.renew(&mut self.hold).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = "the message is not stored: another sender has taken over the key of this unique work; try again later";
+                Err(Error::new(ErrorKind::Conflict, text).with_retryable(true))
+            }
+            Err(error) => {
+                let retryable = error.is_retryable() || error.is_ambiguous();
+                let text = "the message is not stored: the hold on its unique key could not be renewed";
+                Err(Error::new(ErrorKind::Rejected, text).with_retryable(retryable).with_source(error))
+            }
+        }
+    }
+
+    /// Puts a message, and gives it up when the hold is over.
+    ///
+    /// # Errors
+    /// Those of `put`; [`Unknown`](ErrorKind::Unknown) if it has not ended in time.
+    pub(in crate::send) async fn bound<T>(
+        &self,
+        put: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        timeout_at(self.hold.until, put).await.unwrap_or_else(|_| {
+            let text =
+                "the storage gave no answer while this sender held the key of its unique work; send it again";
+            Err(Error::new(ErrorKind::Unknown, text).with_retryable(true))
+        })
+    }
+}

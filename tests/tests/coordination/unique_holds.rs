@@ -1,0 +1,153 @@
+//! The holds of senders on the keys of unique work: a sender that lives is not taken for dead, and only a job of the same source is the same.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use jobqueue::clock::TokioClock;
+use jobqueue::queue::SendUniqueOutcome;
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Error, ErrorKind, Queue, Runtime, SendOptions, Storage};
+use jobqueue_testing::faults::{Call, Fault, Faulty};
+use jobqueue_tests::jobs::{Task, in_memory, payloads, task};
+use tokio::time::{Instant, sleep};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
+
+async fn tasks(storage: &Storage) -> Queue<Task> {
+    storage.queue().await.unwrap()
+}
+
+/// Returns the queue of a process whose clock is ahead.
+async fn ahead(storage: &Storage, by: Duration) -> Queue<Task> {
+    let clock = Arc::new(TokioClock::at(SystemTime::now() + by));
+    tasks(&storage.clone().with_runtime(Runtime::virtual_time(clock))).await
+}
+
+fn large() -> Task {
+    Task { name: "a".into(), data: "x".repeat(100_000) }
+}
+
+fn is_payload(call: &Call) -> bool {
+    call.subject.contains("jobqueue-payloads")
+}
+
+fn is_record(call: &Call) -> bool {
+    call.subject.contains("jobqueue-unique")
+}
+
+/// Sends the task from two processes, the second a second later.
+async fn by_two(
+    first: &Queue<Task>,
+    second: &Queue<Task>,
+    task: &Task,
+) -> (Result<SendUniqueOutcome, Error>, SendUniqueOutcome) {
+    let later = async {
+        sleep(SECOND).await;
+        second.send(task).unique_for(HOUR).await.unwrap()
+    };
+    tokio::join!(first.send(task).unique_for(HOUR).into_future(), later)
+}
+
+#[tokio::test(start_paused = true)]
+async fn unique_send_with_a_slow_upload_is_not_taken_over() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (slow, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+    let mut upload = Some(Fault::DelayBefore(SECOND * 50));
+    faulty.on(Operation::PutBlob, move |call| upload.take_if(|_| is_payload(call)));
+    let (first, second) = by_two(&slow, &other, &large()).await;
+    let first = first.unwrap();
+    assert!(first.is_sent() && !second.is_sent(), "{first:?}, {second:?}");
+    assert_eq!(first.id(), second.id());
+    assert_eq!(other.approximate_len().await.unwrap(), 1);
+    assert_eq!(payloads(&storage).await, 1);
+}
+
+/// The sender cannot renew its hold, and is taken over while it uploads its payload.
+#[tokio::test(start_paused = true)]
+async fn unique_send_that_was_taken_over_stores_nothing() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (slow, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+    let (began, mut upload) = (Instant::now(), Some(Fault::DelayBefore(SECOND * 100)));
+    faulty.on(Operation::PutBlob, move |call| match began.elapsed() {
+        _ if is_payload(call) => upload.take(),
+        time if time > SECOND && time < SECOND * 90 => Some(REFUSED),
+        _ => None,
+    });
+    let (first, second) = by_two(&slow, &other, &large()).await;
+    let error = first.unwrap_err();
+    assert!(error.kind() == ErrorKind::Conflict && error.is_retryable(), "{error}");
+    assert!(second.is_sent());
+    assert_eq!(other.approximate_len().await.unwrap(), 1);
+    assert_eq!(payloads(&storage).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unique_send_is_not_taken_over_by_a_process_whose_clock_is_ahead() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (slow, other) = (tasks(&faulty.storage()).await, ahead(&storage, SECOND * 50).await);
+    faulty.plan(Operation::Put, 1, Fault::DelayBefore(SECOND * 5));
+    let (first, second) = by_two(&slow, &other, &task("a")).await;
+    let first = first.unwrap();
+    assert!(first.is_sent() && !second.is_sent(), "{first:?}, {second:?}");
+    assert_eq!(other.approximate_len().await.unwrap(), 1);
+}
+
+/// A put that outlasts the hold is given up: the next sender may have stored a message.
+#[tokio::test(start_paused = true)]
+async fn unique_put_that_outlasts_its_hold_is_not_acknowledged() {
+    for (fault, messages) in [(Fault::DelayBefore(SECOND * 50), 1), (Fault::DelayAfter(SECOND * 50), 2)] {
+        let storage = in_memory();
+        let faulty = Faulty::new(&storage);
+        let (slow, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+        faulty.plan(Operation::Put, 1, fault);
+        let (first, second) = by_two(&slow, &other, &task("a")).await;
+        assert!(first.unwrap_err().is_outcome_unknown(), "{fault:?}");
+        assert!(second.is_sent(), "{fault:?}");
+        assert_eq!(other.approximate_len().await.unwrap(), messages, "{fault:?}");
+    }
+}
+
+/// The first sender cannot record that it has stored its message.
+#[tokio::test(start_paused = true)]
+async fn job_that_is_taken_over_keeps_its_source() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (web, repair) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+    let puts = faulty.clone();
+    faulty.on(Operation::PutBlob, move |call| {
+        (is_record(call) && puts.calls_of(Operation::Put) > 0).then_some(REFUSED)
+    });
+    let own = |source: &str| SendOptions::new().source(source.to_owned());
+    let task = task("a");
+    let first = web.send(&task).unique_for(HOUR).with(own("/web")).await.unwrap();
+    let second = repair.send(&task).unique_for(HOUR).with(own("/repair")).await.unwrap();
+    assert!(first.is_sent() && second.is_sent());
+    for _ in 0..2 {
+        let delivery = repair.receive(SECOND).await.unwrap().unwrap();
+        assert_eq!(&*delivery.info().id, first.id());
+        assert_eq!(&*delivery.info().source, "/web");
+        delivery.complete().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_of_a_job_spares_the_job_of_another_source_under_its_id() {
+    let queue = tasks(&in_memory()).await;
+    let own = |source: &str| SendOptions::new().id("nightly").source(source.to_owned()).delay(HOUR);
+    let task = task("a");
+    let first = queue.send(&task).unique_for(SECOND * 60).with(own("/web")).await.unwrap();
+    let SendUniqueOutcome::Sent(first) = first else { panic!("{first:?}") };
+    sleep(SECOND * 61).await;
+    let second = queue.send(&task).unique_for(HOUR).with(own("/repair")).await.unwrap();
+    assert!(second.is_sent());
+    assert!(queue.cancel(&first).await.unwrap());
+    assert!(!queue.cancel(&first).await.unwrap(), "its message is gone");
+    sleep(HOUR).await;
+    let delivery = queue.receive(SECOND).await.unwrap().expect("the other job is there");
+    assert_eq!(&*delivery.info().source, "/repair");
+}

@@ -1,0 +1,100 @@
+//! Results of steps that the storage refuses to save for a while: the work is not repeated while the lease is held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Context, JobError, Report};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
+
+/// A job of two attempts with a step in a blob, and with one of some bytes, after whose work the storage refuses an operation.
+#[derive(Debug, Clone, Copy)]
+struct RefusedStep {
+    refused: Operation,
+    /// The seconds for which it is refused; `None`: until the handler is dropped.
+    seconds: Option<u64>,
+    bytes: usize,
+}
+
+/// Ends the refusals when the handler is dropped.
+struct HealOnDrop(Option<Faulty>);
+
+impl Drop for HealOnDrop {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|plan| plan.heal());
+    }
+}
+
+impl RefusedStep {
+    /// Runs the job, first by a worker that stops after some seconds. Returns how often the work was done, and the report of the first worker.
+    async fn run(self, stopped_after: u64) -> (u32, Report) {
+        let faulty = Faulty::new(&in_memory());
+        faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+        let works = Arc::<AtomicU32>::default();
+        let run_for = async |seconds| {
+            let (plan, works) = (faulty.clone(), Arc::clone(&works));
+            let handler = move |_: Task, ctx: Context| {
+                let (plan, works) = (plan.clone(), Arc::clone(&works));
+                async move {
+                    let _heal = HealOnDrop(self.seconds.is_none().then(|| plan.clone()));
+                    // In a blob of its own, which a put-back without the second must not lose.
+                    let first = ctx.step("first", async || Ok::<_, JobError>("f".repeat(20_000))).await?;
+                    assert_eq!(first.len(), 20_000);
+                    let work = async || -> Result<String, JobError> {
+                        if works.fetch_add(1, SeqCst) == 0 {
+                            plan.plan_always(self.refused, Fault::Refuse(StoreErrorKind::Unavailable));
+                            if let Some(seconds) = self.seconds {
+                                tokio::spawn(async move {
+                                    after(seconds).await;
+                                    plan.heal();
+                                });
+                            }
+                        }
+                        Ok("s".repeat(self.bytes))
+                    };
+                    assert_eq!(ctx.step("second", work).await?.len(), self.bytes);
+                    if ctx.info().attempt == 1 { Err(JobError::retry("after the steps")) } else { Ok(()) }
+                }
+            };
+            let builder = worker(&faulty.storage()).shutdown_timeout(Duration::ZERO);
+            builder.handle(handler).build().unwrap().run_until(after(seconds)).await.unwrap()
+        };
+        let first = run_for(stopped_after).await;
+        let second = run_for(900).await;
+        assert_eq!(first.completed + second.completed, 1, "{self:?}: {first:?} {second:?}");
+        assert_eq!(payloads(&faulty.storage()).await, 0, "{self:?}: no blob is left");
+        (works.load(SeqCst), first)
+    }
+}
+
+// audit 25, core B1
+#[tokio::test(start_paused = true)]
+async fn step_is_not_repeated_although_the_storage_refuses_its_result_for_a_while() {
+    for (refused, seconds, bytes) in
+        [(Operation::PutBlob, 2, 40_000), (Operation::PutBlob, 300, 40_000), (Operation::Update, 8, 10)]
+    {
+        let step = RefusedStep { refused, seconds: Some(seconds), bytes };
+        let (works, report) = step.run(900).await;
+        assert_eq!((works, report.retried), (1, 1), "{step:?}: {report:?}");
+    }
+}
+
+// audit 25, core B1
+#[tokio::test(start_paused = true)]
+async fn step_whose_handler_is_dropped_is_saved_by_the_put_back() {
+    for (refused, bytes) in [(Operation::PutBlob, 40_000), (Operation::Update, 10)] {
+        let step = RefusedStep { refused, seconds: None, bytes };
+        let (works, report) = step.run(1).await;
+        assert_eq!((works, report.released, report.abandoned), (1, 1, 0), "{step:?}: {report:?}");
+    }
+}
+
+// audit 25, core B1
+#[tokio::test(start_paused = true)]
+async fn message_is_put_back_without_a_step_that_cannot_be_stored() {
+    let step = RefusedStep { refused: Operation::PutBlob, seconds: Some(60), bytes: 40_000 };
+    let (works, report) = step.run(1).await;
+    assert_eq!((works, report.released, report.abandoned), (2, 1, 0), "{report:?}");
+}
