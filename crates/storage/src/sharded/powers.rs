@@ -1,6 +1,6 @@
 //! Implements the powers of the queues over shards.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -97,7 +97,8 @@ impl Batches for ShardedQueues {
         messages: Vec<MessageRef>,
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        let mut of_shards: HashMap<Shard, Vec<(usize, MessageRef)>> = HashMap::new();
+        // In an order of its own, not by hash: the same calls make the same requests.
+        let mut of_shards: BTreeMap<Shard, Vec<(usize, MessageRef)>> = BTreeMap::new();
         for (place, message) in messages.iter().enumerate() {
             if let Some((shard, message)) = self.known_shard(queue, message) {
                 of_shards.entry(shard).or_default().push((place, message));
