@@ -62,7 +62,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     ///   is open that holds the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
     ///   queue, or the storage keeps the blob that this message needs elsewhere. A send cannot wait
     ///   ([`when_below`](SendRequest::when_below)) within a transaction.
-    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, the volume is full but for the reserve of the work, or SQLite failed.
+    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, the volume is full, or SQLite failed.
     ///
     /// After an error roll the transaction back.
     pub fn in_sqlite(self, connection: &Connection) -> Result<Sent, Error> {
