@@ -189,7 +189,6 @@ impl Gathered {
             // A shard that is missing while the home queue exists holds no messages.
             Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
             Err(e) => {
-                crate::log::warn!(shard = shard.number, generation = shard.generation, error = %e, "reading a shard failed");
                 self.has_waited |= e.kind() == K::Timeout;
                 self.is_partial = true;
                 // A failure that waiting does not repair must not look like an empty shard.

@@ -52,6 +52,11 @@ impl ShardHealth {
     /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms
     /// doubling to 30 s, and at least 20 s if it did not answer.
     pub(super) fn failed(&self, queue: &QueueName, shard: &Shard, error: &StoreError) {
+        // The other shards answer for this one: only the log shows the failure. A missing shard is retired, or is created again.
+        if error.kind() != StoreErrorKind::QueueNotFound {
+            let Shard { generation, number, account } = shard;
+            crate::log::warn!(%queue, account, shard = number, generation, %error, "a request to a shard failed");
+        }
         if !error.is_retryable() && error.kind() != StoreErrorKind::Stopped {
             return;
         }
