@@ -13,7 +13,7 @@ pub(super) struct Cause {
     pub(super) kind: StoreErrorKind,
     detail: Arc<str>,
     pub(super) ambiguous: bool,
-    source: Option<Arc<rusqlite::Error>>,
+    pub(super) source: Option<Arc<rusqlite::Error>>,
 }
 
 impl Cause {

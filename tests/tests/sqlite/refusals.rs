@@ -187,6 +187,21 @@ async fn a_newer_schema_is_refused() {
     assert!(error.to_string().contains("user_version"), "another program may have set it: {error}");
 }
 
+// audit 27, databases C5
+#[tokio::test]
+async fn a_version_that_the_tables_do_not_have_is_refused() {
+    for version in 1..=3 {
+        let folder = folder();
+        let path = folder.path().join("jobs.db");
+        filled(&path, 1).await;
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let error = refused(&path).await;
+        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+        assert!(!error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("user_version"), "{error}");
+    }
+}
+
 // F66
 #[tokio::test(flavor = "multi_thread")]
 async fn many_may_open_a_new_file_at_once() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
@@ -134,12 +134,22 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
         if version == BEFORE_GROUPS {
             decode_texts(&transaction).map_err(from_sql)?;
         }
-        transaction.execute_batch(step).map_err(from_sql)?;
+        transaction.execute_batch(step).map_err(|error| of_step(error, version))?;
     }
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(from_sql)?;
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64).map_err(from_sql)?;
     transaction.commit().map_err(from_sql)?;
     Ok(from < MIGRATIONS.len())
+}
+
+/// Judges the failure of a migration that is to change the tables of `version`. SQLite has no other code for a table or column that exists already
+/// or is missing.
+fn of_step(error: rusqlite::Error, version: usize) -> Cause {
+    if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
+        return from_sql(error);
+    }
+    let text = format!("the file has schema version {version} and other tables; {OTHER_VERSION}");
+    Cause { source: Some(Arc::new(error)), ..refuse(text) }
 }
 
 /// Decodes the texts in base64 for the migration that reads the key of an event.
