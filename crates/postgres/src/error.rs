@@ -136,11 +136,16 @@ pub(crate) fn of_connection(error: &tokio_postgres::Error, sends_tokens: bool) -
 /// Judges the refusal of a login by PgBouncer, which has one code for all of them. Its texts are not translated.
 fn of_pooler(message: &str) -> Verdict {
     let of = Verdict::certain;
+    let is_part = |text: &&str| message.contains(text);
     if message.contains("no more connections") {
         of(Kind::Throttled, "the pooler has no more connections")
-    } else if message.contains("authentication failed") {
+    } else if ["authentication failed", "no such user", "login rejected"].iter().any(is_part) {
         of(Kind::Unauthorized, "the pooler refused the role or its password")
-    } else if message.contains("unsupported startup parameter") {
+    } else if is_part(&"no such database") {
+        of(Kind::Configuration, "the pooler has no database of this name")
+    } else if is_part(&"SSL required") {
+        of(Kind::Configuration, "the pooler requires TLS; set `sslmode=require` or stricter")
+    } else if message.contains("unsupported") && message.contains("startup parameter") {
         of(
             Kind::Configuration,
             "the pooler refuses a setting of the connection string; set it by `ALTER ROLE … SET`",
@@ -226,7 +231,12 @@ mod tests {
             ("no more connections allowed (max_client_conn)", Kind::Throttled),
             ("password authentication failed", Kind::Unauthorized),
             ("SASL authentication failed", Kind::Unauthorized),
+            ("no such user: app", Kind::Unauthorized),
+            ("login rejected", Kind::Unauthorized),
+            ("no such database: shpo", Kind::Configuration),
+            ("SSL required", Kind::Configuration),
             ("unsupported startup parameter: options", Kind::Configuration),
+            ("unsupported options startup parameter: only '-c config=val' is allowed", Kind::Configuration),
             ("server login has been failing", Kind::Unavailable),
         ] {
             let server = FakeServer::refusing(text).await;

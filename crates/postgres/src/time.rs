@@ -2,14 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
-/// Returns the time that is so many milliseconds after 1970. What the platform cannot represent is far in the future.
+/// The end of the year 9999, which every platform can represent.
+const FAR_FUTURE: Duration = Duration::from_secs(253_402_300_799);
+
+/// Returns the time that is so many milliseconds after 1970; a time that the platform cannot represent becomes the end of the year 9999, or 1970
+/// if it is earlier.
 pub(crate) fn to_instant(millis: i64) -> SystemTime {
-    let distance = Duration::from_millis(millis.unsigned_abs());
-    let time = match millis < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(distance),
-        false => SystemTime::UNIX_EPOCH.checked_add(distance),
-    };
-    time.unwrap_or(SystemTime::UNIX_EPOCH)
+    let (epoch, distance) = (SystemTime::UNIX_EPOCH, Duration::from_millis(millis.unsigned_abs()));
+    match millis < 0 {
+        true => epoch.checked_sub(distance).unwrap_or(epoch),
+        false => epoch.checked_add(distance).unwrap_or_else(|| epoch + FAR_FUTURE),
+    }
 }
 
 /// Returns the milliseconds since 1970.
