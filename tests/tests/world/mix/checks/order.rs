@@ -128,7 +128,10 @@ fn end_before(evidence: &Evidence, job: &Sent<'_>, next: usize) -> Option<usize>
     let comes_again = evidence.is_redriven(&job.id) || !is_single(evidence, &job.id);
     let may_die = job.script.reject || job.script.fail > 0 || died.is_some();
     let copy_came_later = (comes_again && may_die).then(|| evidence.ended_before(&job.id, next)).flatten();
-    [evidence.done(&job.id), died, copy_came_later].into_iter().flatten().min()
+    // The letter of a job that has not run yet, such as a cancelled one, is there before its worker tells of it.
+    let redriven = evidence.first(&job.id, |fact| matches!(fact, Fact::Redriven));
+    let unrun = redriven.filter(|redriven| evidence.began(&job.id).is_none_or(|began| began > *redriven));
+    [evidence.done(&job.id), died, copy_came_later, unrun].into_iter().flatten().min()
 }
 
 /// Returns a job in order that was sent, alone or in a list.
