@@ -13,12 +13,16 @@ pub(super) struct Cause {
     pub(super) kind: StoreErrorKind,
     detail: Arc<str>,
     pub(super) ambiguous: bool,
-    pub(super) source: Option<Arc<rusqlite::Error>>,
+    source: Option<Arc<rusqlite::Error>>,
 }
 
 impl Cause {
     pub(super) fn new(kind: StoreErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: detail.into(), ambiguous: false, source: None }
+    }
+
+    pub(super) fn with_source(self, error: rusqlite::Error) -> Self {
+        Self { source: Some(Arc::new(error)), ..self }
     }
 
     pub(super) fn ambiguous(mut self, ambiguous: bool) -> Self {
@@ -81,7 +85,7 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
         Some(ErrorCode::TooBig) => (K::TooLarge, "SQLite holds at most 1,000,000,000 bytes in a value"),
         _ => (K::Unavailable, "SQLite failed"),
     };
-    Cause { source: Some(Arc::new(error)), ..Cause::new(kind, detail) }
+    Cause::new(kind, detail).with_source(error)
 }
 
 #[derive(Debug)]

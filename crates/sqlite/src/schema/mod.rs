@@ -149,7 +149,7 @@ fn of_step(error: rusqlite::Error, version: usize) -> Cause {
         return from_sql(error);
     }
     let text = format!("the file has schema version {version} and other tables; {OTHER_VERSION}");
-    Cause { source: Some(Arc::new(error)), ..refuse(text) }
+    refuse(text).with_source(error)
 }
 
 /// Decodes the texts in base64 for the migration that reads the key of an event.
