@@ -145,7 +145,8 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
 /// Judges the failure of a migration that is to change the tables of `version`. SQLite has no other code for a table or column that exists already
 /// or is missing.
 fn of_step(error: rusqlite::Error, version: usize) -> Cause {
-    if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
+    let is_of_text = matches!(error, rusqlite::Error::SqlInputError { .. });
+    if !is_of_text && error.sqlite_error_code() != Some(ErrorCode::Unknown) {
         return from_sql(error);
     }
     let text = format!("the file has schema version {version} and other tables; {OTHER_VERSION}");
