@@ -278,8 +278,7 @@ impl DeadLetterQueue {
         let mut trim = HistoryTrim::new();
         loop {
             let payload = envelope.payload.clone();
-            self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
-            match fit(&self.core, envelope, encoding) {
+            match fit(&self.core, envelope, encoding, u64::MAX) {
                 Err(error)
                     if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
                 {

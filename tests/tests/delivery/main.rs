@@ -20,6 +20,7 @@ mod large_attributes;
 mod last_attempts;
 mod lease_ends;
 mod lease_faults;
+mod limited_payloads;
 mod limits;
 mod panics;
 mod payload_outages;
