@@ -28,6 +28,7 @@ mod payloads;
 mod qualification;
 mod receiving;
 mod redrive;
+mod redrive_outages;
 mod redriven_payloads;
 mod refused_steps;
 mod relay;
