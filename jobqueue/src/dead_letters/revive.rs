@@ -10,7 +10,9 @@ use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
-use crate::envelope::{DeadLetterNote, Envelope, Parsed, RAW_KIND, StoredReference, UNREADABLE_KIND, parse};
+use crate::envelope::{
+    DeadLetterNote, Envelope, Parsed, Payload, RAW_KIND, StoredReference, UNREADABLE_KIND, parse,
+};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, restamp};
 use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
@@ -158,7 +160,10 @@ impl DeadLetterQueue {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
-        let data = self.core.claim_checks.payload(&self.name, &envelope.payload).await;
+        let data = match &envelope.payload {
+            Payload::Stored(text) => self.core.claim_checks.load(&self.name, text, MAX_COPIED_BYTES).await,
+            inline => Ok(inline.inline().cloned().unwrap_or_default()),
+        };
         let text = unwrap_unreadable(envelope, &data.map_err(payload_error)?);
         text.map(Some).ok_or_else(|| {
             Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")

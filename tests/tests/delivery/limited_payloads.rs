@@ -1,9 +1,13 @@
 //! Messages above the limit of payloads of the worker that receives them. The limit concerns handlers and sends: it keeps no message in its queue.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::PutMessage;
-use jobqueue::{JobError, Reason, Storage};
-use jobqueue_tests::jobs::{Task, after, in_memory, worker};
+use jobqueue::{Context, JobError, Reason, Storage};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 use super::redrive::{finish_all, lengths};
 
@@ -44,6 +48,28 @@ async fn unreadable_text_above_the_limit_is_a_dead_letter() {
     assert_eq!(letters.text(&letter).await.unwrap(), text);
 }
 
+// Audit 27, core 1: the queues of handlers have the limit too.
+#[tokio::test(start_paused = true)]
+async fn text_above_the_limit_is_put_back_by_a_handler() {
+    let storage = in_memory();
+    let _ = reasons_of(&storage, &"!".repeat(65_500)).await;
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("redrive")).await.unwrap();
+    let moved = Arc::new(AtomicUsize::new(0));
+    let sink = Arc::clone(&moved);
+    let handler = move |_: Task, ctx: Context| {
+        let sink = Arc::clone(&sink);
+        async move {
+            let letters = ctx.queue::<Task>().await?.dead_letters()?;
+            let redriven = letters.redrive(DeadLetterOptions::new()).await?;
+            sink.store(redriven.moved.len(), Ordering::Relaxed);
+            Ok::<_, JobError>(())
+        }
+    };
+    let limited = worker(&storage).max_payload_bytes(LIMIT).handle(handler).build().unwrap();
+    assert_eq!(limited.run_until(after(60)).await.unwrap().completed, 1);
+    assert_eq!(moved.load(Ordering::Relaxed), 1);
+}
+
 // Audit 27, core 1: the letter has no room for the payload, and the cause is not in the attributes.
 #[tokio::test(start_paused = true)]
 async fn payload_above_the_limit_inside_its_message_is_a_dead_letter() {
@@ -51,7 +77,7 @@ async fn payload_above_the_limit_inside_its_message_is_a_dead_letter() {
     let reasons = reasons_of(&storage, &event("task", 65_400)).await;
     assert_eq!(reasons, [Reason::PAYLOAD_TOO_LARGE]);
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
-    assert_eq!(letters.redrive(Default::default()).await.unwrap().moved.len(), 1);
+    assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     assert_eq!(finish_all(&storage).await.0, 1);
 }
 
