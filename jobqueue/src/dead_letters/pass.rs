@@ -19,14 +19,18 @@ use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind,
+    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind, Tries,
     UpdateMessage,
 };
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
+/// The time after which a letter that cannot be made visible again has no further attempt.
+const RELEASE_TIME: Duration = Duration::from_secs(30);
 /// The cause of the end of a pass whose first letters came back before the last was met.
 pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
+/// The cause of the end of a pass in which a request for letters may have leased some, and got no answer.
+const ANSWER_LOST: &str = "the answer to a request for dead letters was lost, so some may be hidden for up to 10 minutes; try again then";
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
@@ -73,26 +77,31 @@ impl DeadLetterQueue {
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
-        if matches!(done, Ok(true)) && pass.report.unseen != Some(0) {
-            pass.report.stopped.get_or_insert_with(|| TOO_MANY.to_owned());
-        }
         self.release(pass.held).await;
         match done {
             Err(error) if pass.looked_at.is_empty() || action.only_reports() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
+            Ok(Some(doubt)) if pass.report.unseen != Some(0) => {
+                pass.report.stopped.get_or_insert_with(|| doubt.to_owned());
+            }
             Ok(_) => {}
         }
         Ok(pass.report)
     }
 
-    /// Returns whether the last page had only letters that were met before.
-    async fn pages(&self, pass: &mut Pass<'_>, listeners: &mut Listeners<'_, '_>) -> Result<bool, Error> {
-        let (mut pages_of_new, mut known_in_a_row) = (0, 0);
+    /// Returns why some letters may not have been met, if others are there.
+    async fn pages(
+        &self,
+        pass: &mut Pass<'_>,
+        listeners: &mut Listeners<'_, '_>,
+    ) -> Result<Option<&'static str>, Error> {
+        let (mut pages_of_new, mut known_in_a_row, mut answer_lost) = (0, 0, None);
         let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = UNANSWERED.iter();
         while !pass.is_over() {
             let requested = Instant::now();
-            let Received { messages: page, is_uncertain, is_partial, .. } = self.page().await?;
+            let Received { messages: page, is_uncertain, is_partial, .. } =
+                self.page(&mut answer_lost).await?;
             if let Some(first) = page.first() {
                 let held = first.granted.unwrap_or(HOLD);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
@@ -103,10 +112,10 @@ impl DeadLetterQueue {
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
-                let ends_with_known = !page.is_empty();
+                let too_many = (!page.is_empty()).then_some(TOO_MANY);
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
-                    return Ok(ends_with_known);
+                    return Ok(answer_lost.or(too_many));
                 }
                 // An end that is not certain is no end.
                 match pauses.next() {
@@ -125,10 +134,10 @@ impl DeadLetterQueue {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
                 }
-                return Ok(false);
+                return Ok(answer_lost);
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Returns the number of pages in a row with only newer letters after which a pass ends.
@@ -163,12 +172,17 @@ impl DeadLetterQueue {
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    async fn page(&self) -> Result<Received, Error> {
-        let get = GetMessages::new(MAX_MESSAGES, HOLD);
-        match self.core.store().get(&self.name, get).await {
-            Ok(received) => Ok(received),
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(Received::default()),
-            Err(e) => Err(e.into()),
+    /// Leases a page. Records if an answer was lost on the way.
+    async fn page(&self, answer_lost: &mut Option<&'static str>) -> Result<Received, Error> {
+        self.core.storage.throttle().until_ready().await;
+        let mut tries = Tries::brief(self.core.runtime(), 2, 2);
+        loop {
+            match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, HOLD)).await {
+                Ok(received) => return Ok(received),
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Received::default()),
+                Err(e) => tries.failed(e).await?,
+            }
+            *answer_lost = tries.is_in_doubt().then_some(ANSWER_LOST).or(*answer_lost);
         }
     }
 
@@ -263,12 +277,16 @@ impl DeadLetterQueue {
         Ok(Handled { is_copy: false, payload_left })
     }
 
-    /// Makes the letters visible again that were only read.
+    /// Makes the letters visible again that were only read. All of them have the time of one change: in an outage there may be thousands.
     async fn release(&self, held: Vec<MessageRef>) {
+        let give_up = Instant::now() + RELEASE_TIME;
         let release = async |message: MessageRef| {
             let update =
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
-            if let Err(error) = self.core.store().update(&self.name, &message, update).await {
+            let tries = Tries::until(self.core.runtime(), give_up, 2, 2);
+            if let Err(error) =
+                tries.run(|| self.core.store().update(&self.name, &message, update.clone())).await
+            {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };

@@ -96,7 +96,7 @@ impl Pass<'_> {
         while tasks.len() < self.at_once.min(room)
             && let Some(next) = picked.front()
         {
-            bytes = next.copied_bytes().saturating_add(bytes);
+            bytes = next.blob_bytes().saturating_add(bytes);
             let is_alone =
                 jobs.insert(Err(Key::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
             // A stop is noticed between two turns, so none of them takes long.

@@ -329,7 +329,7 @@ impl LeasedJob {
         }
         loop {
             let payload = envelope.payload.clone();
-            match fit(&self.core, envelope, self.settings.encoding) {
+            match fit(&self.core, envelope, self.settings.encoding, u64::MAX) {
                 Ok((text, blob)) => {
                     blobs.extend(blob);
                     return Ok(Rendered { text, blobs });

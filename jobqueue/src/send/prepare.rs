@@ -217,7 +217,7 @@ pub(crate) fn prepare_envelope(
 
     let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
     let encoding = core.settings().encoding;
-    let (text, blob) = fit(core, &mut envelope, encoding)?;
+    let (text, blob) = fit(core, &mut envelope, encoding, core.claim_checks.max_bytes())?;
     let attributes = text.len().saturating_sub(envelope.payload.inline().map_or(0, Bytes::len));
     reserve_history_space(core, &envelope, attributes, encoding)?;
     let hidden = delay.min(MAX_VISIBILITY);
