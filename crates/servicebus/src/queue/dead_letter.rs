@@ -65,7 +65,9 @@ impl NativeDeadLetters for ServiceBusQueues {
             }
             // What is left is made by the next call for the message, if this one fails or is dropped: without it, the letter needs what
             // belongs to its former text.
-            self.held.insert(token, Held { is_settled: true, ..Held::clone(&lock.held) });
+            let mut settled = Held { is_settled: true, link: None, ..Held::clone(&lock.held) };
+            settled.shed_content();
+            self.held.insert(token, settled);
         }
         let saved = format!("{}\n{text}", lock.held.fence);
         self.beside.write(&lock.held, &saved).await.map_err(|error| lock.in_doubt(error))?;
