@@ -85,7 +85,7 @@ impl Links {
 
 impl Live {
     /// Returns a coordinator that no other transaction uses.
-    async fn coordinator(&self, queue: &str) -> Result<Coordinator, Fault> {
+    async fn coordinator(self: &Arc<Self>, queue: &str) -> Result<Coordinator, Fault> {
         match self.coordinators.take(queue) {
             Some(coordinator) => Ok(coordinator),
             None => Coordinator::attach(self.channel(queue).await?).await,

@@ -94,23 +94,16 @@ impl ServiceBusQueues {
     /// # Errors
     /// Those of the blobs, if there is no recent answer.
     pub(super) async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let of = Place::of(queue).queue;
-        let found = match self.saves_texts.present(of) {
-            Some(found) => Ok(found),
-            None => {
-                // In a task, because a caller may have less time than the answer takes.
-                let (queues, queue) = (self.clone(), queue.clone());
-                let asking = self.links.runtime().spawn(async move {
-                    queues.saves_texts.get(Place::of(&queue).queue, queues.ask_for_texts(&queue)).await
-                });
-                asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
-            }
+        let ask = || {
+            let (queues, queue) = (self.clone(), queue.clone());
+            async move { queues.ask_for_texts(&queue).await }
         };
         found.map(|found| found.0).map_err(|fault| fault.of_read(Operation::Get.as_str(), queue))
     }
 
     async fn ask_for_texts(&self, queue: &QueueName) -> Result<SavesTexts, Fault> {
         let asked = Instant::now();
+        let found = self.saves_texts.get(self.links.runtime(), Place::of(queue).queue, ask).await;
         let answer = timeout(TEXTS_TIMEOUT, self.beside.saves_texts(queue)).await;
         let answer = answer.map_err(|_| Fault::not_sent("the blobs do not answer"))?;
         let saves = answer.map_err(|error| Fault::Blobs(Arc::new(error)))?;
