@@ -29,6 +29,8 @@ pub(super) struct Facts {
     pub(super) lock_length: Option<Duration>,
     /// The time at which a get has last asked for the settings.
     settings_asked: Option<Instant>,
+    /// True once such a get had them.
+    are_settings_read: bool,
     /// True once the service has said that it has no transactions for the queue.
     pub(super) lacks_transactions: bool,
     /// The time at which this process has last noted that it saves texts.
@@ -65,18 +67,21 @@ impl ServiceBusQueues {
         self.facts(queue, |facts| Arc::strong_count(&facts.kept_back) > 1)
     }
 
-    /// Reads the settings of a queue, unless a get has read them before: warns of those that contradict the framework, and notes the length of
-    /// its locks. Settings that could not be read are asked for again now and then.
+    /// Reads the settings of a queue, or those of the queue of dead letters, unless a get has read them before: warns of those that contradict
+    /// the framework, and notes the length of its locks. Settings that could not be read are asked for again now and then.
     pub(super) async fn read_settings(&self, queue: &QueueName) {
-        let (asked, is_known) =
-            self.facts(queue, |facts| (facts.settings_asked, facts.lock_length.is_some()));
-        if asked.is_some_and(|asked| is_known || asked.elapsed() < SETTINGS_PAUSE) {
+        let (asked, is_read) = self.facts(queue, |facts| (facts.settings_asked, facts.are_settings_read));
+        let Ok(queue) = QueueName::new(Place::of(queue).queue) else { return };
+        if is_read || asked.is_some_and(|asked| asked.elapsed() < SETTINGS_PAUSE) {
             return;
         }
-        self.facts(queue, |facts| facts.settings_asked = Some(Instant::now()));
+        self.facts(&queue, |facts| facts.settings_asked = Some(Instant::now()));
         // In a task, because the management API may not answer.
-        let (queues, of) = (self.clone(), queue.clone());
-        let reading = self.links.runtime().spawn(async move { advice::log_advice(&queues, &of).await });
+        let queues = self.clone();
+        let reading = self.links.runtime().spawn(async move {
+            let is_read = advice::log_advice(&queues, &queue).await;
+            queues.facts(&queue, |facts| facts.are_settings_read |= is_read);
+        });
         // Without the claim Manage the length is never known: only the first get waits.
         if asked.is_none() {
             let _ = timeout(PATIENCE, reading).await;
@@ -98,12 +103,12 @@ impl ServiceBusQueues {
             let (queues, queue) = (self.clone(), queue.clone());
             async move { queues.ask_for_texts(&queue).await }
         };
+        let found = self.saves_texts.get(self.links.runtime(), Place::of(queue).queue, ask).await;
         found.map(|found| found.0).map_err(|fault| fault.of_read(Operation::Get.as_str(), queue))
     }
 
     async fn ask_for_texts(&self, queue: &QueueName) -> Result<SavesTexts, Fault> {
         let asked = Instant::now();
-        let found = self.saves_texts.get(self.links.runtime(), Place::of(queue).queue, ask).await;
         let answer = timeout(TEXTS_TIMEOUT, self.beside.saves_texts(queue)).await;
         let answer = answer.map_err(|_| Fault::not_sent("the blobs do not answer"))?;
         let saves = answer.map_err(|error| Fault::Blobs(Arc::new(error)))?;
