@@ -243,9 +243,11 @@ impl Fault {
     /// Returns the error of a read: never ambiguous.
     pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let kind = self.kind();
-        // A busy management API says nothing of messages.
-        let is_of_part =
-            matches!(&self, Self::Refused { condition, .. } if condition == condition::MANAGEMENT_BUSY);
+        // A busy management API says nothing of messages, and neither do busy blobs.
+        let is_of_part = match &self {
+            Self::Refused { condition, .. } => condition == condition::MANAGEMENT_BUSY,
+            other => matches!(other, Self::Blobs(_)),
+        };
         StoreError::new(kind, operation, subject).with_of_part(is_of_part).with_source(self)
     }
 
