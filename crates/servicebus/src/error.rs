@@ -63,7 +63,7 @@ pub(super) mod condition {
     pub(crate) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
     /// The tier, or this queue, has no transactions.
     pub(super) const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
-    /// A message was refused in a transaction, by an outcome whose reason cannot be read.
+    /// A message was refused in a transaction, or the transaction was rolled back, and the reason cannot be read.
     pub(crate) const REFUSED_IN_TRANSACTION: &str = "jobqueue:refused-in-transaction";
 }
 
@@ -160,13 +160,14 @@ impl Fault {
         self.is_unsupported() || matches!(self, Self::Refused { condition, .. } if refused(condition))
     }
 
-    /// Returns the fault of a commit: what is certainly not done was rolled back with the rest.
+    /// Returns the fault of a commit. A rollback does not say why: perhaps the queue takes no sends, or the lock is lost.
     pub(super) fn of_commit(self) -> Self {
         match &self {
-            Self::Refused { condition, .. }
-                if condition.starts_with(condition::ROLLED_BACK) || !self.is_ambiguous() =>
-            {
-                Self::not_sent(self)
+            Self::Refused { condition, .. } if condition.starts_with(condition::ROLLED_BACK) => {
+                Self::Refused {
+                    condition: condition::REFUSED_IN_TRANSACTION.to_owned(),
+                    description: self.to_string(),
+                }
             }
             _ => self,
         }
