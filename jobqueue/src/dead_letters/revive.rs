@@ -14,7 +14,7 @@ use crate::delivery::{
 };
 use crate::envelope::{DeadLetterNote, Envelope, Parsed, RAW_KIND, StoredReference, UNREADABLE_KIND, parse};
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{forget_message, is_in_order, restamp};
+use crate::group_log::{forget_message, is_in_order, renumber, restamp};
 use crate::job::outcome::chain;
 use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
@@ -45,7 +45,7 @@ struct Revived {
 /// The content of a letter.
 enum Content {
     Job(Box<Envelope>),
-    /// An event that has no room for more than other names of its blobs.
+    /// An event that has no room for more than other names of its blobs, and another copy number.
     Whole(Box<Envelope>),
     /// A text that is put back as it is.
     Text(String),
@@ -229,7 +229,12 @@ impl DeadLetterQueue {
             }
         };
         Ok(match (parse(&text), id) {
-            (Ok(Parsed::Event(event)), _) if !event.references().is_empty() => Content::Whole(event),
+            (Ok(Parsed::Event(mut event)), _) => {
+                // Each put of it is another message of its job.
+                let is_numbered = renumber(&mut event, self.core.runtime());
+                let is_whole = is_numbered || !event.references().is_empty();
+                if is_whole { Content::Whole(event) } else { Content::Text(text) }
+            }
             (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
             _ => Content::Text(text),
         })
