@@ -63,7 +63,7 @@ pub(super) mod condition {
     pub(crate) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
     /// The tier, or this queue, has no transactions.
     pub(super) const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
-    /// A message was refused in a transaction, by an outcome whose reason cannot be read.
+    /// A message was refused in a transaction, or the transaction was rolled back, and the reason cannot be read.
     pub(crate) const REFUSED_IN_TRANSACTION: &str = "jobqueue:refused-in-transaction";
 }
 
@@ -160,13 +160,14 @@ impl Fault {
         self.is_unsupported() || matches!(self, Self::Refused { condition, .. } if refused(condition))
     }
 
-    /// Returns the fault of a commit: what is certainly not done was rolled back with the rest.
+    /// Returns the fault of a commit. A rollback does not say why: perhaps the queue takes no sends, or the lock is lost.
     pub(super) fn of_commit(self) -> Self {
         match &self {
-            Self::Refused { condition, .. }
-                if condition.starts_with(condition::ROLLED_BACK) || !self.is_ambiguous() =>
-            {
-                Self::not_sent(self)
+            Self::Refused { condition, .. } if condition.starts_with(condition::ROLLED_BACK) => {
+                Self::Refused {
+                    condition: condition::REFUSED_IN_TRANSACTION.to_owned(),
+                    description: self.to_string(),
+                }
             }
             _ => self,
         }
@@ -243,9 +244,11 @@ impl Fault {
     /// Returns the error of a read: never ambiguous.
     pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let kind = self.kind();
-        // A busy management API says nothing of messages.
-        let is_of_part =
-            matches!(&self, Self::Refused { condition, .. } if condition == condition::MANAGEMENT_BUSY);
+        // A busy management API says nothing of messages, and neither do busy blobs.
+        let is_of_part = match &self {
+            Self::Refused { condition, .. } => condition == condition::MANAGEMENT_BUSY,
+            other => matches!(other, Self::Blobs(_)),
+        };
         StoreError::new(kind, operation, subject).with_of_part(is_of_part).with_source(self)
     }
 

@@ -14,7 +14,7 @@ use crate::envelope::{
     DeadLetterNote, Envelope, Parsed, Payload, RAW_KIND, StoredReference, UNREADABLE_KIND, parse,
 };
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{forget_message, is_in_order, restamp};
+use crate::group_log::{forget_message, is_in_order, renumber, restamp};
 use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{
@@ -213,6 +213,10 @@ impl DeadLetterQueue {
             }
         };
         Ok(match (parse(&text), id) {
+            // Each put of it is another message of its job.
+            (Ok(Parsed::Event(mut event)), _) if renumber(&mut event, self.core.runtime()) => {
+                Content::Text(event.to_json()?)
+            }
             (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
             _ => Content::Text(text),
         })

@@ -103,7 +103,7 @@ pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
-pub(crate) use message::{InOrder, forget_message, restamp, stamp_page};
+pub(crate) use message::{InOrder, forget_message, renumber, restamp, stamp_page};
 pub use overview::{EntryRecord, GroupRecord, group_of, groups, names_in_order, position_names};
 pub(crate) use send::{Confirmation, announce, confirm, retract};
 pub(crate) use store::{GroupLogs, Progress, superseded};

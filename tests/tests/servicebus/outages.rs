@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{GetMessages, LeasedMessage, Operation, PutMessage, StoreErrorKind, UpdateMessage};
-use jobqueue::{JobError, Storage, Worker};
+use jobqueue::{Event, JobError, Storage, Worker};
 use jobqueue_test_support::servicebus::is_excluded;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
@@ -43,6 +43,25 @@ impl Bench {
             assert!(got.messages.is_empty(), "got without its blob");
         }
     }
+}
+
+// Polling and sending of the whole namespace paused for up to a minute.
+#[tokio::test]
+async fn busy_blobs_do_not_pause_the_queues() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &[]);
+    // Quiet: the emulator is asked in real time.
+    let blobs = Faulty::quiet(&bench.blobs);
+    let (waits, waited) = std::sync::mpsc::channel();
+    let storage = bench.over(&blobs).on_event(move |event| {
+        if let Event::Throttled { wait, .. } = event {
+            waits.send(*wait).unwrap();
+        }
+    });
+    bench.put(PutMessage::new("job")).await.unwrap();
+    blobs.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Throttled));
+    let error = storage.queues().peek(&bench.queue, 1).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Throttled, "{error:?}");
+    assert_eq!(waited.try_iter().collect::<Vec<_>>(), [Duration::ZERO]);
 }
 
 #[tokio::test]

@@ -33,8 +33,9 @@ pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     }
 }
 
-pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) {
-    let Ok(all) = advice(queues, queue).await else { return };
+/// Logs the settings of a queue that should be changed. Returns false if they could not be read.
+pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> bool {
+    let Ok(all) = advice(queues, queue).await else { return false };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
             log::warn!(%queue, "{text}");
@@ -42,6 +43,8 @@ pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) {
             log::info!(%queue, "{text}");
         }
     }
+    // Without the claim Manage, or a queue, there was nothing to read.
+    queues.facts(queue, |facts| facts.lock_length.is_some())
 }
 
 async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {

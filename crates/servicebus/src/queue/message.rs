@@ -209,7 +209,9 @@ impl Content {
             delivered_here,
             sequence,
             first_sequence,
-            letter: text(LETTER).filter(|of| is_mark_of(of, number, enqueued)).and_then(|_| text(TEXT)),
+            letter: text(LETTER)
+                .filter(|of| is_mark_of(of, number, enqueued))
+                .and_then(|_| letter_text.clone()),
             cause: text(REASON)
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
             locked_until: annotation("x-opt-locked-until").map(instant),
@@ -303,6 +305,7 @@ pub(super) fn is_of_partition(sequence: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::letter::{digest, mark};
     use super::*;
 
     const DAY: Duration = Duration::from_secs(86_400);
@@ -359,6 +362,21 @@ mod tests {
             let read = Content::read(message);
             assert_eq!(read.expires, Some(last), "{own}");
             assert_eq!(read.inserted, instant(1_000), "{own}");
+        }
+    }
+
+    // A tool had sent a copy of a letter with another body, which got the number of the first one in its queue.
+    #[test]
+    fn text_of_a_letter_stands_for_the_body_that_it_replaces() {
+        for (body, expected) in [("sent", Some("last text")), ("edited", None)] {
+            let mut message = incoming(None, None);
+            message.body = Body::Value(AmqpValue(Value::String(body.to_owned())));
+            let annotations = MessageAnnotations::builder().insert("x-opt-sequence-number", Value::Long(7));
+            message.message_annotations = Some(annotations.insert(ENQUEUED, Value::Long(1_000)).build());
+            let properties = ApplicationProperties::builder().insert(LETTER, mark(7, instant(1_000)));
+            let properties = properties.insert(TEXT, "last text".to_owned()).insert(BODY, digest("sent"));
+            message.application_properties = Some(properties.build());
+            assert_eq!(Content::read(message).letter.as_deref(), expected, "{body}");
         }
     }
 
