@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, join, stream};
-use jobqueue::__internals::{QueueReading, oldest_age};
+use jobqueue::__internals::{QueueReading, RunningJob, WorkerRecord, oldest_age};
 use jobqueue::settings::{Metadata, QueueSettings, SettingWarning};
 use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
+use jobqueue_message::settings::{DEFAULT_LEASE, DEFAULT_TIMEOUT};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -186,7 +187,7 @@ pub(super) async fn in_time<T>(read: impl Future<Output = Result<T, Error>>) -> 
 
 fn silent() -> Error {
     let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
-    Error::new(ErrorKind::Storage, text)
+    Error::new(ErrorKind::Storage, text).with_retryable(true)
 }
 
 /// Returns the error of a request that a missing queue makes fail.
@@ -218,6 +219,8 @@ pub enum QueueHold {
     Paused(Pause),
     /// No present worker that writes records serves it.
     NoWorker,
+    /// It cannot be read: the storage does not answer now.
+    Unread,
 }
 
 /// Writes what follows the name of the queue: `is paused by ada`.
@@ -226,6 +229,7 @@ impl fmt::Display for QueueHold {
         match self {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
+            Self::Unread => f.write_str("cannot be read now"),
         }
     }
 }
@@ -235,6 +239,15 @@ impl QueueOverview {
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
         self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)
+    }
+
+    /// Returns the seconds after the last write of a record at which the lease of a job in it has certainly ended, if its worker has died.
+    #[doc(hidden)]
+    pub fn longest_lease(&self, record: &WorkerRecord, run: &RunningJob) -> f64 {
+        let default = self.settings.get(DEFAULT_TIMEOUT).and_then(|seconds| seconds.parse::<f64>().ok());
+        let lease = run.lease_seconds.or(default).unwrap_or(DEFAULT_LEASE.as_secs_f64());
+        // The worker may have renewed it until just before it would have written its record again.
+        record.interval_seconds + lease
     }
 
     /// Returns whether jobs of the queue wait, and no present worker that writes records serves it. Dead letters wait for none.
