@@ -12,16 +12,14 @@ use jobqueue::{Error, ErrorKind, QueueName, Storage};
 use jobqueue_message::settings::{DEFAULT_LEASE, DEFAULT_TIMEOUT};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
+use super::in_time::{PATIENCE, silent};
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
 /// The number of queues that are looked at together: with 32 a list of hundreds comes within [`PATIENCE`].
 const AT_ONCE: usize = 32;
-
-/// The time after which a part of the storage counts as one that cannot be read: a request to it must not hold up the figures of the others.
-const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -178,16 +176,6 @@ impl Admin {
             ..QueueOverview::unread(name).with_metadata(&metadata, now)
         })
     }
-}
-
-/// Reads a part of the storage; fails if that takes longer than [`PATIENCE`].
-pub(super) async fn in_time<T>(read: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(silent()))
-}
-
-fn silent() -> Error {
-    let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
-    Error::new(ErrorKind::Storage, text).with_retryable(true)
 }
 
 /// Returns the error of a request that a missing queue makes fail.

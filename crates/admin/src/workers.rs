@@ -8,7 +8,7 @@ use jobqueue::Error;
 use serde::Serialize;
 
 use super::Admin;
-use super::queues::in_time;
+use super::in_time::in_time;
 
 /// A worker, as its record in the storage shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]

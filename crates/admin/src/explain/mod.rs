@@ -11,9 +11,9 @@ use futures_util::join;
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
 
+use super::in_time::in_time;
 use super::jobs::SEARCHED;
 use super::membership::Memberships;
-use super::queues::in_time;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
     RawJob, WorkerOverview,
