@@ -125,9 +125,15 @@ impl<'a> Bulk<'a> {
         let changes = |report: &BulkReport| {
             let stopped =
                 report.stopped.as_ref().map(|why| format!("; it ended early: {why}")).unwrap_or_default();
-            let jobs = report.jobs.iter().chain(&report.maybe_changed).filter(|_| !report.dry_run);
+            let jobs = report.jobs.iter().chain(&report.of_copies).chain(&report.maybe_changed);
+            let jobs = jobs.filter(|_| !report.dry_run);
+            let copies = match report.copies {
+                0 => String::new(),
+                copies => format!(", {copies} {would}deleted as copies"),
+            };
+            let skipped = report.skipped.len();
             Changes {
-                detail: format!("{} {would}{verb}, {} skipped{stopped}", report.count, report.skipped.len()),
+                detail: format!("{} {would}{verb}{copies}, {skipped} skipped{stopped}", report.count),
                 jobs: jobs.cloned().collect(),
             }
         };
@@ -201,6 +207,8 @@ impl<'a> Bulk<'a> {
         self.complete(&mut report, &copies);
         if self.dry_run {
             report.letters.extend(copies);
+        } else {
+            report.of_copies = copies.into_iter().map(|copy| copy.job).collect();
         }
         Ok(report)
     }

@@ -69,17 +69,21 @@ impl Admin {
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
             // Only when none of them waits or runs: it receives all dead letters.
-            if outcome.open == 0 {
+            if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
                 outcome = self.look_at_canary(plan, true).await?;
             }
-            match (outcome.open, outcome.unknown) {
-                (0, 0) => return Ok(()),
-                (0, _) if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE => {
+            match outcome.map(|outcome| (outcome.open, outcome.unknown)) {
+                None => {
+                    unknown_since = None;
+                    waits(Some(QueueHold::Unread));
+                }
+                Some((0, 0)) => return Ok(()),
+                Some((0, _)) if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }
-                (0, _) => {}
-                _ => {
+                Some((0, _)) => {}
+                Some(_) => {
                     unknown_since = None;
                     waits(self.hold_of(&plan.queue).await);
                 }
@@ -93,13 +97,19 @@ impl Admin {
         }
     }
 
-    /// Looks at the jobs of the canary once.
+    /// Looks at the jobs of the canary once. Returns `None` while the storage does not answer.
     ///
     /// # Errors
     /// One of them is a dead letter, or they cannot be looked at.
-    async fn look_at_canary(&self, plan: &DeadLetterPlan, receives: bool) -> Result<PlanOutcome, String> {
-        let outcome = self.outcome_with(plan, LookFor { receives, was_put_back: true }).await;
-        let outcome = outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?;
+    async fn look_at_canary(
+        &self,
+        plan: &DeadLetterPlan,
+        receives: bool,
+    ) -> Result<Option<PlanOutcome>, String> {
+        let outcome = match self.outcome_with(plan, LookFor { receives, was_put_back: true }).await {
+            Err(error) if error.is_retryable() => return Ok(None),
+            outcome => outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?,
+        };
         let (died, all) = (outcome.dead_again.len(), plan.letters.len());
         if let Some(first) = outcome.dead_again.first() {
             let error = first.error.as_deref().unwrap_or("no error is kept");
@@ -109,6 +119,6 @@ impl Admin {
         if outcome.left > 0 {
             return Err(format!("{} of the {all} jobs of the canary are dead letters", outcome.left));
         }
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 }

@@ -76,6 +76,9 @@ pub struct BulkReport {
     pub(super) storage: Option<String>,
     #[serde(skip)]
     pub(super) letters: Vec<PlannedLetter>,
+    /// The jobs of the dead letters that were deleted as copies.
+    #[serde(skip)]
+    pub(super) of_copies: Vec<JobReference>,
     /// The skipped jobs that it may have changed.
     #[serde(skip)]
     pub(super) maybe_changed: Vec<JobReference>,
@@ -132,6 +135,7 @@ impl BulkReport {
         (self.left, self.newer, self.missing) = (later.left, later.newer, later.missing);
         (self.unseen, self.complete, self.stopped) = (later.unseen, later.complete, later.stopped);
         self.letters.extend(later.letters);
+        self.of_copies.extend(later.of_copies);
         self.maybe_changed.extend(later.maybe_changed);
     }
 

@@ -67,6 +67,9 @@ pub struct WorkerFigures {
     /// The jobs that run on workers that are not draining.
     #[serde(skip)]
     held_by_staying: u64,
+    /// The jobs that may run on workers with stale records.
+    #[serde(skip)]
+    pub(super) lost: u64,
 }
 
 /// The work of a queue at one moment, as an autoscaler counts it.
@@ -75,7 +78,8 @@ pub struct WorkerFigures {
 pub struct Demand {
     /// The jobs that could start now; 0 while the queue is paused.
     pub waiting: u64,
-    /// The jobs that run, without those on draining workers: these need no slot of a worker that stays.
+    /// The jobs that run, without those on draining workers: these need no slot of a worker that stays. Those of a worker that has stopped writing
+    /// its record count until their leases have ended: it may not reach the storage.
     pub running: u64,
 }
 
@@ -108,9 +112,15 @@ impl QueueFigures {
         })
     }
 
+    /// Returns the number of leased messages that no present worker has recorded, if the storage `counts_leases`, and of invisible ones otherwise.
+    pub(super) fn unrecorded(&self, counts_leases: bool) -> u64 {
+        let held = self.workers.as_ref().map_or(0, |workers| workers.held);
+        if counts_leases { self.in_flight.unwrap_or_default().saturating_sub(held) } else { self.hidden }
+    }
+
     /// Returns `None` if the running jobs are not known.
     pub(super) fn demand(&self) -> Option<Demand> {
-        let running = self.workers.as_ref()?.held_by_staying;
+        let running = self.workers.as_ref().map(|workers| workers.held_by_staying + workers.lost)?;
         Some(Demand { waiting: if self.paused { 0 } else { self.waiting }, running })
     }
 }
@@ -131,6 +141,7 @@ impl WorkerFigures {
                 as u64,
             held: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
             held_by_staying: staying.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            lost: 0,
         }
     }
 }
