@@ -44,7 +44,7 @@ struct Revived {
 /// The content of a letter.
 enum Content {
     Job(Box<Envelope>),
-    /// A text that is put back as it is.
+    /// A text that is put back as it came, but for its copy number.
     Text(String),
 }
 
