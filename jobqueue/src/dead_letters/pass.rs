@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::duplicates::Seen;
 use super::held::{Held, PassAction};
@@ -25,12 +25,17 @@ use crate::storage::{
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
+/// The time after which a page is not requested again: some storages need half a minute to find out that a request gets no answer.
+const PAGE_TIME: Duration = Duration::from_secs(100);
+/// The longest wait for a storage that throttles. Then a page is requested all the same: renewals of others may be throttled for hours.
+const THROTTLED_TIME: Duration = Duration::from_secs(60);
 /// The time after which a letter that cannot be made visible again has no further attempt.
 const RELEASE_TIME: Duration = Duration::from_secs(30);
 /// The cause of the end of a pass whose first letters came back before the last was met.
 pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
-/// The cause of the end of a pass in which a request for letters may have leased some, and got no answer.
-const ANSWER_LOST: &str = "the answer to a request for dead letters was lost, so some may be hidden for up to 10 minutes; try again then";
+/// The cause of the end of a pass in which a request for letters failed and may have leased some.
+const ANSWER_LOST: &str =
+    "a request for dead letters failed and may have hidden some for up to 10 minutes; try again then";
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
@@ -73,6 +78,7 @@ impl DeadLetterQueue {
             failures: 0,
             report: RedriveReport::default(),
             held: Vec::new(),
+            answer_lost: false,
         };
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
@@ -89,19 +95,18 @@ impl DeadLetterQueue {
         Ok(pass.report)
     }
 
-    /// Returns why some letters may not have been met, if others are there.
+    /// Returns the reason to report if some letters were not met.
     async fn pages(
         &self,
         pass: &mut Pass<'_>,
         listeners: &mut Listeners<'_, '_>,
     ) -> Result<Option<&'static str>, Error> {
-        let (mut pages_of_new, mut known_in_a_row, mut answer_lost) = (0, 0, None);
+        let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = UNANSWERED.iter();
         while !pass.is_over() {
             let requested = Instant::now();
-            let Received { messages: page, is_uncertain, is_partial, .. } =
-                self.page(&mut answer_lost).await?;
+            let Received { messages: page, is_uncertain, is_partial, .. } = self.page(pass).await?;
             if let Some(first) = page.first() {
                 let held = first.granted.unwrap_or(HOLD);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
@@ -115,7 +120,7 @@ impl DeadLetterQueue {
                 let too_many = (!page.is_empty()).then_some(TOO_MANY);
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
-                    return Ok(answer_lost.or(too_many));
+                    return Ok(pass.answer_lost.then_some(ANSWER_LOST).or(too_many));
                 }
                 // An end that is not certain is no end.
                 match pauses.next() {
@@ -134,7 +139,7 @@ impl DeadLetterQueue {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
                 }
-                return Ok(answer_lost);
+                return Ok(pass.answer_lost.then_some(ANSWER_LOST));
             }
         }
         Ok(None)
@@ -172,17 +177,22 @@ impl DeadLetterQueue {
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    /// Leases a page. Records if an answer was lost on the way.
-    async fn page(&self, answer_lost: &mut Option<&'static str>) -> Result<Received, Error> {
-        self.core.storage.throttle().until_ready().await;
-        let mut tries = Tries::brief(self.core.runtime(), 2, 2);
+    /// Leases a page. Records if a request may have leased letters and failed.
+    async fn page(&self, pass: &mut Pass<'_>) -> Result<Received, Error> {
+        let ready = timeout(THROTTLED_TIME, self.core.storage.throttle().until_ready());
+        let stop = pass.options.stop.clone().unwrap_or_default();
+        if stop.run_until_cancelled(ready).await.is_none() {
+            // The pass is over.
+            return Ok(Received::default());
+        }
+        let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_TIME, 2, 2);
         loop {
             match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, HOLD)).await {
                 Ok(received) => return Ok(received),
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Received::default()),
                 Err(e) => tries.failed(e).await?,
             }
-            *answer_lost = tries.is_in_doubt().then_some(ANSWER_LOST).or(*answer_lost);
+            pass.answer_lost |= tries.is_in_doubt();
         }
     }
 

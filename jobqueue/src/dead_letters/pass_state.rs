@@ -53,6 +53,8 @@ pub(super) struct Pass<'p> {
     pub(super) report: RedriveReport,
     /// The letters to make visible again.
     pub(super) held: Vec<MessageRef>,
+    /// True if a request for letters failed and may have leased some.
+    pub(super) answer_lost: bool,
 }
 
 impl Pass<'_> {

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::settings::MessageEncoding;
 
 /// Renders the envelope. If the text is too large, a payload of at most `limit` bytes moves to a blob, which is not written yet. Sends have
-/// a limit. What came in a message has none: it may always go back into its queue, or into a dead letter.
+/// a limit. The payload of a received message has none, so that the message can always be put back or dead-lettered.
 pub(crate) fn fit(
     core: &QueueCore,
     envelope: &mut Envelope,

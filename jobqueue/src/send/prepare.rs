@@ -287,7 +287,7 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
 /// Returns the delay of a message.
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid) for a delay or a time to live out of range, and for one that ends before the delay.
+/// [`Invalid`](ErrorKind::Invalid) for a delay or a time to live out of range, and for a time to live that ends before the delay.
 fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     let delay = match (options.delay, options.at) {
         (Some(_), Some(_)) => {

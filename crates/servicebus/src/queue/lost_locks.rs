@@ -75,10 +75,7 @@ async fn renew(links: &Arc<Links>, all: &HeldMessages, address: &str, token: Uui
     match renewed {
         Ok(until) => all.change(token, |held| (held.locked_until, held.link) = (until, None)),
         Err(fault) if fault.is_lock_lost() || fault.is_missing_entity() => {
-            // A dead letter whose text is still to be written has no lock any more.
-            if !held.is_settled {
-                log::warn!(queue = %held.queue, message = %held.id, "the lock of a message was lost with its link");
-            }
+            log::warn!(queue = %held.queue, message = %held.id, "the lock of a message was lost with its link");
             held.lost.cancel();
             all.change(token, |held| held.link = None);
         }
