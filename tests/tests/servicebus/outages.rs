@@ -145,9 +145,9 @@ async fn text_that_is_saved_during_a_question_is_found() {
     let storage = bench.over(&blobs);
     bench.put(PutMessage::new("job")).await.unwrap();
     let job = bench.get_until(&storage).await;
-    // The answer to the first question is too old for the next message, and the link is in use.
-    for _ in 0..2 {
-        pass(MINUTE / 2).await;
+    // The answer to the first question is too old for the next message, and the connection is in use.
+    for _ in 0..6 {
+        pass(MINUTE / 5).await;
         storage.queues().update(&bench.queue, &job.message, UpdateMessage::new(MINUTE)).await.unwrap();
     }
     let asked = || blobs.calls_of(Operation::BlobProperties);

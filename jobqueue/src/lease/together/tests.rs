@@ -112,6 +112,9 @@ async fn lease_of_a_message_that_is_held_up_is_renewed_while_others_are_undecide
     let wrap = |stores: Stores| stores.intercepted(&Arc::new(HoldsUpTheFirst));
     let (faulty, _queue, _renewer, leases) = many_leased_through(2, wrap).await;
     faulty.plan_always(Operation::Delete, Fault::Hang);
+    // The lease of the other lasts for longer.
+    tokio::time::sleep(TERM / 2).await;
+    leases[1].renew().await;
     let outcomes = delete_all(&leases).await;
     assert!(matches!(outcomes[..], [None, Some(Err(LeaseError::Uncertain(_)))]), "{outcomes:?}");
     assert_eq!(leases[0].loss(), None);
