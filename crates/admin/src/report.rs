@@ -104,6 +104,13 @@ impl BulkReport {
         DeadLetterPlan { storage, queue, before: self.before, letters: self.letters.clone() }
     }
 
+    /// Returns each job that the report holds, as often as it does, also for its plan and the audit.
+    #[doc(hidden)]
+    pub fn held_jobs(&self) -> impl Iterator<Item = &JobReference> {
+        let planned = self.letters.iter().map(|letter| &letter.job);
+        self.jobs.iter().chain(planned).chain(&self.of_copies).chain(&self.maybe_changed)
+    }
+
     /// Returns what became of the other dead letters as people read it: how many were looked at and left, and how many were not looked at. `number` writes
     /// a number.
     #[doc(hidden)]

@@ -15,8 +15,8 @@ use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 const MAX_VIEWERS: usize = 200;
 /// The age from which figures are not those of a storage that is merely slow.
 const OLD: Duration = Duration::from_secs(60);
-/// The longest wait for a snapshot while an older one is there.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// The longest wait for a snapshot. After 8 seconds the snapshot leaves out the queues and records that have not answered.
+const PATIENCE: Duration = Duration::from_secs(9);
 
 /// The result of a look at the storage.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Looks {
         Self { snapshots, interval, places, throughput: Mutex::default() }
     }
 
-    /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer, or not within 8 seconds. If it has
+    /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer, or not within 9 seconds. If it has
     /// never answered, nothing is known and no page is shown.
     pub(crate) async fn latest(&self) -> Result<Look, Unread> {
         if let Ok(look) = timeout(PATIENCE, self.refreshed()).await {

@@ -220,8 +220,7 @@ fn forget_oldest(all: &mut Vec<Arc<Operation>>, most_bytes: usize) {
 }
 
 fn report_bytes(report: &BulkReport) -> usize {
-    // The report names each job once more, in its plan.
-    let jobs = report.jobs.iter().map(|job| 2 * bytes_of(job)).sum::<usize>();
+    let jobs = report.held_jobs().map(bytes_of).sum::<usize>();
     let skipped = report.skipped.iter().map(|skipped| skipped.id.len() + skipped.error.len());
     let errors = report.errors.iter().map(|group| {
         bytes_of(&group.sample) + group.error.len() + group.sample_error.as_ref().map_or(0, String::len)

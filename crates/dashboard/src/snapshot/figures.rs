@@ -79,7 +79,7 @@ pub struct Demand {
     /// The jobs that could start now; 0 while the queue is paused.
     pub waiting: u64,
     /// The jobs that run, without those on draining workers: these need no slot of a worker that stays. Those of a worker that has stopped writing
-    /// its record count until their leases have ended: it may not reach the storage.
+    /// its record are included, since it may not reach the storage, but no more than messages are leased.
     pub running: u64,
 }
 
@@ -112,10 +112,23 @@ impl QueueFigures {
         })
     }
 
-    /// Returns the number of leased messages that no present worker has recorded, if the storage `counts_leases`, and of invisible ones otherwise.
-    pub(super) fn unrecorded(&self, counts_leases: bool) -> u64 {
+    /// Returns the number of leased messages that no present worker has recorded or, if the storage does not count leases, of messages that are
+    /// not known to be visible either.
+    pub(super) fn unrecorded(&self, overview: &QueueOverview) -> u64 {
         let held = self.workers.as_ref().map_or(0, |workers| workers.held);
-        if counts_leases { self.in_flight.unwrap_or_default().saturating_sub(held) } else { self.hidden }
+        let visible = overview.visible.unwrap_or_default();
+        let leased = overview.states.map_or(self.length.saturating_sub(visible), |states| states.running);
+        leased.saturating_sub(held)
+    }
+
+    /// Counts jobs that may run on workers with stale records. If the storage does not count leases, and has more messages than were seen, these
+    /// jobs were taken for waiting ones.
+    pub(super) fn add_lost(&mut self, lost: u64, overview: &QueueOverview) {
+        let Some(workers) = &mut self.workers else { return };
+        workers.lost = lost;
+        if overview.states.is_none() {
+            self.waiting = self.waiting.saturating_sub(lost.saturating_sub(self.hidden));
+        }
     }
 
     /// Returns `None` if the running jobs are not known.

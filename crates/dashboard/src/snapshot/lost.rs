@@ -1,9 +1,14 @@
 //! The jobs of workers whose records are stale: those may still run, since a worker that cannot write its record goes on.
 
+use std::time::Duration;
+
 use jobqueue_admin::{QueueOverview, RunningJob, WorkerOverview};
 use tokio::time::Instant;
 
 use super::figures::QueueFigures;
+
+/// The age from which a record is stale.
+const RECORD_LIFE: Duration = Duration::from_secs(46);
 
 /// The readings of the records of workers.
 #[derive(Debug, Default)]
@@ -23,31 +28,34 @@ impl Readings {
 
     pub(super) fn succeeded(&mut self, at: Instant) {
         if let Some(since) = self.failing_since.take() {
-            self.outage = Some((since, at));
+            // A worker may not have written its record between two outages.
+            let joined = self.outage.filter(|(_, to)| since.saturating_duration_since(*to) < RECORD_LIFE);
+            self.outage = Some((joined.map_or(since, |(from, _)| from), at));
         }
         self.last = Some(at);
     }
 
     /// Returns the number of jobs of a queue that may run on workers with stale records, in the reading of `at`. A worker that drains is not counted.
     ///
-    /// As many count as messages are leased, or, where the storage does not count these, are invisible, beside those that present workers run. In
-    /// the latter case they count only until their leases have ended, if their worker has died.
+    /// No more are counted than messages are leased beside those of present workers. Where the storage does not count leases, these are the messages
+    /// that are not known to be visible, and the jobs of a worker are counted until their leases have ended.
     pub(super) fn lost_jobs(
         &self,
         at: Instant,
-        queue: &QueueOverview,
+        overview: &QueueOverview,
         figures: &QueueFigures,
         workers: &[WorkerOverview],
     ) -> u64 {
-        let counts_leases = queue.states.is_some();
+        let counts_leases = overview.states.is_some();
         let lost = workers.iter().filter(|worker| worker.stale && !worker.record.draining).map(|worker| {
             let age = worker.age_seconds - self.unread_seconds(at, worker.age_seconds);
             let may_run = |job: &RunningJob| {
-                job.queue == queue.name && (counts_leases || age <= queue.longest_lease(&worker.record, job))
+                job.queue == overview.name
+                    && (counts_leases || age <= overview.longest_lease(&worker.record, job))
             };
             worker.record.running_that(may_run)
         });
-        lost.sum::<u64>().min(figures.unrecorded(counts_leases))
+        lost.sum::<u64>().min(figures.unrecorded(overview))
     }
 
     /// Returns for how much of the last `age` seconds the records could not be read, and as far as is known not be written either.

@@ -181,9 +181,8 @@ impl Collected {
                 unreadable.insert(overview.name.clone(), error.clone());
             }
             let Some(mut figures) = QueueFigures::of(overview, workers.as_deref().ok()) else { continue };
-            let lost = workers.as_ref().map(|all| self.readings.lost_jobs(taken, overview, &figures, all));
-            if let (Some(workers), Ok(lost)) = (&mut figures.workers, lost) {
-                workers.lost = lost;
+            if let Ok(all) = &workers {
+                figures.add_lost(self.readings.lost_jobs(taken, overview, &figures, all), overview);
             }
             self.measure(&overview.name, &mut figures);
             queues.insert(overview.name.clone(), figures);

@@ -115,7 +115,7 @@ async fn part<V: Any + Send + Sync>(
 ) -> Result<Result<Arc<V>, String>, PageError> {
     let read = timeout(PART_PATIENCE, request.app.reads.get_part(question, read)).await;
     read.map_or_else(
-        |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; each look reads it anew"))),
+        |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; it is read again with each look, and may need longer than that"))),
         or_reason,
     )
 }

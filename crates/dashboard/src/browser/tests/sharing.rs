@@ -102,7 +102,7 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
 #[tokio::test(start_paused = true)]
 async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     for (fault, reason) in
-        [(Fault::Refuse(StoreErrorKind::Unavailable), ""), (Fault::Hang, "no answer within 8s")]
+        [(Fault::Refuse(StoreErrorKind::Unavailable), ""), (Fault::Hang, "no answer within 9s")]
     {
         let faulty = Faulty::new(&filled().await);
         let browser = Browser::operating(&faulty.storage());
@@ -222,7 +222,7 @@ async fn reading_that_hung_is_not_repeated_at_once() {
     };
     // The second comes half way through the reading of the first, and the last after its end.
     let pages = tokio::join!(seconds_of_a_page(0), seconds_of_a_page(10), seconds_of_a_page(22));
-    assert_eq!(pages, (8, 8, 0));
+    assert_eq!(pages, (9, 9, 0));
 }
 
 /// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.
