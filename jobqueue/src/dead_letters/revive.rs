@@ -214,9 +214,10 @@ impl DeadLetterQueue {
         };
         Ok(match (parse(&text), id) {
             // Each put of it is another message of its job.
-            (Ok(Parsed::Event(mut event)), _) if renumber(&mut event, self.core.runtime()) => {
-                Content::Text(event.to_json()?)
-            }
+            (Ok(Parsed::Event(mut event)), _) => match renumber(&mut event, self.core.runtime()) {
+                true => Content::Text(event.to_json()?),
+                false => Content::Text(text),
+            },
             (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
             _ => Content::Text(text),
         })
