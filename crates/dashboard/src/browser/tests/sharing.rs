@@ -102,7 +102,7 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
 #[tokio::test(start_paused = true)]
 async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     for (fault, reason) in
-        [(Fault::Refuse(StoreErrorKind::Unavailable), ""), (Fault::Hang, "no answer within 9s")]
+        [(Fault::Refuse(StoreErrorKind::Unavailable), ""), (Fault::Hang, "no answer within 8s")]
     {
         let faulty = Faulty::new(&filled().await);
         let browser = Browser::operating(&faulty.storage());
