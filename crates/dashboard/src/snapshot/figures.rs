@@ -127,7 +127,8 @@ impl QueueFigures {
         let Some(workers) = &mut self.workers else { return };
         workers.lost = lost;
         if overview.states.is_none() {
-            self.waiting = self.waiting.saturating_sub(lost.saturating_sub(self.hidden));
+            let invisible = lost.saturating_sub(self.hidden).min(self.waiting);
+            (self.waiting, self.hidden) = (self.waiting - invisible, self.hidden + invisible);
         }
     }
 

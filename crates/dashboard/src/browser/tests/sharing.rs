@@ -117,6 +117,18 @@ async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     }
 }
 
+// review 27, operator R1: the page gave up in the tick in which its snapshot left out what hung.
+#[tokio::test(start_paused = true)]
+async fn queue_and_records_that_hang_are_no_outage_of_the_storage() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    faulty.on(Operation::ListBlobs, |call| call.subject.contains("jobqueue-workers").then_some(Fault::Hang));
+    assert_eq!(browser.get("/").await.status, StatusCode::OK);
+    faulty.plan_always(Operation::Peek, Fault::Hang);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!browser.page("/").await.contains("The storage does not answer"));
+}
+
 /// On Azure Storage the records are in another service than the queues.
 #[tokio::test(start_paused = true)]
 async fn queues_are_shown_while_the_records_of_workers_cannot_be_read() {
