@@ -15,6 +15,8 @@ use super::{Admin, DeadLetterPlan, PlanOutcome, QueueHold};
 /// until it has found them.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// For how long a look that fails may hold dead letters that it has received.
+const HELD: Duration = Duration::from_secs(600);
 /// The time after which jobs that are nowhere to be seen end the wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -69,12 +71,14 @@ impl Admin {
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
             // Only when none of them waits or runs: it receives all dead letters.
-            if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
+            let receives = outcome.as_ref().is_some_and(|outcome| outcome.open == 0);
+            if receives {
                 outcome = self.look_at_canary(plan, true).await?;
             }
             match outcome.map(|outcome| (outcome.open, outcome.unknown)) {
                 None => {
-                    unknown_since = None;
+                    // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
+                    unknown_since = receives.then(|| Instant::now() + HELD);
                     waits(Some(QueueHold::Unread));
                 }
                 Some((0, 0)) => return Ok(()),
