@@ -87,7 +87,7 @@ fn storage_that_is_away_at_the_start_is_served_once_it_answers() {
     assert!(served.get("/metrics").contains("jobqueue_scrape_success 0"));
     assert!(served.get("/live").starts_with("HTTP/1.1 200"));
     let gateway = Gateway::open(address, server.address());
-    assert!(lines(Some(errors)).any(|line| line.unwrap().contains("is open")));
+    assert!(lines(Some(errors)).any(|line| line.unwrap() == "the storage is open"));
     let page = served.get("/");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails/dead"), "{page}");
     gateway.close();
