@@ -187,9 +187,12 @@ async fn only_a_rollback_says_that_nothing_was_done() {
         let leased = bench.leased("first").await;
         let fields = json!({ "condition": condition, "performed": performed });
         let fault = bench.emulator.plant_with("discharge", "error", fields);
-        let error = bench.update(&leased.message, put_back()).await.unwrap_err();
-        assert_eq!((fault.hits(), error.is_ambiguous()), (1, performed), "{condition}: {error:?}");
-        assert_eq!(bench.count("scheduled"), u64::from(performed), "{condition}");
+        // After a rollback by a send outside of a transaction.
+        let put_back = bench.update(&leased.message, put_back()).await;
+        assert_eq!(fault.hits(), 1, "{condition}");
+        assert_eq!(put_back.is_err_and(|error| error.is_ambiguous()), performed, "{condition}");
+        assert_eq!(bench.count("scheduled"), 1, "{condition}");
+        assert_eq!(bench.count("active"), 0, "{condition}");
     }
 }
 
