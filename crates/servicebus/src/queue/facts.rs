@@ -71,10 +71,10 @@ impl ServiceBusQueues {
     /// the framework, and notes the length of its locks. Settings that could not be read are asked for again now and then.
     pub(super) async fn read_settings(&self, queue: &QueueName) {
         let (asked, is_read) = self.facts(queue, |facts| (facts.settings_asked, facts.are_settings_read));
-        let Ok(queue) = QueueName::new(Place::of(queue).queue) else { return };
         if is_read || asked.is_some_and(|asked| asked.elapsed() < SETTINGS_PAUSE) {
             return;
         }
+        let Ok(queue) = QueueName::new(Place::of(queue).queue) else { return };
         self.facts(&queue, |facts| facts.settings_asked = Some(Instant::now()));
         // In a task, because the management API may not answer.
         let queues = self.clone();
