@@ -87,8 +87,12 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
         attempt.await
     }
 
+    /// Sets the value of a queue, or forgets it, together with that of an attempt under way.
     pub(super) fn set(&self, queue: &str, value: Option<T>) {
-        lock(&self.slot(queue)).present = value;
+        match value {
+            Some(value) => lock(&self.slot(queue)).present = Some(value),
+            None => drop(lock(&self.slots).remove(queue)),
+        }
     }
 
     pub(super) fn all(&self) -> Vec<(String, T)> {

@@ -63,8 +63,10 @@ pub(super) mod condition {
     pub(crate) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
     /// The tier, or this queue, has no transactions.
     pub(super) const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
-    /// A message was refused in a transaction, or the transaction was rolled back, and the reason cannot be read.
+    /// A message was refused in a transaction, and the reason cannot be read.
     pub(crate) const REFUSED_IN_TRANSACTION: &str = "jobqueue:refused-in-transaction";
+    /// A transaction was rolled back at its commit.
+    pub(super) const ROLLED_BACK_AT_COMMIT: &str = "jobqueue:rolled-back-at-commit";
 }
 
 impl Fault {
@@ -157,7 +159,13 @@ impl Fault {
         let refused = |condition: &str| {
             [condition::NO_TRANSACTIONS, condition::REFUSED_IN_TRANSACTION].contains(&condition)
         };
-        self.is_unsupported() || matches!(self, Self::Refused { condition, .. } if refused(condition))
+        let is_refused = matches!(self, Self::Refused { condition, .. } if refused(condition));
+        self.is_unsupported() || is_refused || self.is_rolled_back()
+    }
+
+    /// Returns whether a transaction was rolled back at its commit.
+    pub(super) fn is_rolled_back(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if condition == condition::ROLLED_BACK_AT_COMMIT)
     }
 
     /// Returns the fault of a commit. A rollback does not say why: perhaps the queue takes no sends, or the lock is lost.
@@ -165,7 +173,7 @@ impl Fault {
         match &self {
             Self::Refused { condition, .. } if condition.starts_with(condition::ROLLED_BACK) => {
                 Self::Refused {
-                    condition: condition::REFUSED_IN_TRANSACTION.to_owned(),
+                    condition: condition::ROLLED_BACK_AT_COMMIT.to_owned(),
                     description: self.to_string(),
                 }
             }
@@ -278,9 +286,10 @@ fn kind_of(condition: &str) -> Kind {
         | condition::PRECONDITION_FAILED
         | condition::ARGUMENT
         | condition::ARGUMENT_OUT_OF_RANGE => Kind::InvalidInput,
-        condition::NOT_IMPLEMENTED | condition::NO_TRANSACTIONS | condition::REFUSED_IN_TRANSACTION => {
-            Kind::Unsupported
-        }
+        condition::NOT_IMPLEMENTED
+        | condition::NO_TRANSACTIONS
+        | condition::REFUSED_IN_TRANSACTION
+        | condition::ROLLED_BACK_AT_COMMIT => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }

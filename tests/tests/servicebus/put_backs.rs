@@ -187,7 +187,7 @@ async fn only_a_rollback_says_that_nothing_was_done() {
         let leased = bench.leased("first").await;
         let fields = json!({ "condition": condition, "performed": performed });
         let fault = bench.emulator.plant_with("discharge", "error", fields);
-        // After a rollback by a send outside of a transaction.
+        // After a rollback by another transaction.
         let put_back = bench.update(&leased.message, put_back()).await;
         assert_eq!(fault.hits(), 1, "{condition}");
         assert_eq!(put_back.is_err_and(|error| error.is_ambiguous()), performed, "{condition}");
@@ -203,7 +203,7 @@ async fn coordinator_that_has_refused_a_discharge_is_not_used_again() {
     let leased = bench.leased_many(2).await;
     let fields = json!({ "condition": "amqp:transaction:rollback", "performed": false });
     let fault = bench.emulator.plant_with("discharge", "error", fields);
-    // By a send outside of the transaction.
+    // By another transaction.
     bench.update(&leased[0].message, put_back()).await.unwrap();
     assert_eq!(fault.hits(), 1);
     let attached = bench.emulator.calls("attach", "", 0);

@@ -36,7 +36,7 @@ impl Links {
     /// stops waiting: an open one holds the original for minutes. It is not begun if the caller stops waiting before its turn.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal whose reason is not known; after all others
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
     /// neither was.
     pub(crate) async fn replace(
         self: &Arc<Self>,
@@ -173,7 +173,7 @@ impl Coordinator {
     /// Sends the copy and settles the original, both or neither.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal whose reason is not known; after all others
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
     /// neither was.
     async fn replace(
         &self,
