@@ -154,7 +154,7 @@ pub(super) struct Entry {
     pub(super) cancelling: Option<Cancelling>,
     /// Present while the turn is assumed for a message whose cancellation was under way when the job was sent again.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
-    pub(super) withdrawn: Option<Withdrawn>,
+    pub(super) cancelled_first: Option<CancelledFirst>,
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub(super) pages: Option<Range<u64>>,
 }
@@ -173,7 +173,7 @@ impl Entry {
             turn,
             overdue: None,
             cancelling: None,
-            withdrawn: None,
+            cancelled_first: None,
             pages: None,
         }
     }
@@ -205,8 +205,8 @@ impl Entry {
             (self.state, self.turn, self.copies, self.nonces.as_slice())
         {
             self.turn = Some(Turn::assumed(*copy));
-            self.withdrawn = cancelling.map(|mark| Withdrawn { mark, due });
-        } else if let Some(first) = &mut self.withdrawn {
+            self.cancelled_first = cancelling.map(|mark| CancelledFirst { mark, due });
+        } else if let Some(first) = &mut self.cancelled_first {
             first.due = first.due.max(due);
         }
         self.nonces.extend(nonces);
@@ -216,16 +216,16 @@ impl Entry {
 
     /// Returns the mark of the cancellation that is under way: that of the job, or that of its first message.
     pub(super) fn mark(&self) -> Option<&Cancelling> {
-        self.cancelling.as_ref().or(self.withdrawn.as_ref().map(|first| &first.mark))
+        self.cancelling.as_ref().or(self.cancelled_first.as_ref().map(|first| &first.mark))
     }
 
     /// Ends the cancellation that is under way.
     pub(super) fn forget_mark(&mut self) {
-        (self.cancelling, self.withdrawn) = (None, None);
+        (self.cancelling, self.cancelled_first) = (None, None);
     }
 
     pub(super) fn mark_mut(&mut self) -> Option<&mut Cancelling> {
-        self.cancelling.as_mut().or(self.withdrawn.as_mut().map(|first| &mut first.mark))
+        self.cancelling.as_mut().or(self.cancelled_first.as_mut().map(|first| &mut first.mark))
     }
 
     /// Returns whether the delivery is a later one of the only message, and the entry does not have it yet.
@@ -296,7 +296,7 @@ pub(super) struct Cancelling {
 /// The first message of a job that was sent again while it was being cancelled. Its deletion proves that no worker has received it. Apart from
 /// `cancelling`, which ends the whole job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Withdrawn {
+pub(super) struct CancelledFirst {
     #[serde(rename = "x")]
     pub(super) mark: Cancelling,
     /// The end of the time in which the messages may stay away that were sent since: milliseconds since 1970.

@@ -204,7 +204,7 @@ impl GroupLog {
         let due = found.due.max(visible);
         self.changed |= found.state != EntryState::Stored || !(single || found.copies) || due != found.due;
         (found.copies, found.due) = (found.copies || !single, due);
-        if let Some(first) = found.withdrawn.as_mut().filter(|first| first.due < visible) {
+        if let Some(first) = found.cancelled_first.as_mut().filter(|first| first.due < visible) {
             (first.due, self.changed) = (visible, true);
         }
         match found.state {
@@ -227,7 +227,8 @@ impl GroupLog {
             && found.turn == Some(Turn::assumed(*first))
         {
             (found.turn, found.copies) = (None, false);
-            found.cancelling = found.withdrawn.take().map(|first| first.mark).or(found.cancelling.take());
+            found.cancelling =
+                found.cancelled_first.take().map(|first| first.mark).or(found.cancelling.take());
         }
         if found.nonces.is_empty() && before > 0 && found.state != EntryState::Stored {
             self.entries.remove(at);

@@ -56,8 +56,8 @@ async fn put_group(
     group: Vec<(usize, &Prepared)>,
     silence: &Silence,
 ) -> Vec<(usize, Result<StoredMessage, Error>)> {
-    // Of many groups the last ones begin when others have ended.
-    let mut started = Instant::now();
+    // Of many groups the last ones begin when others have ended. An outage ends them as soon as it would end one.
+    let mut started = silence.since().unwrap_or_else(Instant::now);
     let (mut answers, mut untried) = (Vec::with_capacity(group.len()), Vec::new());
     for (place, one) in group {
         let is_tried = !silence.is_long();

@@ -69,7 +69,7 @@ impl GroupLog {
             };
         };
         let found = &mut self.entries[at];
-        if deleted && let Some(first) = found.withdrawn.take_if(|first| first.mark.nonce == nonce) {
+        if deleted && let Some(first) = found.cancelled_first.take_if(|first| first.mark.nonce == nonce) {
             // The turn was assumed for this message. Those that were sent since run.
             (found.turn, found.overdue, found.due) = (None, None, first.due.max(now.after(GRACE)));
             self.changed = true;

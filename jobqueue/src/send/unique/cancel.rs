@@ -28,8 +28,8 @@ impl<M: QueueMessage> Queue<M> {
     /// A process that dies between the two has cancelled the job; the repetition of both sends it.
     ///
     /// # Repetition
-    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key until
-    /// another call has waited for 45 seconds, or for six minutes. Any process can repeat it:
+    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key, and
+    /// another call waits for it for 45 seconds. A call with a shorter timeout of its own gets the key six minutes later. Any process can repeat it:
     ///
     /// - If no worker has received the message and it is there, the repetition deletes it and returns true.
     /// - If a worker has received it and it is there, the repetition returns false. Azure Storage and Service Bus cannot tell such a message from
