@@ -67,7 +67,7 @@ impl Admin {
         plan: &DeadLetterPlan,
         mut waits: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
-        let (mut unknown_since, mut pause) = (None, LOOK_EVERY);
+        let (mut unknown_since, mut pause, mut held_until) = (None, LOOK_EVERY, Instant::now());
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
             // Only when none of them waits or runs: it receives all dead letters.
@@ -75,14 +75,18 @@ impl Admin {
             if receives {
                 outcome = self.look_at_canary(plan, true).await?;
             }
+            if receives && outcome.is_none() {
+                held_until = Instant::now() + HELD;
+            }
+            // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
+            let unknown_from = || Instant::now().max(held_until);
             match outcome.map(|outcome| (outcome.open, outcome.unknown)) {
                 None => {
-                    // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
-                    unknown_since = receives.then(|| Instant::now() + HELD);
+                    unknown_since = None;
                     waits(Some(QueueHold::Unread));
                 }
                 Some((0, 0)) => return Ok(()),
-                Some((0, _)) if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE => {
+                Some((0, _)) if unknown_since.get_or_insert_with(unknown_from).elapsed() >= PATIENCE => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }

@@ -105,8 +105,8 @@ impl DeadLetterQueue {
         let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = UNANSWERED.iter();
         while !pass.is_over() {
-            let requested = Instant::now();
-            let Received { messages: page, is_uncertain, is_partial, .. } = self.page(pass).await?;
+            let (requested, received) = self.page(pass).await?;
+            let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
                 let held = first.granted.unwrap_or(HOLD);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
@@ -177,19 +177,22 @@ impl DeadLetterQueue {
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    /// Leases a page. Records if a request may have leased letters and failed.
-    async fn page(&self, pass: &mut Pass<'_>) -> Result<Received, Error> {
+    /// Leases a page, and returns the time of the request that leased it. Records if a request may have leased letters and failed.
+    async fn page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
         let ready = timeout(THROTTLED_TIME, self.core.storage.throttle().until_ready());
         let stop = pass.options.stop.clone().unwrap_or_default();
         if stop.run_until_cancelled(ready).await.is_none() {
             // The pass is over.
-            return Ok(Received::default());
+            return Ok((Instant::now(), Received::default()));
         }
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_TIME, 2, 2);
         loop {
+            let requested = Instant::now();
             match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, HOLD)).await {
-                Ok(received) => return Ok(received),
-                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Received::default()),
+                Ok(received) => return Ok((requested, received)),
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
+                    return Ok((requested, Received::default()));
+                }
                 Err(e) => tries.failed(e).await?,
             }
             pass.answer_lost |= tries.is_in_doubt();

@@ -187,7 +187,7 @@ async fn only_a_rollback_says_that_nothing_was_done() {
         let leased = bench.leased("first").await;
         let fields = json!({ "condition": condition, "performed": performed });
         let fault = bench.emulator.plant_with("discharge", "error", fields);
-        // After a rollback by another transaction.
+        // After a rollback it is put back all the same.
         let put_back = bench.update(&leased.message, put_back()).await;
         assert_eq!(fault.hits(), 1, "{condition}");
         assert_eq!(put_back.is_err_and(|error| error.is_ambiguous()), performed, "{condition}");

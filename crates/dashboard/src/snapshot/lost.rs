@@ -1,14 +1,9 @@
 //! The jobs of workers whose records are stale: those may still run, since a worker that cannot write its record goes on.
 
-use std::time::Duration;
-
 use jobqueue_admin::{QueueOverview, RunningJob, WorkerOverview};
 use tokio::time::Instant;
 
 use super::figures::QueueFigures;
-
-/// The age from which a record is stale.
-const RECORD_LIFE: Duration = Duration::from_secs(46);
 
 /// The readings of the records of workers.
 #[derive(Debug, Default)]
@@ -19,6 +14,8 @@ pub(super) struct Readings {
     failing_since: Option<Instant>,
     /// The begin and the end of the last time in which the records could not be read.
     outage: Option<(Instant, Instant)>,
+    /// True if that time is two outages.
+    is_joined: bool,
 }
 
 impl Readings {
@@ -28,8 +25,10 @@ impl Readings {
 
     pub(super) fn succeeded(&mut self, at: Instant) {
         if let Some(since) = self.failing_since.take() {
-            // A worker may not have written its record between two outages.
-            let joined = self.outage.filter(|(_, to)| since.saturating_duration_since(*to) < RECORD_LIFE);
+            // A worker may not have written its record between two outages with one reading between them. No more are joined: a worker that has
+            // died must not count as long as each second reading fails.
+            let joined = self.outage.filter(|(_, to)| *to == since && !self.is_joined);
+            self.is_joined = joined.is_some();
             self.outage = Some((joined.map_or(since, |(from, _)| from), at));
         }
         self.last = Some(at);

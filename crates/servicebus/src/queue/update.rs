@@ -222,6 +222,8 @@ impl Lock<'_> {
             let mut at_once = self.replace_at_once(copy(&outgoing)).await;
             // A passing failure does not come twice. A queue that takes no sends refuses again.
             if at_once.as_ref().is_err_and(Fault::is_rolled_back) {
+                // A queue that detects duplicates may remember the copy that was rolled back.
+                outgoing.message_id = self.queues.links.runtime().uuid_v4().to_string();
                 at_once = self.replace_at_once(copy(&outgoing)).await;
             }
             match at_once {
