@@ -171,15 +171,7 @@ impl Content {
             let annotations = message.message_annotations.as_ref()?;
             annotations.get(&name as &dyn AnnotationKey).and_then(number)
         };
-        // Other tools send a number back as another type than the one that they have received.
-        let property = |name: &str| match message.application_properties.as_ref()?.get(name)? {
-            SimpleValue::Long(number) => Some(*number),
-            SimpleValue::Int(number) => Some(i64::from(*number)),
-            SimpleValue::Uint(number) => Some(i64::from(*number)),
-            SimpleValue::Ulong(number) => i64::try_from(*number).ok(),
-            SimpleValue::String(number) => number.parse().ok(),
-            _ => None,
-        };
+        let property = |name: &str| integer(message.application_properties.as_ref()?.get(name)?);
         let text = |name: &str| match message.application_properties.as_ref()?.get(name)? {
             SimpleValue::String(text) => Some(text.clone()),
             _ => None,
@@ -222,6 +214,18 @@ impl Content {
             properties: message.properties,
             application_properties: message.application_properties,
         }
+    }
+}
+
+/// Returns the number in a property. Other tools send a number back as another type than the one that they have received.
+fn integer(value: &SimpleValue) -> Option<i64> {
+    match value {
+        SimpleValue::Long(number) => Some(*number),
+        SimpleValue::Int(number) => Some(i64::from(*number)),
+        SimpleValue::Uint(number) => Some(i64::from(*number)),
+        SimpleValue::Ulong(number) => i64::try_from(*number).ok(),
+        SimpleValue::String(number) => number.parse().ok(),
+        _ => None,
     }
 }
 
