@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::annotations::AnnotationKey;
 use fe2o3_amqp::types::messaging::{
-    AmqpValue, ApplicationProperties, Body, Data, Header, Message, MessageAnnotations, MessageId as AmqpId,
-    Properties,
+    ApplicationProperties, Body, Header, Message, MessageAnnotations, MessageId as AmqpId, Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 
 use super::super::amqp::{Incoming, Outbound, instant, millis};
-use super::body::MessageBody;
+use super::body::{MessageBody, text_of};
 use super::letter::{is_digest, is_mark_of};
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
@@ -263,25 +262,6 @@ fn is_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns the text of a body; if it has none, the reason, and the body.
-fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>>>) {
-    let text = match body {
-        Body::Data(parts) => {
-            let bytes = parts.into_iter().flat_map(|part| part.0.into_vec()).collect();
-            String::from_utf8(bytes).map_err(|error| Data::from(error.into_bytes()).into())
-        }
-        Body::Value(AmqpValue(Value::String(text))) => Ok(text),
-        Body::Value(AmqpValue(Value::Binary(bytes))) => String::from_utf8(bytes.into_vec())
-            .map_err(|error| Body::Value(AmqpValue(Value::Binary(error.into_bytes().into())))),
-        Body::Empty => Ok(String::new()),
-        other => Err(other),
-    };
-    match text {
-        Ok(text) => (Ok(text), None),
-        Err(body) => (Err("the body is neither UTF-8 nor a text".to_owned()), Some(Arc::new(body))),
-    }
-}
-
 /// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
 fn decimal(number: i64) -> SimpleValue {
     SimpleValue::String(number.to_string())
@@ -309,6 +289,8 @@ pub(super) fn is_of_partition(sequence: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fe2o3_amqp::types::messaging::AmqpValue;
+
     use super::super::letter::{digest, mark};
     use super::*;
 
