@@ -178,8 +178,8 @@ impl<'a> Bulk<'a> {
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let (mut reported, mut copies, mut errors) = (Vec::new(), Vec::new(), ErrorCounts::default());
-        let mut children = Vec::new();
+        let (mut reported, mut copies, mut children) = (Vec::new(), Vec::new(), Vec::new());
+        let mut errors = ErrorCounts::default();
         let mut report_letter = |letter: &DeadLetter| {
             if self.dry_run {
                 errors.add(&self.queue, letter);
@@ -205,10 +205,9 @@ impl<'a> Bulk<'a> {
             report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
         }
         self.complete(&mut report, &copies);
-        if self.dry_run {
-            report.letters.extend(copies);
-        } else {
-            report.of_copies = copies.into_iter().map(|copy| copy.job).collect();
+        match self.dry_run {
+            true => report.letters.extend(copies),
+            false => report.of_copies = copies.into_iter().map(|copy| copy.job).collect(),
         }
         Ok(report)
     }

@@ -60,7 +60,7 @@ impl Admin {
     /// Returns all workers, and the storage's time.
     pub(super) async fn workers_at(&self) -> Result<(Vec<WorkerOverview>, SystemTime), Error> {
         let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
-        let (found, listed) = in_time(async { Ok(records.all().await?) }).await?;
+        let (found, listed) = in_time(records.all()).await?;
         let newest = found.iter().map(|found| found.modified).max();
         let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock().now()));
         let overview = |found: FoundWorker| {
