@@ -13,7 +13,6 @@ mod contexts;
 mod exit;
 mod filter;
 mod http;
-mod opening;
 mod output;
 mod secrets;
 mod session;

@@ -13,7 +13,6 @@ mod documents;
 mod exit_codes;
 mod forged;
 mod letters;
-mod outages;
 mod postgres;
 mod schema;
 mod send;

@@ -58,9 +58,8 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     Router::new().route("/scale", get(scale)).with_state((snapshots.into(), target))
 }
 
-/// The query of a request.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Question {
+struct Question {
     queue: Option<String>,
     target_delay: Option<f64>,
     slots: Option<f64>,
@@ -84,8 +83,7 @@ impl Question {
     }
 }
 
-/// Answers an autoscaler.
-pub(crate) async fn scale(
+async fn scale(
     State((snapshots, target)): State<(Snapshots, Target)>,
     Query(question): Query<Question>,
 ) -> Response {
