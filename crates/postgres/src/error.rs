@@ -136,16 +136,16 @@ pub(crate) fn of_connection(error: &tokio_postgres::Error, sends_tokens: bool) -
 /// Judges the refusal of a login by PgBouncer, which has one code for all of them. Its texts are not translated.
 fn of_pooler(message: &str) -> Verdict {
     let of = Verdict::certain;
-    let is_part = |text: &&str| message.contains(text);
-    if message.contains("no more connections") {
+    let has = |text: &str| message.contains(text);
+    if has("no more connections") {
         of(Kind::Throttled, "the pooler has no more connections")
-    } else if ["authentication failed", "no such user", "login rejected"].iter().any(is_part) {
+    } else if has("authentication failed") || has("no such user") || has("login rejected") {
         of(Kind::Unauthorized, "the pooler refused the role or its password")
-    } else if is_part(&"no such database") {
+    } else if has("no such database") {
         of(Kind::Configuration, "the pooler has no database of this name")
-    } else if is_part(&"SSL required") {
+    } else if has("SSL required") {
         of(Kind::Configuration, "the pooler requires TLS; set `sslmode=require` or stricter")
-    } else if message.contains("unsupported") && message.contains("startup parameter") {
+    } else if has("unsupported") && has("startup parameter") {
         of(
             Kind::Configuration,
             "the pooler refuses a setting of the connection string; set it by `ALTER ROLE … SET`",
