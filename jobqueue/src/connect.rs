@@ -177,7 +177,7 @@ async fn service_bus(_: &str, _: Option<&str>, _: bool) -> Result<Storage, Error
 fn missing_feature(name: &str) -> Error {
     let text = format!(
         "this program was built without the feature `{name}` of jobqueue; switch it on in Cargo.toml: \
-         `jobqueue = {{ version = \"0.1\", features = [\"{name}\"] }}`, or run an example of jobqueue with `--features {name}`"
+         `jobqueue = {{ version = \"0.1\", features = [\"{name}\"] }}`, or build the command line or an example of jobqueue with `--features {name}`"
     );
     Error::new(ErrorKind::Configuration, text)
 }

@@ -25,8 +25,7 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
 /// stay removed, and the error has their number. A single blob that cannot be removed is only counted.
 ///
 /// # Cancel safety
-/// If the future is dropped, the sweep stops; another can be started at any time. Dead letters that it held stay invisible for up to 10
-/// minutes; [`SweepOptions::stop`] releases them.
+/// If the future is dropped, the sweep stops; another can be started at any time.
 pub async fn sweep(storage: &Storage, options: SweepOptions) -> Result<SweepReport, Error> {
     sweep_containers(storage, CONTAINERS, options).await
 }

@@ -125,9 +125,15 @@ impl<'a> Bulk<'a> {
         let changes = |report: &BulkReport| {
             let stopped =
                 report.stopped.as_ref().map(|why| format!("; it ended early: {why}")).unwrap_or_default();
-            let jobs = report.jobs.iter().chain(&report.maybe_changed).filter(|_| !report.dry_run);
+            let jobs = report.jobs.iter().chain(&report.of_copies).chain(&report.maybe_changed);
+            let jobs = jobs.filter(|_| !report.dry_run);
+            let copies = match report.copies {
+                0 => String::new(),
+                copies => format!(", {copies} {would}deleted as copies"),
+            };
+            let skipped = report.skipped.len();
             Changes {
-                detail: format!("{} {would}{verb}, {} skipped{stopped}", report.count, report.skipped.len()),
+                detail: format!("{} {would}{verb}{copies}, {skipped} skipped{stopped}", report.count),
                 jobs: jobs.cloned().collect(),
             }
         };
@@ -172,8 +178,8 @@ impl<'a> Bulk<'a> {
             (false, true) => PassAction::Delete,
             (false, false) => PassAction::PutBack,
         };
-        let (mut reported, mut copies, mut errors) = (Vec::new(), Vec::new(), ErrorCounts::default());
-        let mut children = Vec::new();
+        let (mut reported, mut copies, mut children) = (Vec::new(), Vec::new(), Vec::new());
+        let mut errors = ErrorCounts::default();
         let mut report_letter = |letter: &DeadLetter| {
             if self.dry_run {
                 errors.add(&self.queue, letter);
@@ -199,8 +205,9 @@ impl<'a> Bulk<'a> {
             report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
         }
         self.complete(&mut report, &copies);
-        if self.dry_run {
-            report.letters.extend(copies);
+        match self.dry_run {
+            true => report.letters.extend(copies),
+            false => report.of_copies = copies.into_iter().map(|copy| copy.job).collect(),
         }
         Ok(report)
     }

@@ -15,6 +15,8 @@ use super::{Admin, DeadLetterPlan, PlanOutcome, QueueHold};
 /// until it has found them.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// For how long a look that fails may hold dead letters that it has received.
+const HELD: Duration = Duration::from_secs(600);
 /// The time after which jobs that are nowhere to be seen end the wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -65,21 +67,31 @@ impl Admin {
         plan: &DeadLetterPlan,
         mut waits: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
-        let (mut unknown_since, mut pause) = (None, LOOK_EVERY);
+        let (mut unknown_since, mut pause, mut held_until) = (None, LOOK_EVERY, Instant::now());
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
             // Only when none of them waits or runs: it receives all dead letters.
-            if outcome.open == 0 {
+            let receives = outcome.as_ref().is_some_and(|outcome| outcome.open == 0);
+            if receives {
                 outcome = self.look_at_canary(plan, true).await?;
             }
-            match (outcome.open, outcome.unknown) {
-                (0, 0) => return Ok(()),
-                (0, _) if unknown_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE => {
+            if receives && outcome.is_none() {
+                held_until = Instant::now() + HELD;
+            }
+            // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
+            let unknown_from = || Instant::now().max(held_until);
+            match outcome.map(|outcome| (outcome.open, outcome.unknown)) {
+                None => {
+                    unknown_since = None;
+                    waits(Some(QueueHold::Unread));
+                }
+                Some((0, 0)) => return Ok(()),
+                Some((0, _)) if unknown_since.get_or_insert_with(unknown_from).elapsed() >= PATIENCE => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }
-                (0, _) => {}
-                _ => {
+                Some((0, _)) => {}
+                Some(_) => {
                     unknown_since = None;
                     waits(self.hold_of(&plan.queue).await);
                 }
@@ -93,13 +105,19 @@ impl Admin {
         }
     }
 
-    /// Looks at the jobs of the canary once.
+    /// Looks at the jobs of the canary once. Returns `None` while the storage does not answer.
     ///
     /// # Errors
     /// One of them is a dead letter, or they cannot be looked at.
-    async fn look_at_canary(&self, plan: &DeadLetterPlan, receives: bool) -> Result<PlanOutcome, String> {
-        let outcome = self.outcome_with(plan, LookFor { receives, was_put_back: true }).await;
-        let outcome = outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?;
+    async fn look_at_canary(
+        &self,
+        plan: &DeadLetterPlan,
+        receives: bool,
+    ) -> Result<Option<PlanOutcome>, String> {
+        let outcome = match self.outcome_with(plan, LookFor { receives, was_put_back: true }).await {
+            Err(error) if error.is_retryable() => return Ok(None),
+            outcome => outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?,
+        };
         let (died, all) = (outcome.dead_again.len(), plan.letters.len());
         if let Some(first) = outcome.dead_again.first() {
             let error = first.error.as_deref().unwrap_or("no error is kept");
@@ -109,6 +127,6 @@ impl Admin {
         if outcome.left > 0 {
             return Err(format!("{} of the {all} jobs of the canary are dead letters", outcome.left));
         }
-        Ok(outcome)
+        Ok(Some(outcome))
     }
 }

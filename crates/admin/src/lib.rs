@@ -48,6 +48,7 @@ mod explain;
 mod given;
 mod groups;
 mod history;
+mod in_time;
 mod job;
 mod jobs;
 mod leaders;

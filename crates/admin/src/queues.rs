@@ -5,22 +5,21 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, join, stream};
-use jobqueue::__internals::{QueueReading, oldest_age};
+use jobqueue::__internals::{QueueReading, RunningJob, WorkerRecord, oldest_age};
 use jobqueue::settings::{Metadata, QueueSettings, SettingWarning};
 use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
+use jobqueue_message::settings::{DEFAULT_LEASE, DEFAULT_TIMEOUT};
 use jobqueue_storage::text::chain;
 use serde::Serialize;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
+use super::in_time::{PATIENCE, silent};
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
 /// The number of queues that are looked at together: with 32 a list of hundreds comes within [`PATIENCE`].
 const AT_ONCE: usize = 32;
-
-/// The time after which a part of the storage counts as one that cannot be read: a request to it must not hold up the figures of the others.
-const PATIENCE: Duration = Duration::from_secs(8);
 
 /// A queue as an operator sees it. The shards of a queue are one queue here.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -179,16 +178,6 @@ impl Admin {
     }
 }
 
-/// Reads a part of the storage; fails if that takes longer than [`PATIENCE`].
-pub(super) async fn in_time<T>(read: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(silent()))
-}
-
-fn silent() -> Error {
-    let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
-    Error::new(ErrorKind::Storage, text)
-}
-
 /// Returns the error of a request that a missing queue makes fail.
 pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName) -> Error {
     if error.kind() == StoreErrorKind::QueueNotFound {
@@ -218,6 +207,8 @@ pub enum QueueHold {
     Paused(Pause),
     /// No present worker that writes records serves it.
     NoWorker,
+    /// It cannot be read: the storage does not answer now.
+    Unread,
 }
 
 /// Writes what follows the name of the queue: `is paused by ada`.
@@ -226,6 +217,7 @@ impl fmt::Display for QueueHold {
         match self {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
+            Self::Unread => f.write_str("cannot be read now"),
         }
     }
 }
@@ -235,6 +227,15 @@ impl QueueOverview {
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
         self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)
+    }
+
+    /// Returns the seconds after the last write of a record at which the lease of a job in it has certainly ended, if its worker has died.
+    #[doc(hidden)]
+    pub fn longest_lease(&self, record: &WorkerRecord, run: &RunningJob) -> f64 {
+        let default = self.settings.get(DEFAULT_TIMEOUT).and_then(|seconds| seconds.parse::<f64>().ok());
+        let lease = run.lease_seconds.or(default).unwrap_or(DEFAULT_LEASE.as_secs_f64());
+        // The worker may have renewed it until just before it would have written its record again.
+        record.interval_seconds + lease
     }
 
     /// Returns whether jobs of the queue wait, and no present worker that writes records serves it. Dead letters wait for none.

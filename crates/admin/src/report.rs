@@ -76,6 +76,9 @@ pub struct BulkReport {
     pub(super) storage: Option<String>,
     #[serde(skip)]
     pub(super) letters: Vec<PlannedLetter>,
+    /// The jobs of the dead letters that were deleted as copies.
+    #[serde(skip)]
+    pub(super) of_copies: Vec<JobReference>,
     /// The skipped jobs that it may have changed.
     #[serde(skip)]
     pub(super) maybe_changed: Vec<JobReference>,
@@ -99,6 +102,13 @@ impl BulkReport {
     pub fn plan(&self) -> DeadLetterPlan {
         let (storage, queue) = (self.storage.clone(), self.queue.clone());
         DeadLetterPlan { storage, queue, before: self.before, letters: self.letters.clone() }
+    }
+
+    /// Returns each job that the report holds, as often as it does, also for its plan and the audit.
+    #[doc(hidden)]
+    pub fn held_jobs(&self) -> impl Iterator<Item = &JobReference> {
+        let planned = self.letters.iter().map(|letter| &letter.job);
+        self.jobs.iter().chain(planned).chain(&self.of_copies).chain(&self.maybe_changed)
     }
 
     /// Returns what became of the other dead letters as people read it: how many were looked at and left, and how many were not looked at. `number` writes
@@ -132,6 +142,7 @@ impl BulkReport {
         (self.left, self.newer, self.missing) = (later.left, later.newer, later.missing);
         (self.unseen, self.complete, self.stopped) = (later.unseen, later.complete, later.stopped);
         self.letters.extend(later.letters);
+        self.of_copies.extend(later.of_copies);
         self.maybe_changed.extend(later.maybe_changed);
     }
 

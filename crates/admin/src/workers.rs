@@ -8,6 +8,7 @@ use jobqueue::Error;
 use serde::Serialize;
 
 use super::Admin;
+use super::in_time::in_time;
 
 /// A worker, as its record in the storage shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -30,7 +31,7 @@ impl Admin {
     /// Workers without a [record](jobqueue::WorkerBuilder::presence) are not here.
     ///
     /// # Errors
-    /// [`Storage`](jobqueue::ErrorKind::Storage) when the records cannot be read.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) when the records cannot be read, or not within 8 seconds.
     pub async fn workers(&self) -> Result<Vec<WorkerOverview>, Error> {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }
@@ -59,7 +60,7 @@ impl Admin {
     /// Returns all workers, and the storage's time.
     pub(super) async fn workers_at(&self) -> Result<(Vec<WorkerOverview>, SystemTime), Error> {
         let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
-        let (found, listed) = records.all().await?;
+        let (found, listed) = in_time(records.all()).await?;
         let newest = found.iter().map(|found| found.modified).max();
         let now = listed.unwrap_or_else(|| newest.unwrap_or(SystemTime::UNIX_EPOCH).max(self.clock().now()));
         let overview = |found: FoundWorker| {

@@ -69,7 +69,7 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
             (StoreErrorKind::Unavailable, call.changes())
         }
         ExchangeError::Late => (StoreErrorKind::Timeout, call.changes()),
-        // The caller has set the limit of content that it reads, and the service has more.
+        // The service has more content than the call reads.
         ExchangeError::TooLong { .. } if call.content.is_some() && !call.changes() => {
             (StoreErrorKind::TooLarge, false)
         }
@@ -114,8 +114,8 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     let mut error = call
         .error(kind)
         .with_detail(detail)
-        // A failure inside the service says nothing about its earlier effects.
-        .with_ambiguous(status >= 500 && call.changes())
+        // Only a refusal says that nothing was changed. A gateway may pass a success on under another status.
+        .with_ambiguous(!(400..500).contains(&status) && call.changes())
         .with_retry_after(retry_after(headers))
         .with_answered_at(date(headers));
     if let Some(id) = request {

@@ -10,8 +10,8 @@
 //! - It sends no notifications: queues are polled.
 //! - Durations are whole seconds; they are rounded up.
 //! - Put, get, update and delete of messages are sent once. Calls that may be repeated without harm are sent up to
-//!   three times while the service is unavailable. A call ends after 30 seconds; one that carries a blob has a second
-//!   more for each 128 KiB, but not longer than 30 seconds without an answer or a part of it.
+//!   three times while the service is unavailable. A call ends after 30 seconds. A call that carries a blob or a page of a
+//!   list of blobs has a second more for each 128 KiB, but not longer than 30 seconds without an answer or a part of it.
 //!
 //! # What this crate knows
 //! The port of `jobqueue-storage`, and Azure Storage. It knows nothing of messages, queues of types and workers; the crate `jobqueue` re-exports it

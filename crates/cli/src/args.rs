@@ -9,7 +9,7 @@ use jobqueue_admin::JobReference;
 use crate::output::Output;
 
 /// The arguments of all commands.
-#[derive(Args)]
+#[derive(Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// The storage string, such as sqlite:jobs.db; not one with a key

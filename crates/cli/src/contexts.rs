@@ -43,6 +43,9 @@ impl<T> Item<T> {
     }
 }
 
+/// The list of a storage, with the name of its context if there are several.
+pub(crate) type ListOfContext<T> = (Option<String>, Result<Vec<T>, Failure>);
+
 /// Reads a list from each storage, at the same time. Where there is one storage only, its failure is that of the command.
 pub(crate) async fn read<T>(
     opened: &[Opened],
@@ -55,8 +58,13 @@ pub(crate) async fn read<T>(
         };
         (context.clone(), list)
     });
+    items(join_all(lists).await)
+}
+
+/// Makes one list of those of all storages.
+pub(crate) fn items<T>(lists: Vec<ListOfContext<T>>) -> Result<Vec<Item<T>>, Failure> {
     let mut items = Vec::new();
-    for (context, list) in join_all(lists).await {
+    for (context, list) in lists {
         match (context, list) {
             (context, Ok(list)) => items.extend(
                 list.into_iter().map(|item| Item { context: context.clone(), value: ItemValue::Read(item) }),

@@ -13,6 +13,7 @@ mod contexts;
 mod exit;
 mod filter;
 mod http;
+mod opening;
 mod output;
 mod secrets;
 mod session;

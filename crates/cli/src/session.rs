@@ -47,10 +47,11 @@ pub(crate) struct Session {
     pub(crate) is_billed: bool,
 }
 
-struct Choice {
-    storage: String,
+/// A storage that the arguments, the environment or the configuration name.
+pub(crate) struct Choice {
+    pub(crate) storage: String,
     access: AccessLevel,
-    context: Option<String>,
+    pub(crate) context: Option<String>,
     is_production: bool,
     /// False for the default context, which only commands that read may use.
     explicit: bool,
@@ -78,61 +79,41 @@ impl Session {
     /// Opens the storages of all contexts that the arguments name, at the same time. Fails if the configuration is wrong, or if there is one
     /// storage only and it cannot be opened.
     pub(crate) async fn open_all(global: &Global, need: Need) -> Result<Vec<Opened>, Failure> {
-        let names = &global.context;
-        if names.len() < 2 {
-            return Ok(vec![Opened { context: None, session: Ok(Self::open(global, need).await?) }]);
-        }
-        if let Some((_, name)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name))
-        {
-            return Err(Failure::Usage(format!("--context names `{name}` twice")));
-        }
-        let config = Config::read(global.config.as_deref())?;
-        let choices = names.iter().map(|name| of_context(&config, name, true));
-        let choices: Vec<Choice> = choices.collect::<Result<_, _>>()?;
-        let opened = names.iter().zip(choices).map(async |(name, choice)| Opened {
-            context: Some(name.clone()),
-            session: Self::of_choice(global, choice, need).await.map_err(Failure::into_text),
+        let choices = choose_all(global)?;
+        let is_one = choices.len() == 1;
+        let opened = choices.into_iter().map(async |choice| {
+            let context = choice.context.clone().filter(|_| !is_one);
+            (context, Self::of_choice(global, choice, need).await)
         });
-        Ok(join_all(opened).await)
-    }
-
-    /// Does the same for a command that lasts, and fails if one of them cannot be opened: it is not opened later. Returns them with the names of
-    /// their contexts.
-    pub(crate) async fn open_every(
-        global: &Global,
-        need: Need,
-    ) -> Result<Vec<(Option<String>, Self)>, Failure> {
-        let session = |Opened { context, session }| match session {
-            Ok(session) => Ok((context, session)),
-            Err(error) => Err(Failure::Failed(format!(
-                "the storage of the context `{}` cannot be opened; leave it out to see the others: {error}",
-                context.unwrap_or_default()
-            ))),
-        };
-        Self::open_all(global, need).await?.into_iter().map(session).collect()
+        let opened = join_all(opened).await.into_iter().map(|(context, session)| match session {
+            Err(failure) if is_one => Err(failure),
+            session => Ok(Opened { context, session: session.map_err(Failure::into_text) }),
+        });
+        opened.collect()
     }
 
     async fn of_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
-        if !choice.explicit && matches!(need, Need::Change | Need::Create) {
-            return Err(Failure::Usage(format!(
-                "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
-            )));
-        }
-        if let Some(context) = choice.context.as_deref().filter(|_| !choice.explicit) {
-            // An alert may be that of another storage.
-            say(&format!("looks at the default context `{context}`"));
-        }
-        let file = choice.storage.trim().strip_prefix("sqlite:").map(str::to_owned);
+        choice.check(need)?;
         let storage = match need {
             Need::Create => Storage::memory(),
             // Nothing is made at a mistyped place, nor migrated by a newer command line.
             _ => connect_existing(&choice.storage).await?,
         };
+        Self::new(global, &choice, need, storage)
+    }
+
+    /// Returns the command's access to the storage that was opened for a choice.
+    pub(crate) fn new(
+        global: &Global,
+        choice: &Choice,
+        need: Need,
+        storage: Storage,
+    ) -> Result<Self, Failure> {
         let options = choice.options(global);
         let access = match need {
             Need::Read | Need::Serve => AccessLevel::ReadOnly,
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
-            Need::Change | Need::Create => choice.access,
+            Need::Change | Need::Create => choice.access.clone(),
         };
         let mut admin = Admin::builder(storage).access(access).operator(operator(global));
         if let Some(path) = &global.audit_file {
@@ -146,8 +127,8 @@ impl Session {
         }
         let admin = admin.build();
         let is_billed = polls_are_billed(admin.storage().description());
-        let Choice { storage, context, is_production, .. } = choice;
-        Ok(Self { admin, storage, options, context, is_production, file, is_billed })
+        let (storage, context, file) = (choice.storage.clone(), choice.context.clone(), choice.file());
+        Ok(Self { admin, storage, options, context, is_production: choice.is_production, file, is_billed })
     }
 
     /// Returns the session of a test.
@@ -193,6 +174,25 @@ fn parts(job: &JobReference) -> (String, String, String) {
 }
 
 impl Choice {
+    /// Returns the path of the SQLite file, if the storage is one.
+    pub(crate) fn file(&self) -> Option<String> {
+        self.storage.trim().strip_prefix("sqlite:").map(str::to_owned)
+    }
+
+    /// Refuses a change of the default context, and says that a command reads it.
+    pub(crate) fn check(&self, need: Need) -> Result<(), Failure> {
+        if !self.explicit && matches!(need, Need::Change | Need::Create) {
+            return Err(Failure::Usage(format!(
+                "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
+            )));
+        }
+        if let Some(context) = self.context.as_deref().filter(|_| !self.explicit) {
+            // An alert may be that of another storage.
+            say(&format!("looks at the default context `{context}`"));
+        }
+        Ok(())
+    }
+
     /// Returns the options by which another command makes the same choice. A storage of the environment needs none.
     fn options(&self, global: &Global) -> String {
         let option = |name: &str, value: &str| format!(" --{name}={}", argument(value));
@@ -205,6 +205,19 @@ impl Choice {
             (None, None) => String::new(),
         }
     }
+}
+
+/// Returns the choices of all contexts that the arguments name, or else the one storage.
+pub(crate) fn choose_all(global: &Global) -> Result<Vec<Choice>, Failure> {
+    let names = &global.context;
+    if names.len() < 2 {
+        return Ok(vec![choose(global)?]);
+    }
+    if let Some((_, name)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
+        return Err(Failure::Usage(format!("--context names `{name}` twice")));
+    }
+    let config = Config::read(global.config.as_deref())?;
+    names.iter().map(|name| of_context(&config, name, true)).collect()
 }
 
 fn choose(global: &Global) -> Result<Choice, Failure> {

@@ -4,7 +4,7 @@
 //! lock of the whole database while the commit waits for the disk, and no two puts could share a sync. Notifications of several commits are joined. If the
 //! process dies between a commit and its notification, workers of others find the message when they poll.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) struct ArrivalHub {
     /// The number of this process among those that send notifications, so that it does not listen to itself.
     sender: String,
     channel: String,
-    notifiers: Mutex<HashMap<QueueName, Notifier>>,
+    notifiers: Mutex<BTreeMap<QueueName, Notifier>>,
     /// True while notifications of other processes arrive. Through a pooler this process may send notifications and receive none.
     is_listening: AtomicBool,
     outgoing: Mutex<Outgoing>,

@@ -1,16 +1,17 @@
 //! What is known or open for each queue, and is made anew when it is gone.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::time::timeout;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 
 use super::error::Fault;
+use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The longest time for one exchange with the service, and so for an attempt of another caller.
+/// The longest time for one exchange with the service.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A thing that may come to its end at any time.
@@ -18,82 +19,130 @@ pub(super) trait Perishable: Clone {
     fn is_gone(&self) -> bool;
 }
 
-/// One thing for each queue. A queue for which one is being made holds up no other queue, and an attempt that fails does so for all who
-/// waited when it began.
+/// One thing for each queue. A queue for which one is being made holds up no other queue. An attempt to make one is a task, for which all
+/// callers wait together: it goes on if they stop waiting.
 #[derive(Debug)]
 pub(super) struct Cache<T> {
-    entries: Mutex<HashMap<String, Arc<Entry<T>>>>,
+    slots: Mutex<BTreeMap<String, Arc<Mutex<Slot<T>>>>>,
 }
 
+type Attempt<T> = Shared<BoxFuture<'static, Result<T, Fault>>>;
+
 #[derive(Debug)]
-struct Entry<T> {
-    present: Mutex<Option<T>>,
-    /// The number of attempts to make one.
-    begun: AtomicU64,
-    /// Held by an attempt under way: the number and the fault of the last one that failed.
-    making: tokio::sync::Mutex<Option<(u64, Fault)>>,
+struct Slot<T> {
+    present: Option<T>,
+    under_way: Option<Attempt<T>>,
 }
 
 impl<T> Default for Cache<T> {
     fn default() -> Self {
-        Self { entries: Mutex::default() }
+        Self { slots: Mutex::default() }
     }
 }
 
-impl<T> Default for Entry<T> {
+impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self { present: Mutex::default(), begun: AtomicU64::default(), making: Default::default() }
+        Self { present: None, under_way: None }
     }
 }
 
-impl<T: Perishable> Cache<T> {
+impl<T: Perishable + Send + Sync + 'static> Cache<T> {
     /// Returns what is there for a queue and not gone.
     pub(super) fn present(&self, queue: &str) -> Option<T> {
-        let entry = Arc::clone(lock(&self.entries).get(queue)?);
-        let present = lock(&entry.present).clone();
-        present.filter(|present| !present.is_gone())
+        let slot = Arc::clone(lock(&self.slots).get(queue)?);
+        let slot = lock(&slot);
+        slot.present()
     }
 
-    /// Returns what is there for a queue, or the result of `make`. Waits for the attempts of others for as long as a request takes.
-    pub(super) async fn get(
+    /// Returns what is there for a queue, or the result of an attempt to make it, which begins with `make` unless another one is under way.
+    /// One that began before the call may fail for a reason that has passed: then the next one counts.
+    pub(super) async fn get<A: Future<Output = Result<T, Fault>> + Send + 'static>(
         &self,
+        runtime: &Runtime,
         queue: &str,
-        make: impl Future<Output = Result<T, Fault>>,
+        make: impl FnOnce() -> A,
     ) -> Result<T, Fault> {
-        let entry = Arc::clone(lock(&self.entries).entry(queue.to_owned()).or_default());
-        let asked = entry.begun.load(Ordering::Relaxed);
-        let turn = timeout(REQUEST_TIMEOUT, entry.making.lock()).await;
-        let mut failed = turn.map_err(|_| Fault::not_sent("no answer in time"))?;
-        let present = lock(&entry.present).clone();
-        if let Some(present) = present.filter(|present| !present.is_gone()) {
-            return Ok(present);
+        let slot = self.slot(queue);
+        let earlier = {
+            let slot = lock(&slot);
+            if let Some(present) = slot.present() {
+                return Ok(present);
+            }
+            slot.under_way()
+        };
+        if let Some(earlier) = earlier
+            && let Ok(made) = earlier.await
+            && !made.is_gone()
+        {
+            return Ok(made);
         }
-        if let Some((_, fault)) = failed.as_ref().filter(|(number, _)| *number > asked) {
-            return Err(fault.clone());
-        }
-        let number = entry.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        let made = make.await.inspect_err(|fault| *failed = Some((number, fault.clone())))?;
-        *lock(&entry.present) = Some(made.clone());
-        Ok(made)
+        let attempt = {
+            let mut now = lock(&slot);
+            if let Some(present) = now.present() {
+                return Ok(present);
+            }
+            let attempt = now.under_way().unwrap_or_else(|| begin(runtime, &slot, make()));
+            now.under_way.insert(attempt).clone()
+        };
+        attempt.await
     }
 
+    /// Sets the value of a queue, or forgets it, together with that of an attempt under way.
     pub(super) fn set(&self, queue: &str, value: Option<T>) {
-        let entry = Arc::clone(lock(&self.entries).entry(queue.to_owned()).or_default());
-        *lock(&entry.present) = value;
+        match value {
+            Some(value) => lock(&self.slot(queue)).present = Some(value),
+            None => drop(lock(&self.slots).remove(queue)),
+        }
     }
 
     pub(super) fn all(&self) -> Vec<(String, T)> {
-        let entries = lock(&self.entries);
-        let made =
-            |(queue, entry): (&String, &Arc<Entry<T>>)| Some((queue.clone(), lock(&entry.present).clone()?));
-        entries.iter().filter_map(made).collect()
+        let slots = lock(&self.slots);
+        let made = |(queue, slot): (&String, &Arc<Mutex<Slot<T>>>)| {
+            Some((queue.clone(), lock(slot).present.clone()?))
+        };
+        slots.iter().filter_map(made).collect()
     }
+
+    fn slot(&self, queue: &str) -> Arc<Mutex<Slot<T>>> {
+        Arc::clone(lock(&self.slots).entry(queue.to_owned()).or_default())
+    }
+}
+
+impl<T: Perishable + Send + Sync + 'static> Slot<T> {
+    fn present(&self) -> Option<T> {
+        self.present.clone().filter(|present| !present.is_gone())
+    }
+
+    fn under_way(&self) -> Option<Attempt<T>> {
+        // The task of one whose runtime has ended could not remove it.
+        self.under_way.clone().filter(|attempt| attempt.peek().is_none())
+    }
+}
+
+/// Starts an attempt, which leaves its result in the slot.
+fn begin<T: Perishable + Send + Sync + 'static>(
+    runtime: &Runtime,
+    slot: &Arc<Mutex<Slot<T>>>,
+    making: impl Future<Output = Result<T, Fault>> + Send + 'static,
+) -> Attempt<T> {
+    let slot = Arc::clone(slot);
+    let task = runtime.spawn(async move {
+        let made = making.await;
+        let mut slot = lock(&slot);
+        slot.under_way = None;
+        if let Ok(made) = &made {
+            slot.present = Some(made.clone());
+        }
+        made
+    });
+    let ended = async move { task.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends"))) };
+    ended.boxed().shared()
 }
 
 #[cfg(test)]
 mod tests {
     use futures_util::future::join_all;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::{Instant, sleep, timeout};
 
     use super::*;
 
@@ -109,28 +158,50 @@ mod tests {
     // Each waited for the attempts of all before it.
     #[tokio::test(start_paused = true)]
     async fn waiters_of_failing_attempts_wait_for_two_at_most() {
-        let cache = Cache::<Never>::default();
-        let failing = async || {
+        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+        let failing = || async {
             sleep(REQUEST_TIMEOUT / 2).await;
             Err(Fault::Late)
         };
         let begun = Instant::now();
-        let failed = join_all((0..64).map(|_| cache.get("work", failing()))).await;
+        let failed = join_all((0..64).map(|_| cache.get(&runtime, "work", failing))).await;
         assert!(failed.iter().all(Result::is_err));
         assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
         // A later caller has an attempt of its own.
-        cache.get("work", async { Ok(Never) }).await.unwrap();
+        cache.get(&runtime, "work", || async { Ok(Never) }).await.unwrap();
+    }
+
+    // Each of three callers with less time than an attempt takes began another one, and none came to its end.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_goes_on_without_its_callers() {
+        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+        let making = || async {
+            sleep(REQUEST_TIMEOUT).await;
+            Ok(Never)
+        };
+        let begun = Instant::now();
+        for _ in 0..3 {
+            let late = timeout(REQUEST_TIMEOUT / 4, cache.get(&runtime, "work", making)).await;
+            assert!(late.is_err());
+        }
+        let other = || async { panic!("begun beside the other one") };
+        cache.get(&runtime, "work", other).await.unwrap();
+        assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
+        assert!(cache.present("work").is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_that_does_not_end_is_awaited_for_the_time_of_a_request() {
-        let cache = Cache::<Never>::default();
-        let begun = Instant::now();
-        tokio::select! {
-            biased;
-            _ = cache.get("work", std::future::pending()) => panic!("it has ended"),
-            late = cache.get("work", std::future::pending()) => assert!(late.is_err()),
-        }
-        assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
+    async fn failure_of_an_attempt_that_began_before_the_call_is_not_its_own() {
+        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+        let failing = || async {
+            sleep(REQUEST_TIMEOUT).await;
+            Err(Fault::missing_queue())
+        };
+        let (first, second) = tokio::join!(
+            cache.get(&runtime, "work", failing),
+            cache.get(&runtime, "work", || async { Ok(Never) })
+        );
+        assert!(first.is_err_and(|fault| fault.is_missing_entity()));
+        second.unwrap();
     }
 }

@@ -63,8 +63,10 @@ pub(super) mod condition {
     pub(crate) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
     /// The tier, or this queue, has no transactions.
     pub(super) const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
-    /// A message was refused in a transaction, by an outcome whose reason cannot be read.
+    /// A message was refused in a transaction, and the reason cannot be read.
     pub(crate) const REFUSED_IN_TRANSACTION: &str = "jobqueue:refused-in-transaction";
+    /// A transaction was rolled back at its commit.
+    pub(super) const ROLLED_BACK_AT_COMMIT: &str = "jobqueue:rolled-back-at-commit";
 }
 
 impl Fault {
@@ -157,16 +159,23 @@ impl Fault {
         let refused = |condition: &str| {
             [condition::NO_TRANSACTIONS, condition::REFUSED_IN_TRANSACTION].contains(&condition)
         };
-        self.is_unsupported() || matches!(self, Self::Refused { condition, .. } if refused(condition))
+        let is_refused = matches!(self, Self::Refused { condition, .. } if refused(condition));
+        self.is_unsupported() || is_refused || self.is_rolled_back()
     }
 
-    /// Returns the fault of a commit: what is certainly not done was rolled back with the rest.
+    /// Returns whether a transaction was rolled back at its commit.
+    pub(super) fn is_rolled_back(&self) -> bool {
+        matches!(self, Self::Refused { condition, .. } if condition == condition::ROLLED_BACK_AT_COMMIT)
+    }
+
+    /// Returns the fault of a commit. A rollback does not say why: perhaps the queue takes no sends, or the lock is lost.
     pub(super) fn of_commit(self) -> Self {
         match &self {
-            Self::Refused { condition, .. }
-                if condition.starts_with(condition::ROLLED_BACK) || !self.is_ambiguous() =>
-            {
-                Self::not_sent(self)
+            Self::Refused { condition, .. } if condition.starts_with(condition::ROLLED_BACK) => {
+                Self::Refused {
+                    condition: condition::ROLLED_BACK_AT_COMMIT.to_owned(),
+                    description: self.to_string(),
+                }
             }
             _ => self,
         }
@@ -243,9 +252,11 @@ impl Fault {
     /// Returns the error of a read: never ambiguous.
     pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let kind = self.kind();
-        // A busy management API says nothing of messages.
-        let is_of_part =
-            matches!(&self, Self::Refused { condition, .. } if condition == condition::MANAGEMENT_BUSY);
+        // A busy management API says nothing of messages, and neither do busy blobs.
+        let is_of_part = match &self {
+            Self::Refused { condition, .. } => condition == condition::MANAGEMENT_BUSY,
+            other => matches!(other, Self::Blobs(_)),
+        };
         StoreError::new(kind, operation, subject).with_of_part(is_of_part).with_source(self)
     }
 
@@ -275,9 +286,10 @@ fn kind_of(condition: &str) -> Kind {
         | condition::PRECONDITION_FAILED
         | condition::ARGUMENT
         | condition::ARGUMENT_OUT_OF_RANGE => Kind::InvalidInput,
-        condition::NOT_IMPLEMENTED | condition::NO_TRANSACTIONS | condition::REFUSED_IN_TRANSACTION => {
-            Kind::Unsupported
-        }
+        condition::NOT_IMPLEMENTED
+        | condition::NO_TRANSACTIONS
+        | condition::REFUSED_IN_TRANSACTION
+        | condition::ROLLED_BACK_AT_COMMIT => Kind::Unsupported,
         _ => Kind::Unavailable,
     }
 }

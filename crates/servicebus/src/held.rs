@@ -1,6 +1,6 @@
 //! The messages that this process holds under locks, shared by a handle and its detached copies.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -87,7 +87,7 @@ struct Entry {
 /// All messages under locks, by the tokens of the locks.
 #[derive(Debug, Default)]
 pub(super) struct HeldMessages {
-    entries: Mutex<HashMap<Uuid, Entry>>,
+    entries: Mutex<BTreeMap<Uuid, Entry>>,
 }
 
 impl HeldMessages {

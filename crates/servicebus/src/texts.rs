@@ -19,8 +19,8 @@ use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
-    BlobName, BlobStore, Condition, ContainerName, ETag, MAX_TEXT_BYTES, Operation, PutBlob, QueueName,
-    StoreError, StoreErrorKind as Kind, get_if_present, has_any, log, put_creating,
+    BlobName, BlobStore, Condition, ContainerName, ETag, Intercepted, MAX_TEXT_BYTES, OfPart, Operation,
+    PutBlob, QueueName, StoreError, StoreErrorKind as Kind, get_if_present, has_any, log, put_creating,
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
@@ -77,6 +77,8 @@ impl SavedText {
 
 impl Beside {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime, namespace: &Namespace) -> Self {
+        // Blobs that are busy say nothing about the queues.
+        let blobs = Intercepted::blobs(blobs, &Arc::new(OfPart));
         Self { blobs, runtime, namespace: namespace.name().into(), key: Arc::default() }
     }
 

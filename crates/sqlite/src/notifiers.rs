@@ -1,14 +1,14 @@
 //! The notifiers of a store's queues. The writer notifies of this process's own messages, the watcher of those of
 //! others.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Notifier, QueueName, Subscription};
 
 #[derive(Debug, Default)]
-pub(super) struct Notifiers(Mutex<HashMap<QueueName, Entry>>);
+pub(super) struct Notifiers(Mutex<BTreeMap<QueueName, Entry>>);
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -60,7 +60,7 @@ impl Notifiers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueName, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<QueueName, Entry>> {
         lock(&self.0)
     }
 }

@@ -66,6 +66,8 @@ pub use advice::Advice;
 pub use backoff::Backoff;
 pub use blob::{Blob, BlobListing, BlobPowers, BlobProperties, BlobStore, Condition, ETag, PutBlob};
 pub use error::{StoreError, StoreErrorKind};
+#[doc(hidden)]
+pub use intercept::OfPart;
 pub use intercept::{Call, Intercepted, Interceptor, Subject};
 pub use journal::{JournalEntry, JournalPage, JournalQuery, JournalStore, MAX_JOURNAL_SEARCH};
 pub use message::{

@@ -13,7 +13,8 @@ use jobqueue::storage::{
 };
 use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue::{
-    Error, ErrorKind, Event, Outcome, Queue, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory,
+    Error, ErrorKind, Event, Outcome, Queue, QueueMessage, Runtime, SendOptions, Storage, Worker,
+    WorkerBuilder, memory,
 };
 use jobqueue_storage::sync::lock;
 
@@ -113,10 +114,45 @@ impl HandlerTest {
         handler: H,
         message: &H::Message,
     ) -> Result<OneRun, Error> {
+        self.run_one_with(handler, message, SendOptions::new()).await
+    }
+
+    /// Runs `handler` once on `message`, which is sent with `options`: the headers, the key or the id that the handler reads from
+    /// [`JobInfo`](jobqueue::JobInfo).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use jobqueue::{JobError, JobInfo, QueueMessage, SendOptions}; use serde::{Deserialize, Serialize};
+    /// # use jobqueue_testing::HandlerTest;
+    /// # #[derive(Serialize, Deserialize, QueueMessage)] #[message(queue = "orders", kind = "order")] struct Order {}
+    /// async fn confirm(_: Order, job: JobInfo) -> Result<(), JobError> {
+    ///     let tenant = job.headers.get("tenant").ok_or_else(|| JobError::dead_letter("no tenant"))?;
+    ///     // …
+    ///     # let _ = tenant;
+    ///     Ok(())
+    /// }
+    ///
+    /// let options = SendOptions::new().header("tenant", "blue");
+    /// HandlerTest::new().run_one_with(confirm, &Order {}, options).await?.assert_completed();
+    /// HandlerTest::new().run_one(confirm, &Order {}).await?.assert_dead_lettered("no tenant");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run_one`], and of a send with `options`. [`Invalid`](ErrorKind::Invalid) if they delay the message for more than an hour.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the handler is cancelled.
+    pub async fn run_one_with<A: 'static, H: Handler<A>>(
+        &self,
+        handler: H,
+        message: &H::Message,
+        options: SendOptions,
+    ) -> Result<OneRun, Error> {
         let storage = memory::open_on(Runtime::paused());
         // The queue differs from that of the type, to which the handler may send messages that must not run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
-        let _ = queue.send(message).await?;
+        let _ = queue.send(message).with(options).await?;
         let (end, ended) = tokio::sync::oneshot::channel();
         let end = Mutex::new(Some(end));
         let told = move |event: &Event| {

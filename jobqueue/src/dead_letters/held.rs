@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::letter::{DeadLetter, DeadLetterEntry};
-use crate::delivery::{StoredLetter, event_with_blobs};
-use crate::envelope::{Envelope, Payload, StoredReference, UNREADABLE_KIND};
+use crate::delivery::StoredLetter;
+use crate::envelope::StoredReference;
 use crate::group_log::is_in_order;
 use crate::storage::{MessageId, MessageRef};
 
@@ -58,7 +58,7 @@ impl Held {
         }
     }
 
-    /// Returns the blobs that the dead letter refers to, without those of an event that it keeps as a text.
+    /// Returns the blobs of the dead letter. Those of an event that it keeps as a text are not its own: other letters may keep the same text.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         match &self.entry {
             DeadLetterEntry::Event(envelope) => envelope.references(),
@@ -66,54 +66,8 @@ impl Held {
         }
     }
 
-    /// Returns the bytes of the blobs that a redrive of the letter copies. A text that is in a blob itself may refer to a payload of any length.
-    pub(super) fn copied_bytes(&self) -> u64 {
-        let DeadLetterEntry::Event(letter) = &self.entry else { return 0 };
-        let is_kept = *letter.kind == *UNREADABLE_KIND;
-        if is_kept && matches!(letter.payload, Payload::Stored(_)) {
-            return u64::MAX;
-        }
-        let kept = self.letter.unreadable_text().filter(|_| is_kept).and_then(event_with_blobs);
-        let references = letter.references().into_iter().chain(kept.iter().flat_map(Envelope::references));
-        references.fold(0, |bytes, reference| reference.size.saturating_add(bytes))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::envelope::{Parsed, parse};
-    use crate::storage::PopReceipt;
-
-    fn held(event: serde_json::Value) -> Held {
-        let text = event.to_string();
-        let Ok(Parsed::Event(event)) = parse(&text) else { panic!("{text}") };
-        Held {
-            message: MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("1") },
-            until: Instant::now(),
-            letter: DeadLetter::of(&event, &text),
-            entry: DeadLetterEntry::Event(event),
-            inserted: SystemTime::UNIX_EPOCH,
-            group: None,
-            original_id: None,
-        }
-    }
-
-    #[test]
-    fn payload_behind_a_kept_text_counts_among_those_that_are_copied_at_once() {
-        let stored = |kind: &str| {
-            json!({
-                "specversion": "1.0", "id": "1", "source": "/s", "type": kind, "datasize": 5_000_000,
-                "dataref": "20260101/tasks/0f8fad5b-d9cb-469f-a165-70867728950e", "datasha256": "0".repeat(64),
-            })
-        };
-        let kept = |text: String| json!({ "specversion": "1.0", "id": "1", "source": "/s", "type": UNREADABLE_KIND, "data": text });
-        assert_eq!(held(stored("task")).copied_bytes(), 5_000_000);
-        assert_eq!(held(kept(stored("task").to_string())).copied_bytes(), 5_000_000);
-        assert_eq!(held(kept("no event".to_owned())).copied_bytes(), 0);
-        // Only its text shows what it refers to.
-        assert_eq!(held(stored(UNREADABLE_KIND)).copied_bytes(), u64::MAX);
+    /// Returns the bytes of the blobs that a redrive of the letter reads.
+    pub(super) fn blob_bytes(&self) -> u64 {
+        self.references().iter().fold(0, |bytes, reference| reference.size.saturating_add(bytes))
     }
 }

@@ -161,8 +161,8 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// visible again afterwards. Dead letters that another reader holds are not among them.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read, or if the first dead
-    /// letters come back before all were read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read, if an answer was lost and some dead
+    /// letters were not met, or if the first dead letters come back before all were read.
     ///
     /// # Cancel safety
     /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes.

@@ -131,8 +131,8 @@ pub struct RedriveReport {
     pub unseen: Option<u64>,
     /// The time at which the pass began, by the storage's clock; none if there was no dead letter. What came later was left alone.
     pub began: Option<SystemTime>,
-    /// The cause, if the redrive ended early: the storage failed several times in a row, a part of it did not answer, or the
-    /// first dead letters came back before all were read.
+    /// The cause, if the redrive ended early or may have missed dead letters: the storage failed several times in a row, a part of it did not
+    /// answer, the answer to a request was lost, or the first dead letters came back before all were read.
     pub stopped: Option<String>,
 }
 
@@ -153,8 +153,8 @@ pub struct PurgeReport {
     pub payloads_left: u64,
     /// As in [`RedriveReport`].
     pub unseen: Option<u64>,
-    /// The cause, if the purge ended early: the storage failed several times in a row, a part of it did not answer, or the
-    /// first dead letters came back before all were read.
+    /// The cause, if the purge ended early or may have missed dead letters: the storage failed several times in a row, a part of it did not
+    /// answer, the answer to a request was lost, or the first dead letters came back before all were read.
     pub stopped: Option<String>,
 }
 

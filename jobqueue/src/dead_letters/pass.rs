@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::duplicates::Seen;
 use super::held::{Held, PassAction};
@@ -19,14 +19,23 @@ use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind,
+    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind, Tries,
     UpdateMessage,
 };
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
 const HOLD: Duration = Duration::from_secs(600);
+/// The time after which a page is not requested again: some storages need half a minute to find out that a request gets no answer.
+const PAGE_TIME: Duration = Duration::from_secs(100);
+/// The longest wait for a storage that throttles. Then a page is requested all the same: renewals of others may be throttled for hours.
+const THROTTLED_TIME: Duration = Duration::from_secs(60);
+/// The time after which a letter that cannot be made visible again has no further attempt.
+const RELEASE_TIME: Duration = Duration::from_secs(30);
 /// The cause of the end of a pass whose first letters came back before the last was met.
 pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
+/// The cause of the end of a pass in which a request for letters failed and may have leased some.
+const ANSWER_LOST: &str =
+    "a request for dead letters failed and may have hidden some for up to 10 minutes; try again then";
 /// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
 /// works.
 const MAX_NEW_PAGES: u64 = 3;
@@ -69,30 +78,35 @@ impl DeadLetterQueue {
             failures: 0,
             report: RedriveReport::default(),
             held: Vec::new(),
+            answer_lost: false,
         };
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
-        if matches!(done, Ok(true)) && pass.report.unseen != Some(0) {
-            pass.report.stopped.get_or_insert_with(|| TOO_MANY.to_owned());
-        }
         self.release(pass.held).await;
         match done {
             Err(error) if pass.looked_at.is_empty() || action.only_reports() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
+            Ok(Some(doubt)) if pass.report.unseen != Some(0) => {
+                pass.report.stopped.get_or_insert_with(|| doubt.to_owned());
+            }
             Ok(_) => {}
         }
         Ok(pass.report)
     }
 
-    /// Returns whether the last page had only letters that were met before.
-    async fn pages(&self, pass: &mut Pass<'_>, listeners: &mut Listeners<'_, '_>) -> Result<bool, Error> {
+    /// Returns the reason to report if some letters were not met.
+    async fn pages(
+        &self,
+        pass: &mut Pass<'_>,
+        listeners: &mut Listeners<'_, '_>,
+    ) -> Result<Option<&'static str>, Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = UNANSWERED.iter();
         while !pass.is_over() {
-            let requested = Instant::now();
-            let Received { messages: page, is_uncertain, is_partial, .. } = self.page().await?;
+            let (requested, received) = self.page(pass).await?;
+            let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
                 let held = first.granted.unwrap_or(HOLD);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
@@ -103,10 +117,10 @@ impl DeadLetterQueue {
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
-                let ends_with_known = !page.is_empty();
+                let too_many = (!page.is_empty()).then_some(TOO_MANY);
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
-                    return Ok(ends_with_known);
+                    return Ok(pass.answer_lost.then_some(ANSWER_LOST).or(too_many));
                 }
                 // An end that is not certain is no end.
                 match pauses.next() {
@@ -125,10 +139,10 @@ impl DeadLetterQueue {
                 if is_partial {
                     pass.report.stopped = Some(UNCERTAIN_END.to_owned());
                 }
-                return Ok(false);
+                return Ok(pass.answer_lost.then_some(ANSWER_LOST));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// Returns the number of pages in a row with only newer letters after which a pass ends.
@@ -163,12 +177,25 @@ impl DeadLetterQueue {
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    async fn page(&self) -> Result<Received, Error> {
-        let get = GetMessages::new(MAX_MESSAGES, HOLD);
-        match self.core.store().get(&self.name, get).await {
-            Ok(received) => Ok(received),
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(Received::default()),
-            Err(e) => Err(e.into()),
+    /// Leases a page, and returns the time of the request that leased it. Records if a request may have leased letters and failed.
+    async fn page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
+        let ready = timeout(THROTTLED_TIME, self.core.storage.throttle().until_ready());
+        let stop = pass.options.stop.clone().unwrap_or_default();
+        if stop.run_until_cancelled(ready).await.is_none() {
+            // The pass is over.
+            return Ok((Instant::now(), Received::default()));
+        }
+        let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_TIME, 2, 2);
+        loop {
+            let requested = Instant::now();
+            match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, HOLD)).await {
+                Ok(received) => return Ok((requested, received)),
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
+                    return Ok((requested, Received::default()));
+                }
+                Err(e) => tries.failed(e).await?,
+            }
+            pass.answer_lost |= tries.is_in_doubt();
         }
     }
 
@@ -263,12 +290,16 @@ impl DeadLetterQueue {
         Ok(Handled { is_copy: false, payload_left })
     }
 
-    /// Makes the letters visible again that were only read.
+    /// Makes the letters visible again that were only read. All of them have the time of one change: in an outage there may be thousands.
     async fn release(&self, held: Vec<MessageRef>) {
+        let give_up = Instant::now() + RELEASE_TIME;
         let release = async |message: MessageRef| {
             let update =
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
-            if let Err(error) = self.core.store().update(&self.name, &message, update).await {
+            let tries = Tries::until(self.core.runtime(), give_up, 2, 2);
+            if let Err(error) =
+                tries.run(|| self.core.store().update(&self.name, &message, update.clone())).await
+            {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };

@@ -53,6 +53,8 @@ pub(super) struct Pass<'p> {
     pub(super) report: RedriveReport,
     /// The letters to make visible again.
     pub(super) held: Vec<MessageRef>,
+    /// True if a request for letters failed and may have leased some.
+    pub(super) answer_lost: bool,
 }
 
 impl Pass<'_> {
@@ -96,7 +98,7 @@ impl Pass<'_> {
         while tasks.len() < self.at_once.min(room)
             && let Some(next) = picked.front()
         {
-            bytes = next.copied_bytes().saturating_add(bytes);
+            bytes = next.blob_bytes().saturating_add(bytes);
             let is_alone =
                 jobs.insert(Err(Key::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
             // A stop is noticed between two turns, so none of them takes long.

@@ -9,13 +9,12 @@ use tokio::time::{Instant, timeout_at};
 use super::held::Held;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
-use crate::delivery::{
-    HistoryTrim, add_past_dead_letter, event_of_raw, event_with_blobs, record_redrive, unwrap_unreadable,
+use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
+use crate::envelope::{
+    DeadLetterNote, Envelope, Parsed, Payload, RAW_KIND, StoredReference, UNREADABLE_KIND, parse,
 };
-use crate::envelope::{DeadLetterNote, Envelope, Parsed, RAW_KIND, StoredReference, UNREADABLE_KIND, parse};
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{forget_message, is_in_order, restamp};
-use crate::job::outcome::chain;
+use crate::group_log::{forget_message, is_in_order, renumber, restamp};
 use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{
@@ -45,9 +44,7 @@ struct Revived {
 /// The content of a letter.
 enum Content {
     Job(Box<Envelope>),
-    /// An event that has no room for more than other names of its blobs.
-    Whole(Box<Envelope>),
-    /// A text that is put back as it is.
+    /// A text that is put back as it came, but for its copy number.
     Text(String),
 }
 
@@ -106,7 +103,7 @@ impl DeadLetterQueue {
     /// # Errors
     /// The dead letter is not deleted, or only perhaps.
     pub(crate) async fn discard(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
-        self.delete_with(held, self.references(held).await).await
+        self.delete_with(held, held.references()).await
     }
 
     /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it is the blob of their message, and the other letter
@@ -115,7 +112,7 @@ impl DeadLetterQueue {
     /// # Errors
     /// Those of [`discard`](Self::discard).
     pub(super) async fn discard_copy(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
-        let mut own = self.references(held).await;
+        let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
         self.delete_with(held, own).await
     }
@@ -137,18 +134,6 @@ impl DeadLetterQueue {
             }
         }
         Ok(payload_left)
-    }
-
-    /// Returns the blobs of a letter, also those of an event that it keeps as a text: it has copies of its own. A sweep deletes those of a
-    /// text that cannot be read now.
-    async fn references(&self, held: &Held) -> Vec<StoredReference> {
-        let DeadLetterEntry::Event(letter) = &held.entry else { return Vec::new() };
-        let kept = self.kept_text(letter).await.unwrap_or_else(|error| {
-            crate::log::debug!(queue = %self.name, error = %chain(&error), "the text of a dead letter cannot be read");
-            None
-        });
-        let kept = kept.and_then(|text| event_with_blobs(&text));
-        held.references().into_iter().chain(kept.iter().flat_map(Envelope::references)).collect()
     }
 
     /// Deletes a message. Returns false if another client has deleted it.
@@ -175,7 +160,10 @@ impl DeadLetterQueue {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
-        let data = self.core.claim_checks.payload(&self.name, &envelope.payload).await;
+        let data = match &envelope.payload {
+            Payload::Stored(text) => self.core.claim_checks.load(&self.name, text, MAX_COPIED_BYTES).await,
+            inline => Ok(inline.inline().cloned().unwrap_or_default()),
+        };
         let text = unwrap_unreadable(envelope, &data.map_err(payload_error)?);
         text.map(Some).ok_or_else(|| {
             Error::new(ErrorKind::Undecodable, "the text of an unreadable message was not kept")
@@ -185,21 +173,17 @@ impl DeadLetterQueue {
     async fn revived(&self, held: &Held) -> Result<Revived, Error> {
         // A producer of another program may have chosen the group without saying so in the text.
         let told = held.group.clone().filter(|_| self.core.orders_groups);
-        let as_it_is = |text| Revived { text, key: None, group: told.clone(), blobs: Vec::new() };
-        let (mut envelope, is_whole) = match self.content(held).await? {
-            Content::Text(text) => return Ok(as_it_is(text)),
-            Content::Whole(event) => (*event, true),
-            Content::Job(dead) => (self.reset(*dead, &held.letter), false),
+        let mut envelope = match self.content(held).await? {
+            Content::Text(text) => return Ok(Revived { text, key: None, group: told, blobs: Vec::new() }),
+            Content::Job(dead) => self.reset(*dead, &held.letter),
         };
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
             Some(lacking) => Err(payload_error(lacking)),
-            None if is_whole => envelope.to_json().map_err(Error::from),
             None => self.fit(&mut envelope, &mut blobs).await,
         };
         match fitted {
-            Ok(text) if is_whole => Ok(Revived { blobs, ..as_it_is(text) }),
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
                 let group = envelope.key.clone().filter(|_| keeps_order).or(told);
@@ -229,7 +213,11 @@ impl DeadLetterQueue {
             }
         };
         Ok(match (parse(&text), id) {
-            (Ok(Parsed::Event(event)), _) if !event.references().is_empty() => Content::Whole(event),
+            // Each put of it is another message of its job.
+            (Ok(Parsed::Event(mut event)), _) => match renumber(&mut event, self.core.runtime()) {
+                true => Content::Text(event.to_json()?),
+                false => Content::Text(text),
+            },
             (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
             _ => Content::Text(text),
         })
@@ -278,8 +266,7 @@ impl DeadLetterQueue {
         let mut trim = HistoryTrim::new();
         loop {
             let payload = envelope.payload.clone();
-            self.core.claim_checks.inline(&payload).transpose().map_err(payload_error)?;
-            match fit(&self.core, envelope, encoding) {
+            match fit(&self.core, envelope, encoding, u64::MAX) {
                 Err(error)
                     if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
                 {

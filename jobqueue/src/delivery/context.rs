@@ -127,7 +127,9 @@ impl Context {
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
     /// [`TooLarge`](ErrorKind::TooLarge): with the results of steps it has more than 32 MiB, and is not saved.
-    /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held; the next change of the message saves it, such as its put-back.
+    /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held; the next change of the message saves it, such as its put-back. If
+    /// the storage refuses it for good, as without permission for the blob of a large one, later checkpoints and steps are saved without it, and without
+    /// earlier ones that are not saved yet.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.

@@ -70,7 +70,7 @@ impl DeathOf {
     pub(crate) fn of(dead_letter: &Envelope) -> Option<Self> {
         let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
         let event = match *dead_letter.kind == *UNREADABLE_KIND {
-            // The text that it keeps names blobs that each copy has for itself; its id is that of the message.
+            // Its id is that of the message. The digest of some texts changes when they move to a blob.
             true => Envelope { payload: Payload::None, ..dead_letter.clone() }.digest(),
             false => dead_letter.digest(),
         };
@@ -81,14 +81,6 @@ impl DeathOf {
 /// Returns the original text from a dead letter of kind [`UNREADABLE_KIND`].
 pub fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
     (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
-}
-
-/// Returns the event that a kept text holds, if it refers to blobs.
-pub(crate) fn event_with_blobs(text: &str) -> Option<Envelope> {
-    match parse(text) {
-        Ok(Parsed::Event(event)) if !event.references().is_empty() => Some(*event),
-        _ => None,
-    }
 }
 
 pub(crate) fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {

@@ -73,7 +73,8 @@ impl Context {
     /// # Errors
     /// Returns the error of `work`; nothing is saved then. Returns [`is_lease_lost`](Error::is_lease_lost) if the
     /// lease ended before `work` began, or before the result was saved. Returns [`Storage`](ErrorKind::Storage) if the saved results cannot be
-    /// read, before `work` begins, or if the storage refuses for good to save the result. Returns [`TooLarge`](ErrorKind::TooLarge) if the
+    /// read, before `work` begins, or if the storage refuses for good to save the result: later steps and checkpoints are then saved without it, and without
+    /// earlier ones that are not saved yet, and `work` runs again, unless the put-back of the message saves the result. Returns [`TooLarge`](ErrorKind::TooLarge) if the
     /// checkpoint would have more than 32 MiB. For a result that JSON cannot express returns [`Invalid`](ErrorKind::Invalid), and
     /// [`Undecodable`](ErrorKind::Undecodable) at each later attempt, instead of running `work` again.
     ///

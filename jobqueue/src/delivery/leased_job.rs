@@ -11,7 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::message_changes::no_answer;
-use super::saved::Saved;
+use super::saved::KnownCheckpoint;
 use super::shrink_history::HistoryTrim;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
 use crate::error::{Error, ErrorKind};
@@ -61,7 +61,7 @@ pub(crate) struct LeasedJob {
     /// The position of a FIFO job in its group, computed once.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
     /// The content of the checkpoint, read once.
-    pub(crate) saved: tokio::sync::Mutex<Option<Saved>>,
+    pub(super) saved: tokio::sync::Mutex<Option<KnownCheckpoint>>,
     /// The blobs of former checkpoints to which the message in the storage may still refer.
     pub(super) superseded: Mutex<Vec<StoredReference>>,
     /// The checkpoint in the stored message, if the content has one that the storage may not have taken.
@@ -329,7 +329,7 @@ impl LeasedJob {
         }
         loop {
             let payload = envelope.payload.clone();
-            match fit(&self.core, envelope, self.settings.encoding) {
+            match fit(&self.core, envelope, self.settings.encoding, u64::MAX) {
                 Ok((text, blob)) => {
                     blobs.extend(blob);
                     return Ok(Rendered { text, blobs });

@@ -97,15 +97,17 @@ impl LeasedJob {
     /// Records that the handler has finished, with its output (JSON), so that a later delivery does not run the
     /// handler again. The next change of the message writes the record.
     pub(crate) fn handler_has_finished(&self, output: String) {
-        if let Content::Event(envelope) = &mut *self.content() {
-            envelope.history.finished = Some(output);
-        }
+        self.change_event(|event| event.history.finished = Some(output));
     }
 
     /// Ends a wait of any cause: its condition is met.
     pub(crate) fn end_wait(&self) {
+        self.change_event(|event| event.history.deferral = None);
+    }
+
+    fn change_event(&self, change: impl FnOnce(&mut Envelope)) {
         if let Content::Event(envelope) = &mut *self.content() {
-            envelope.history.deferral = None;
+            change(envelope);
         }
     }
 
@@ -210,33 +212,28 @@ impl LeasedJob {
         let Some(mut envelope) = self.envelope() else {
             return Err(LeaseError::Closed.into());
         };
-        let former = envelope.history.checkpoint.replace(Checkpoint::Inline(json));
-        let kept = envelope.clone();
+        let new = Checkpoint::Inline(json);
+        let former = envelope.history.checkpoint.replace(new.clone());
         let rendered = self.render(&mut envelope)?;
-        // First of all, because the caller may be dropped.
-        self.replace_checkpoint(kept, former.clone());
+        // First of all, because the caller may be dropped. The rest of the content may change meanwhile: the handler may finish.
+        self.change_event(|event| event.history.checkpoint = Some(new));
         lock(&self.stored_checkpoint).get_or_insert(former.clone());
+        if let Some(Checkpoint::Stored(former)) = former {
+            lock(&self.superseded).push(former);
+        }
         let rendered = self.store_blobs(rendered, self.expires).await?;
         let saved = self.lease.save(rendered.text).await;
         self.remove_unless_saved(rendered.blobs, &saved).await;
         if matches!(saved, Ok(()) | Err(LeaseError::Uncertain(_))) {
-            self.replace_checkpoint(envelope, former);
+            let Envelope { payload, history, .. } = envelope;
+            self.change_event(|event| {
+                (event.payload, event.history.checkpoint) = (payload, history.checkpoint)
+            });
             *lock(&self.stored_checkpoint) = None;
         }
         saved?;
         self.remove_superseded().await;
         Ok(())
-    }
-
-    /// Makes `envelope`, whose checkpoint is new, the content, which the next change of the message writes.
-    fn replace_checkpoint(&self, envelope: Envelope, former: Option<Checkpoint>) {
-        *self.content() = Content::Event(Box::new(envelope));
-        if let Some(Checkpoint::Stored(reference)) = former {
-            let mut superseded = lock(&self.superseded);
-            if !superseded.contains(&reference) {
-                superseded.push(reference);
-            }
-        }
     }
 
     /// Deletes the blobs of former checkpoints, when the message refers to them no more.

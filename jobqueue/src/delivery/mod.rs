@@ -55,7 +55,7 @@ mod state;
 pub(crate) use claimed_letter::{LetterClaim, StoredLetter, claim_letter, record_redrive, was_redriven};
 pub(crate) use completion::Deletions;
 pub use context::Context;
-pub(crate) use dead_envelope::{DeathOf, event_with_blobs, events};
+pub(crate) use dead_envelope::{DeathOf, events};
 pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;

@@ -2,10 +2,12 @@
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
+use tokio::sync::{MappedMutexGuard, MutexGuard};
 use tokio::time::Instant;
 
 use super::leased_job::LeasedJob;
-use super::saved::{Saved, to_json};
+use super::message_changes::may_pass;
+use super::saved::{KnownCheckpoint, Saved, to_json};
 use crate::claim_check::MAX_CHECKPOINT_BYTES;
 use crate::clock::WITHOUT_END;
 use crate::envelope::{Checkpoint, Envelope};
@@ -24,12 +26,13 @@ pub enum CheckpointOutcome {
 
 /// Returns the latest checkpoint. The first call reads it from the message or its blob.
 pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>> {
-    Box::pin(async {
-        let mut saved = job.saved.lock().await;
-        if let Some(saved) = &*saved {
-            return Ok(saved.clone());
-        }
-        let read = match job.load_checkpoint().await? {
+    Box::pin(async { Ok(known(job).await?.newest.clone()) })
+}
+
+async fn known(job: &LeasedJob) -> Result<MappedMutexGuard<'_, KnownCheckpoint>, Error> {
+    let mut known = job.saved.lock().await;
+    if known.is_none() {
+        let newest = match job.load_checkpoint().await? {
             None => Saved::default(),
             Some(json) => serde_json::from_str(&json).map_err(|e| {
                 let text = "the checkpoint was not written by this library, or is damaged: this job can neither resume nor save one; \
@@ -37,8 +40,9 @@ pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>>
                 Error::new(ErrorKind::Undecodable, text).with_source(e)
             })?,
         };
-        Ok(saved.insert(read).clone())
-    })
+        *known = Some(KnownCheckpoint { newest, accepted: None });
+    }
+    Ok(MutexGuard::map(known, Option::get_or_insert_default))
 }
 
 /// Returns whether the checkpoint is in a blob.
@@ -78,15 +82,13 @@ pub(crate) fn save_step<'j>(
     json: Option<String>,
 ) -> BoxFuture<'j, Result<CheckpointOutcome, Error>> {
     Box::pin(async move {
-        let mut step = Some((name, json));
+        let result = json.map(raw).transpose()?;
+        // Each try adds it again: the refusal of another change may have removed it meanwhile.
         let change = || {
-            // Later tries save it with what else was saved meanwhile.
-            let step = step.take();
-            change_saved(job, move |saved| {
-                match step {
-                    Some((name, Some(json))) => _ = saved.steps.insert(name.to_owned(), raw(json)?),
-                    Some((name, None)) => _ = saved.unwritable.insert(name.to_owned()),
-                    None => {}
+            change_saved(job, |saved| {
+                match &result {
+                    Some(result) => _ = saved.steps.insert(name.to_owned(), result.clone()),
+                    None => _ = saved.unwritable.insert(name.to_owned()),
                 }
                 Ok(())
             })
@@ -103,26 +105,34 @@ async fn change_saved(
     job: &LeasedJob,
     change: impl FnOnce(&mut Saved) -> Result<(), Error> + Send,
 ) -> Result<CheckpointOutcome, Error> {
-    let mut next = load_saved(job).await?;
-    let mut saved = job.saved.lock().await;
-    if let Some(newest) = &*saved {
-        next = newest.clone();
-    }
+    let mut known = known(job).await?;
+    let mut next = known.newest.clone();
     change(&mut next)?;
     let json = to_json(&next)?;
     if json.len() as u64 > MAX_CHECKPOINT_BYTES {
         let text = format!("the checkpoint has {} bytes; {MAX_CHECKPOINT_BYTES} are allowed", json.len());
         return Err(Error::new(ErrorKind::TooLarge, text));
     }
-    // It belongs to all later changes, also if the handler drops it while it is saved, if it is refused, or if there is no answer: later steps
-    // may depend on it.
-    *saved = Some(next);
-    match job.checkpoint(json).await {
-        Ok(()) => Ok(CheckpointOutcome::Saved),
+    // It belongs to all later changes, also if the handler drops it while it is saved, if it is refused for now, or if there is no answer:
+    // later steps may depend on it.
+    let former = std::mem::replace(&mut known.newest, next);
+    known.accepted.get_or_insert(former);
+    let outcome = match job.checkpoint(json).await {
+        Ok(()) => CheckpointOutcome::Saved,
         // The lease may still be held: what the handler has begun is better finished than begun again.
-        Err(error) if error.is_lease_uncertain() => Ok(CheckpointOutcome::Unknown),
-        Err(error) => Err(error),
-    }
+        Err(error) if error.is_lease_uncertain() => CheckpointOutcome::Unknown,
+        Err(error) => {
+            // The storage may take a later change alone. Until then the content of the message keeps this one, for its put-back.
+            if !may_pass(&error)
+                && let Some(accepted) = known.accepted.take()
+            {
+                known.newest = accepted;
+            }
+            return Err(error);
+        }
+    };
+    known.accepted = None;
+    Ok(outcome)
 }
 
 fn raw(json: String) -> Result<Box<RawValue>, Error> {

@@ -152,6 +152,9 @@ pub(super) struct Entry {
     /// Present while a cancellation is under way.
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub(super) cancelling: Option<Cancelling>,
+    /// Present while the turn is assumed for a message whose cancellation was under way when the job was sent again.
+    #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
+    pub(super) cancelled_first: Option<CancelledFirst>,
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub(super) pages: Option<Range<u64>>,
 }
@@ -170,6 +173,7 @@ impl Entry {
             turn,
             overdue: None,
             cancelling: None,
+            cancelled_first: None,
             pages: None,
         }
     }
@@ -194,16 +198,34 @@ impl Entry {
     }
 
     /// Records that the job is sent again: there may be a second message of it, which is the last of the queue. The first may run already,
-    /// without a record of its turn.
+    /// without a record of its turn, unless its cancellation is under way, which still decides about that message.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
+        let cancelling = self.cancelling.take();
         if let (EntryState::Stored, None, false, [copy]) =
             (self.state, self.turn, self.copies, self.nonces.as_slice())
         {
             self.turn = Some(Turn::assumed(*copy));
+            self.cancelled_first = cancelling.map(|mark| CancelledFirst { mark, due });
+        } else if let Some(first) = &mut self.cancelled_first {
+            first.due = first.due.max(due);
         }
         self.nonces.extend(nonces);
         self.nonces.drain(..self.nonces.len().saturating_sub(MAX_NONCES));
-        (self.copies, self.cancelling, self.overdue, self.due) = (true, None, None, self.due.max(due));
+        (self.copies, self.overdue, self.due) = (true, None, self.due.max(due));
+    }
+
+    /// Returns the mark of the cancellation that is under way: that of the job, or that of its first message.
+    pub(super) fn mark(&self) -> Option<&Cancelling> {
+        self.cancelling.as_ref().or(self.cancelled_first.as_ref().map(|first| &first.mark))
+    }
+
+    /// Ends the cancellation that is under way.
+    pub(super) fn forget_mark(&mut self) {
+        (self.cancelling, self.cancelled_first) = (None, None);
+    }
+
+    pub(super) fn mark_mut(&mut self) -> Option<&mut Cancelling> {
+        self.cancelling.as_mut().or(self.cancelled_first.as_mut().map(|first| &mut first.mark))
     }
 
     /// Returns whether the delivery is a later one of the only message, and the entry does not have it yet.
@@ -269,6 +291,17 @@ pub(super) struct Cancelling {
     pub(super) until: u64,
     #[serde(rename = "m")]
     pub(super) message: UndeliveredRef,
+}
+
+/// The first message of a job that was sent again while it was being cancelled. Its deletion proves that no worker has received it. Apart from
+/// `cancelling`, which ends the whole job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct CancelledFirst {
+    #[serde(rename = "x")]
+    pub(super) mark: Cancelling,
+    /// The end of the time in which the messages may stay away that were sent since: milliseconds since 1970.
+    #[serde(rename = "d")]
+    pub(super) due: u64,
 }
 
 /// The outcome with which a job ended.

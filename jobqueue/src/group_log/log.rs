@@ -113,11 +113,11 @@ pub(crate) enum CancelBegun {
 /// The end of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelEnd {
-    /// No message of the job runs while the log remembers the cancellation.
+    /// No message of the job runs while the log remembers the cancellation, except those that were sent since it began.
     Cancelled,
     /// A worker has received the message, or the job has ended.
     TooLate,
-    /// Another process has taken the cancellation over, or the job was sent again.
+    /// Another process has taken the cancellation over, or it is over and the job was sent again.
     Unknown,
 }
 
@@ -200,9 +200,13 @@ impl GroupLog {
             return if self.ended(entry).is_some() { Confirmed::Acknowledged } else { Confirmed::Gone };
         };
         let found = &mut self.entries[at];
-        let due = found.due.max(visible.after(GRACE));
+        let visible = visible.after(GRACE);
+        let due = found.due.max(visible);
         self.changed |= found.state != EntryState::Stored || !(single || found.copies) || due != found.due;
         (found.copies, found.due) = (found.copies || !single, due);
+        if let Some(first) = found.cancelled_first.as_mut().filter(|first| first.due < visible) {
+            (first.due, self.changed) = (visible, true);
+        }
         match found.state {
             EntryState::Skipped => self.move_to_tail(at, EntryState::Stored),
             _ => found.state = EntryState::Stored,
@@ -223,6 +227,8 @@ impl GroupLog {
             && found.turn == Some(Turn::assumed(*first))
         {
             (found.turn, found.copies) = (None, false);
+            found.cancelling =
+                found.cancelled_first.take().map(|first| first.mark).or(found.cancelling.take());
         }
         if found.nonces.is_empty() && before > 0 && found.state != EntryState::Stored {
             self.entries.remove(at);
@@ -231,8 +237,8 @@ impl GroupLog {
 
     fn skip(&mut self, at: usize) {
         let entry = &mut self.entries[at];
-        (entry.state, entry.cancelling, entry.overdue, self.changed) =
-            (EntryState::Skipped, None, None, true);
+        entry.forget_mark();
+        (entry.state, entry.overdue, self.changed) = (EntryState::Skipped, None, true);
     }
 
     /// Removes the oldest skipped entries beyond the limit. If their messages arrive, they join at the tail.

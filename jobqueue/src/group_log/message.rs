@@ -49,6 +49,12 @@ pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64>
     Some(copy)
 }
 
+/// Gives the event of another message of its job another copy number, if it has one. Returns whether it has. A message without a number is a
+/// copy of its own.
+pub(crate) fn renumber(envelope: &mut Envelope, runtime: &Runtime) -> bool {
+    envelope.extensions.contains_key(COPY) && restamp(envelope, runtime).is_some()
+}
+
 /// Writes the page in which a job is entered into its event; before that, 0, so that the event keeps its length.
 pub(crate) fn stamp_page(envelope: &mut Envelope, page: u64) -> Result<(), EnvelopeError> {
     envelope.insert_header(PAGE, &format!("{page:014x}"))

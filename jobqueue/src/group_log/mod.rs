@@ -65,7 +65,8 @@
 //! | redrive | the message has no entry: joins at the tail |
 //! | canceller dies with its mark set | after 45 s the next job takes the mark over, deletes the message by its first receipt, and removes the entry; a job that was received keeps it |
 //! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while that would certainly be hidden, it removes the entry |
-//! | canceller loses its mark to another one, or to a repeated send | it reports *unknown* unless the log says how the job ended, or that a delivery has the turn |
+//! | job sent again while the mark of a canceller stands | the mark is kept for the first message: as above, and with its deletion the messages sent since may run |
+//! | canceller loses its mark to another one, or to a repeated send of a job with copies | it reports *unknown* unless the log says how the job ended, or that a delivery has the turn |
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
 //! | page written: sender dies before it is linked | its entries do not count, and no message names them; the next sender links it, or it stays unread |
 //! | page closed: process dies before the head has its entries | the next delivery, send or change that finds it closed takes it over |
@@ -103,7 +104,7 @@ pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
-pub(crate) use message::{InOrder, forget_message, restamp, stamp_page};
+pub(crate) use message::{InOrder, forget_message, renumber, restamp, stamp_page};
 pub use overview::{EntryRecord, GroupRecord, group_of, groups, names_in_order, position_names};
 pub(crate) use send::{Confirmation, announce, confirm, retract};
 pub(crate) use store::{GroupLogs, Progress, superseded};

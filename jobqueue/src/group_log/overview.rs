@@ -36,7 +36,7 @@ impl EntryRecord {
             announced: entry.state == EntryState::Announced,
             skipped: entry.state == EntryState::Skipped,
             overdue: entry.overdue.is_some(),
-            cancelling: entry.cancelling.is_some(),
+            cancelling: entry.mark().is_some(),
         }
     }
 }

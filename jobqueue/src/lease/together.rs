@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::sync::MutexGuard;
 
 use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
@@ -17,8 +18,7 @@ type Outcome = Result<(), LeaseError>;
 pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
     let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
     let mut together = Vec::with_capacity(leases.len());
-    // Held to the end, so that nothing renews a message while it is deleted.
-    let mut turns = Vec::with_capacity(leases.len());
+    let mut requested = Vec::with_capacity(leases.len());
     for (place, lease) in leases.iter().enumerate() {
         // A renewal under way would delay the others.
         let Ok(turn) = lease.turn.try_lock() else { continue };
@@ -27,33 +27,35 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
             Ok(()) if lease.is_uncertain() || lease.time_left() < lease.terms.visibility / 4 => {}
             Ok(()) => {
                 together.push(place);
-                turns.push(turn);
+                requested.push((&**lease, turn));
             }
             Err(error) => outcomes[place] = Some(Err(error)),
         }
     }
-    let requested: Vec<&Lease> = together.iter().map(|place| &*leases[*place]).collect();
-    for (place, outcome) in together.iter().zip(delete_together(&requested).await) {
-        outcomes[*place] = outcome;
+    for (place, outcome) in together.into_iter().zip(delete_together(requested).await) {
+        outcomes[place] = outcome;
     }
     outcomes
 }
 
-/// Sends one request for all leases, then further ones for each message of which it is not known whether it is deleted.
-async fn delete_together(leases: &[&Lease]) -> Vec<Option<Outcome>> {
-    let answers = request(leases).await;
+/// Sends one request for all leases, then further ones for each message of which it is not known whether it is deleted. Keeps the turn of a
+/// lease until its outcome is known, so that nothing renews a message while it is deleted.
+async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Option<Outcome>> {
+    let answers = request(&leases.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()).await;
     let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
     let mut undecided = Vec::new();
-    for (place, (lease, answer)) in leases.iter().zip(answers).enumerate() {
+    for (place, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
         match answer {
             Ok(()) => {
                 lease.deleted(&Ok(()));
                 outcomes[place] = Some(Ok(()));
             }
-            Err(error) if is_held_up(&error) => {}
+            // Its lease goes on, and may have to be renewed before the others are decided.
+            Err(error) if is_held_up(&error) => drop(turn),
             Err(error) => undecided.push(async move {
                 let outcome = lease.try_delete(Some(error)).await;
                 lease.deleted(&outcome);
+                drop(turn);
                 (place, outcome)
             }),
         }

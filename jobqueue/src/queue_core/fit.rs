@@ -7,11 +7,13 @@ use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference, fits, ma
 use crate::error::{Error, ErrorKind};
 use crate::settings::MessageEncoding;
 
-/// Renders the envelope. If the text is too large, the payload moves to a blob, which is not written yet.
+/// Renders the envelope. If the text is too large, a payload of at most `limit` bytes moves to a blob, which is not written yet. Sends have
+/// a limit. The payload of a received message has none, so that the message can always be put back or dead-lettered.
 pub(crate) fn fit(
     core: &QueueCore,
     envelope: &mut Envelope,
     encoding: MessageEncoding,
+    limit: u64,
 ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
     // Checked here, so that a payload that is too large by itself is not copied into a text first.
     if envelope.payload.inline().is_none_or(|data| may_fit(data.len())) {
@@ -24,7 +26,7 @@ pub(crate) fn fit(
     let Some(data) = envelope.payload.inline().cloned() else {
         return too_large("the event's attributes alone are too large for a message".to_owned());
     };
-    let (bytes, limit) = (data.len() as u64, core.claim_checks.max_bytes());
+    let bytes = data.len() as u64;
     if bytes > limit {
         return too_large(format!(
             "the payload has {bytes} bytes; {limit} are allowed: put larger data into a blob and its name into the message"

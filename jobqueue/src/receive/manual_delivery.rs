@@ -85,7 +85,9 @@ impl<M> Delivery<M> {
         complete(self.take()?).await
     }
 
-    /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt.
+    /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt. For a job
+    /// [in order](crate::SendOptions::in_order) a delay of more than 59 seconds is first recorded in the log of its key. While the log cannot
+    /// be changed, this is tried for up to 15 minutes.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
@@ -99,7 +101,8 @@ impl<M> Delivery<M> {
     }
 
     /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the poison
-    /// threshold it dead-letters the message instead. The error and its causes are kept with the message.
+    /// threshold it dead-letters the message instead. The error and its causes are kept with the message. The delay of a job in order is
+    /// recorded as by [`release`](Self::release).
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,

@@ -21,7 +21,8 @@ impl<M: QueueMessage> Queue<M> {
     ///   order](crate::SendOptions::in_order) was sent twice under its id. A cancellation of a unique job, or of a job in order by a log, that is
     ///   repeated after one without an answer returns what [`cancel_unique`](Self::cancel_unique) would. Of a job in order no second
     ///   message runs while the log remembers the cancellation, which is one of the last 256 jobs that have ended there; if its cancellation was not certainly ended, the next job of its key completes it.
-    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under the key of a unique job.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under the key of a unique job, and has not
+    ///   ended within 90 seconds.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///
     /// # Cancel safety

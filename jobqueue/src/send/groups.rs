@@ -37,8 +37,7 @@ pub(super) async fn put_by_group(
         }
     }
     let silence = Silence::default();
-    let groups: Vec<_> =
-        groups.into_values().map(|group| put_group(core, group, started, &silence)).collect();
+    let groups: Vec<_> = groups.into_values().map(|group| put_group(core, group, &silence)).collect();
     let in_groups = futures_util::stream::iter(groups).buffer_unordered(GROUPS).collect::<Vec<_>>();
     let (put, in_groups) = tokio::join!(put_all(core, &mut ready, started), in_groups);
     let mut stored: HashMap<usize, Result<StoredMessage, Error>> = in_groups.into_iter().flatten().collect();
@@ -55,9 +54,10 @@ pub(super) async fn put_by_group(
 async fn put_group(
     core: &QueueCore,
     group: Vec<(usize, &Prepared)>,
-    mut started: Instant,
     silence: &Silence,
 ) -> Vec<(usize, Result<StoredMessage, Error>)> {
+    // Of many groups the last ones begin when others have ended. An outage ends them as soon as it would end one.
+    let mut started = silence.since().unwrap_or_else(Instant::now);
     let (mut answers, mut untried) = (Vec::with_capacity(group.len()), Vec::new());
     for (place, one) in group {
         let is_tried = !silence.is_long();

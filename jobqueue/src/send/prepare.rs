@@ -188,12 +188,6 @@ pub(crate) fn prepare_envelope(
 ) -> Result<Prepared, Error> {
     let now = core.now();
     let delay = delay(&options, now)?;
-    if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "the time to live must be at least 1 second and longer than the delay",
-        ));
-    }
     if delay > MAX_VISIBILITY {
         envelope.not_before = now.checked_add(delay).map(rfc3339);
     }
@@ -217,7 +211,7 @@ pub(crate) fn prepare_envelope(
 
     let expires = options.ttl.and_then(|ttl| now.checked_add(ttl));
     let encoding = core.settings().encoding;
-    let (text, blob) = fit(core, &mut envelope, encoding)?;
+    let (text, blob) = fit(core, &mut envelope, encoding, core.claim_checks.max_bytes())?;
     let attributes = text.len().saturating_sub(envelope.payload.inline().map_or(0, Bytes::len));
     reserve_history_space(core, &envelope, attributes, encoding)?;
     let hidden = delay.min(MAX_VISIBILITY);
@@ -290,6 +284,10 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
     checked.map(Payload::Json).map_err(invalid)
 }
 
+/// Returns the delay of a message.
+///
+/// # Errors
+/// [`Invalid`](ErrorKind::Invalid) for a delay or a time to live out of range, and for a time to live that ends before the delay.
 fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     let delay = match (options.delay, options.at) {
         (Some(_), Some(_)) => {
@@ -302,6 +300,12 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     };
     if delay > MAX_DELAY {
         return Err(Error::new(ErrorKind::Invalid, "a delay may be at most 10 years"));
+    }
+    if options.ttl.is_some_and(|ttl| ttl <= delay || ttl < Duration::from_secs(1)) {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "the time to live must be at least 1 second and longer than the delay",
+        ));
     }
     Ok(delay)
 }

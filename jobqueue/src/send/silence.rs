@@ -21,9 +21,14 @@ struct Answers {
 }
 
 impl Silence {
+    /// Returns its beginning; `None` if the last request succeeded, or none was made.
+    pub(super) fn since(&self) -> Option<Instant> {
+        lock(&self.0).silent_since
+    }
+
     /// Returns whether it is as long as the time of a send.
     pub(super) fn is_long(&self) -> bool {
-        lock(&self.0).silent_since.is_some_and(|since| since.elapsed() >= SEND_BUDGET)
+        self.since().is_some_and(|since| since.elapsed() >= SEND_BUDGET)
     }
 
     /// Makes a request, unless the time is as long as that of a send.

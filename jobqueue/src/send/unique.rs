@@ -9,7 +9,7 @@
 //!
 //! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains `sent`.
 //! So a send that returns "joined" has joined a stored message. A sender puts its message only while it holds the key, which it renews during
-//! a long upload. Another sender takes the key over when it has seen the record unchanged for that time by its own monotonic clock; what the
+//! a long upload. Another sender or canceller takes the key over when it has seen the record unchanged for that time by its own monotonic clock; what the
 //! record says of the time counts only where it is over for longer than clocks may differ.
 
 pub(super) mod cancel;
@@ -18,14 +18,15 @@ mod record;
 mod records;
 #[cfg(test)]
 mod tests;
+mod wait;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use key_hold::KeyHold;
-use record::{Hold, PENDING, Record};
+use record::{Hold, Record};
 use records::{Claim, Records};
-use tokio::time::Instant;
+use wait::Wait;
 
 use super::dispatch::dispatch_held;
 use super::prepare::{Draft, Purpose, Render, render_draft};
@@ -172,29 +173,19 @@ async fn claim_unique(
     draft: &Draft,
     window: Duration,
 ) -> Result<Result<Hold, String>, Error> {
-    let give_up = Instant::now() + PENDING * 2;
-    let mut pause = Duration::from_millis(20);
-    // The hold of another process, and since when this call has seen it.
-    let mut seen: Option<(Box<Record>, Instant)> = None;
+    let mut wait = Wait::new();
     loop {
         let now = core.now();
-        let is_seen = |found: &Record| {
-            seen.as_ref().is_some_and(|(known, since)| **known == *found && since.elapsed() >= PENDING)
-        };
-        let is_abandoned = |found: &Record| found.is_surely_over(now) || is_seen(found);
+        let is_abandoned = |found: &Record| wait.is_abandoned(found, now);
         match records.claim(pending(core, draft, window), now, is_abandoned).await? {
             Claim::Mine(hold) => return Ok(Ok(*hold)),
             Claim::Joined(id) => return Ok(Err(id)),
-            Claim::Busy(Some(found)) if seen.as_ref().is_none_or(|(known, _)| *known != found) => {
-                seen = Some((found, Instant::now()));
+            Claim::Busy(found) => {
+                if !wait.pause(found).await {
+                    let text = "another sender holds the key of this unique work; try again later";
+                    return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
+                }
             }
-            Claim::Busy(_) => {}
         }
-        if Instant::now() >= give_up {
-            let text = "another sender holds the key of this unique work; try again later";
-            return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }

@@ -9,7 +9,7 @@ use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, Queue, Runtime, SendOptions, Storage};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, in_memory, payloads, task};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -150,4 +150,46 @@ async fn cancellation_of_a_job_spares_the_job_of_another_source_under_its_id() {
     sleep(HOUR).await;
     let delivery = queue.receive(SECOND).await.unwrap().expect("the other job is there");
     assert_eq!(&*delivery.info().source, "/repair");
+}
+
+/// Cancels a delayed job from two processes, the second a second later, on a storage that makes the first deletion `slow`.
+async fn cancelled_by_two(slow: Duration, ahead_by: Duration) -> [Result<bool, Error>; 2] {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (first, second) = (tasks(&faulty.storage()).await, ahead(&storage, ahead_by).await);
+    let task = task("a");
+    assert!(second.send(&task).unique_for(HOUR * 2).delay(HOUR).await.unwrap().is_sent());
+    faulty.plan(Operation::Delete, 1, Fault::DelayBefore(slow));
+    let later = async {
+        sleep(SECOND).await;
+        second.cancel_unique("a").await
+    };
+    let (first, second) = tokio::join!(first.cancel_unique("a"), later);
+    [first, second]
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_is_not_taken_over_by_a_process_whose_clock_is_ahead() {
+    let [first, second] = cancelled_by_two(SECOND * 5, SECOND * 60).await;
+    assert!(first.unwrap(), "it deletes the message");
+    assert!(!second.unwrap(), "nothing is left to cancel");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancellation_that_was_taken_over_does_not_say_that_a_worker_has_received_the_job() {
+    let [first, second] = cancelled_by_two(SECOND * 60, Duration::ZERO).await;
+    assert!(second.unwrap());
+    let error = first.unwrap_err();
+    assert!(error.is_outcome_unknown() && error.is_retryable(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hold_of_a_canceller_whose_clock_was_ahead_ends_in_its_time() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (dying, other) = (ahead(&faulty.storage(), SECOND * 200).await, tasks(&storage).await);
+    assert!(other.send(&task("a")).unique_for(HOUR * 2).delay(HOUR).await.unwrap().is_sent());
+    faulty.plan(Operation::Delete, 1, Fault::HangAfter);
+    assert!(timeout(SECOND * 20, dying.cancel_unique("a")).await.is_err(), "it was to die");
+    assert!(timeout(SECOND * 60, other.cancel_unique("a")).await.expect("it is held for a while").unwrap());
 }

@@ -105,3 +105,31 @@ async fn a_finished_job_is_not_received_by_hand() {
     let report = scene.run(StoreErrorKind::Unauthorized, 0, 60).await;
     assert_eq!((scene.runs(), report.completed), (1, 1), "{report:?}");
 }
+
+// Audit 27, core 3: a task that the handler had left saved progress at that time.
+#[tokio::test(start_paused = true)]
+async fn finished_handler_is_not_forgotten_by_a_checkpoint_under_way() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).in_order().await.unwrap();
+    let runs: Arc<AtomicU32> = Arc::default();
+    let (counted, storage) = (Arc::clone(&runs), faulty.clone());
+    let handler = move |_: Task, ctx: Context| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let faulty = storage.clone();
+        async move {
+            faulty.plan(Operation::Update, 1, Fault::DelayAfter(Duration::from_secs(5)));
+            tokio::spawn(async move { ctx.checkpoint(&1).await });
+            after(1).await;
+            // The end of the job cannot be recorded.
+            faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unauthorized));
+            Ok::<(), JobError>(())
+        }
+    };
+    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let running = tokio::spawn(built.run_until(after(300)));
+    after(60).await;
+    faulty.heal();
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((runs.load(Ordering::Relaxed), report.completed), (1, 1), "{report:?}");
+}

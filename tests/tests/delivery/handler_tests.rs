@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::{Context, ErrorKind, JobError, Outcome, QueueMessage, State};
+use jobqueue::{Context, ErrorKind, JobError, JobInfo, Outcome, QueueMessage, SendOptions, State};
 use jobqueue_testing::{HandlerTest, run_one};
 use jobqueue_tests::jobs::{Task, task};
 use serde::{Deserialize, Serialize};
@@ -94,6 +94,23 @@ async fn handler_that_asks_to_be_tried_again_at_once_runs_once() {
         assert!(matches!(run.outcome, Outcome::Retried(_) | Outcome::Released(_)), "{run:?}");
         assert_eq!(runs.load(Ordering::Relaxed), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_finds_what_its_message_was_sent_with() {
+    let handler = async |_: Task, job: JobInfo| match job.headers.get("tenant").map(String::as_str) {
+        Some("blue") if job.key.as_deref() == Some("k") && *job.id == *"7" => Ok(()),
+        other => Err(JobError::dead_letter(format!("{other:?}: {job:?}"))),
+    };
+    let options = SendOptions::new().header("tenant", "blue").key("k").id("7");
+    let run = HandlerTest::new().run_one_with(handler, &task("a"), options).await.unwrap();
+    run.assert_completed();
+    let delayed = SendOptions::new().header("tenant", "red").delay(Duration::from_secs(1_800));
+    let run = HandlerTest::new().run_one_with(handler, &task("a"), delayed).await.unwrap();
+    run.assert_dead_lettered("red");
+    let never = SendOptions::new().delay(Duration::from_secs(7_200));
+    let error = HandlerTest::new().run_one_with(handler, &task("a"), never).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test(start_paused = true)]

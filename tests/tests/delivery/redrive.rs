@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, JobError, JobInfo, Queue, Reason, Storage};
+use jobqueue::storage::{Metadata, Operation, PutMessage, StoreErrorKind};
+use jobqueue::{Context, JobError, JobInfo, Queue, QueueName, Reason, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
+use serde_json::{Value, json};
 
 pub(super) const LARGE: usize = 100_000;
 
@@ -340,6 +341,34 @@ async fn dead_letter_shows_its_error_and_undecodable_text() {
     }
     texts.sort();
     assert_eq!(texts, [long, "{\"half\":".to_owned()]);
+}
+
+// A put of a redrive without an answer is repeated, and both messages had the turn of their job at once.
+#[tokio::test(start_paused = true)]
+async fn repeated_put_of_a_kept_text_is_another_copy_of_its_job() {
+    let (below, letters) = (in_memory(), QueueName::new("tasks-poison").unwrap());
+    let event = json!({
+        "specversion": "1.0", "id": "a", "source": "/test", "type": "task", "key": "k", "inorder": "true",
+        "fifocopy": "0123456789abcd", "data": {}
+    });
+    let letter = json!({
+        "specversion": "1.0", "id": "m", "source": "/jobqueue/external", "type": "jobqueue.unreadable",
+        "data": event.to_string()
+    });
+    below.queues().create_queue(&letters, &Metadata::new()).await.unwrap();
+    below.queues().put(&letters, PutMessage::new(letter.to_string())).await.unwrap();
+    let faulty = Faulty::new(&below);
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Unavailable));
+    let report = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(report.moved.len(), 1, "{report:?}");
+    let back = below.queues().peek(queue.name(), 32).await.unwrap();
+    let copy = |text: &str| serde_json::from_str::<Value>(text).unwrap()["fifocopy"].to_string();
+    let mut copies: Vec<_> = back.iter().map(|message| copy(message.text.as_ref().unwrap())).collect();
+    copies.push("\"0123456789abcd\"".to_owned());
+    copies.sort();
+    copies.dedup();
+    assert_eq!(copies.len(), 3, "{back:?}");
 }
 
 // C8

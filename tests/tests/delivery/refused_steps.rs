@@ -98,3 +98,33 @@ async fn message_is_put_back_without_a_step_that_cannot_be_stored() {
     let (works, report) = step.run(1).await;
     assert_eq!((works, report.released, report.abandoned), (2, 1, 0), "{report:?}");
 }
+
+// audit 27, runtime B1: each later step was saved with the result that the storage refuses, and so refused as well.
+#[tokio::test(start_paused = true)]
+async fn result_that_is_refused_for_good_does_not_keep_later_ones_from_being_saved() {
+    let faulty = Faulty::new(&in_memory());
+    faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
+    for operation in [Operation::PutBlob, Operation::CreateContainer] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unauthorized));
+    }
+    let [large, small, last] = [(); 3].map(|()| Arc::<AtomicU32>::default());
+    let works = [Arc::clone(&large), Arc::clone(&small), Arc::clone(&last)];
+    let handler = move |_: Task, ctx: Context| {
+        let [large, small, last] = works.clone();
+        async move {
+            let work = |works: &AtomicU32, bytes| {
+                works.fetch_add(1, SeqCst);
+                std::future::ready(Ok::<_, JobError>("r".repeat(bytes)))
+            };
+            ctx.step("large", || work(&large, 40_000)).await.unwrap_err();
+            ctx.step("small", || work(&small, 10)).await?;
+            ctx.checkpoint(&"p".repeat(40_000)).await.unwrap_err();
+            ctx.step("last", || work(&last, 10)).await?;
+            if ctx.info().attempt == 1 { Err(JobError::retry("after the steps")) } else { Ok(()) }
+        }
+    };
+    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = built.run_until(after(900)).await.unwrap();
+    assert_eq!((report.retried, report.completed), (1, 1), "{report:?}");
+    assert_eq!([large, small, last].map(|works| works.load(SeqCst)), [2, 1, 1]);
+}

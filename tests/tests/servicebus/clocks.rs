@@ -54,6 +54,18 @@ async fn length_of_a_lock_that_is_read_late_bounds_it() {
     assert!(granted <= Duration::from_secs(20) + asked.elapsed(), "{granted:?}");
 }
 
+// A process that reads only dead letters did not ask for it: a pass held letters for longer than their locks, took its beginning for an earlier
+// time, and left those that had come since.
+#[tokio::test]
+async fn lock_of_a_dead_letter_is_no_longer_for_a_clock_that_is_behind() {
+    let bench = Bench::new();
+    bench.dead_letter("job", "no").await;
+    let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+    let letters = behind.queue::<Work>().await.unwrap().dead_letters().unwrap();
+    let report = letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!((report.moved.len(), report.newer), (1, 0), "{report:?}");
+}
+
 // It was asked for at the beginning only, and once for all sessions.
 #[tokio::test]
 async fn length_of_a_lock_that_cannot_be_read_at_first_bounds_it_later() {

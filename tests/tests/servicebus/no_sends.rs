@@ -70,6 +70,24 @@ async fn queue_that_takes_no_sends_takes_jobs_back() {
     }
 }
 
+// A refusal at the commit hid that, and the job came again when its lock ended, without its text and its attempt.
+#[tokio::test]
+async fn queue_that_refuses_a_copy_at_the_commit_takes_jobs_back() {
+    for (condition, active, scheduled) in
+        [("amqp:resource-limit-exceeded", 1, 0), ("amqp:transaction:rollback", 0, 1)]
+    {
+        let bench = Bench::new();
+        let leased = bench.leased("first").await;
+        let refusal = json!({ "condition": condition, "times": null });
+        let fault = bench.emulator.plant_with("discharge", "error", refusal);
+        let put_back = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
+        bench.update(&leased.message, put_back).await.unwrap();
+        assert!(fault.hits() > 0, "{condition}");
+        assert_eq!(bench.count("active"), active, "{condition}");
+        assert_eq!(bench.count("scheduled"), scheduled, "{condition}");
+    }
+}
+
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "work", kind = "failing", poison_threshold = 2)]
 struct Failing {}

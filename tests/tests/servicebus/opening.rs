@@ -1,9 +1,10 @@
 //! Connection strings, TLS, and settings of queues that contradict the framework.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use jobqueue::servicebus::Options;
-use jobqueue::storage::{Access, Created, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{Access, Created, GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{ErrorKind, QueueName, Storage};
 use jobqueue_test_support::servicebus::ServiceBus;
 use jobqueue_tests::log;
@@ -11,7 +12,9 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
 
+use super::late_answers::pass;
 use super::{Bench, MINUTE};
 
 const KEY: &str = "tops3cret";
@@ -181,6 +184,27 @@ async fn settings_that_contradict_the_framework_are_warned_of() {
     assert!(text.contains("recreate the queue with RequiresDuplicateDetection"), "{text}");
     let signature = text.contains("sig=") || text.contains("SharedAccessSignature");
     assert!(!text.contains("secret-payload") && !signature, "{text}");
+}
+
+// Another question found the length of the locks meanwhile, which was taken for an answer to this one.
+#[tokio::test]
+async fn settings_that_could_not_be_read_at_first_are_warned_of_later() {
+    let log = log::record();
+    let bench = Bench::with(json!({ "LockDuration": "PT7S" }), &[]);
+    let fault = bench.emulator.plant_with("http-get", "error", json!({ "status": 503 }));
+    assert!(bench.get().await.is_none());
+    assert_eq!(fault.hits(), 1);
+    let warning = "the locks of this queue last only 7 s";
+    assert!(!log.text().contains(warning), "{}", log.text());
+    pass(2 * MINUTE).await;
+    // After so long without a frame the connection may be given up.
+    let warned = async {
+        while !log.text().contains(warning) {
+            let _ = bench.store().get(&bench.queue, GetMessages::new(1, MINUTE)).await;
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(MINUTE / 2, warned).await.expect("no warning");
 }
 
 #[tokio::test]

@@ -103,6 +103,31 @@ async fn count_that_took_long_is_good_for_a_while() {
     assert_eq!(bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count, 2);
 }
 
+// A caller with less time than a count takes threw it away, and each of them counted from the beginning.
+#[tokio::test]
+async fn count_goes_on_without_its_caller() {
+    let bench = Bench::new();
+    bench.put(PutMessage::new("job")).await.unwrap();
+    bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
+    let peeks = || bench.emulator.calls("peek-message", "work", 0);
+    let count = async || bench.store().queue_properties(&bench.queue).await.unwrap().approximate_count;
+    assert_eq!(count().await, 1);
+    let cost = peeks();
+    let fault = bench.emulator.plant("peek-message", "hold");
+    let (storage, queue) = (bench.storage.clone(), bench.queue.clone());
+    let counting = tokio::spawn(async move { storage.queues().queue_properties(&queue).await });
+    until(|| fault.hits() == 1).await;
+    counting.abort();
+    assert!(counting.await.unwrap_err().is_cancelled());
+    pass(Duration::from_secs(3)).await;
+    fault.release();
+    assert_eq!(count().await, 1);
+    assert_eq!(peeks(), 2 * cost);
+    // It is good for a while, but no longer than the messages are there.
+    bench.store().clear(&bench.queue).await.unwrap();
+    assert_eq!(count().await, 0);
+}
+
 // It began at the first message each time, and never came to what waits behind so many.
 #[tokio::test]
 async fn peek_goes_on_behind_delayed_messages_where_the_last_one_ended() {

@@ -124,12 +124,8 @@ impl Explanation {
 
     /// Finds the run on a worker whose record is three intervals old, until the lease of the job has certainly ended.
     pub(super) fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
-        let default = queue.settings.get(jobqueue_message::settings::DEFAULT_TIMEOUT);
-        let default = default.and_then(|seconds| seconds.parse::<f64>().ok());
-        let default = default.unwrap_or(jobqueue_message::settings::DEFAULT_LEASE.as_secs_f64());
-        // The worker may have renewed the lease until just before it would have written its record again.
         let left = |worker: &WorkerOverview, run: &RunningJob| {
-            worker.record.interval_seconds + run.lease_seconds.unwrap_or(default) - worker.age_seconds
+            queue.longest_lease(&worker.record, run) - worker.age_seconds
         };
         let mut lost = gone.to_vec();
         for worker in &mut lost {

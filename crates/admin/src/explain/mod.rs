@@ -11,9 +11,9 @@ use futures_util::join;
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
 
+use super::in_time::in_time;
 use super::jobs::SEARCHED;
 use super::membership::Memberships;
-use super::queues::in_time;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
     RawJob, WorkerOverview,
@@ -64,7 +64,9 @@ impl Admin {
         // Where the storage does not show the jobs that run, only the records of workers prove that none of them runs it.
         let sees_jobs = sees_jobs && (sees_workers || self.shows_all_jobs());
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
-        if found.run.is_none() && matches!(found.place, JobPlace::Unseen | JobPlace::Running) {
+        // A message that certainly is in no queue has no lease.
+        let may_run = found.place == JobPlace::Running || found.place == JobPlace::Unseen && !sees_jobs;
+        if found.run.is_none() && may_run {
             found.find_lost_run(&gone, &queue);
         }
         let is_certain = sees_jobs && sees_dead;

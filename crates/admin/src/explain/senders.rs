@@ -5,8 +5,8 @@ use std::slice;
 
 use jobqueue::Error;
 
+use crate::in_time::in_time;
 use crate::jobs::SEARCHED;
-use crate::queues::in_time;
 use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of one state and id that are compared by their senders.

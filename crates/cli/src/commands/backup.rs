@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::pin::pin;
 
 use clap::Args;
+#[cfg(feature = "sqlite")]
+use jobqueue::sqlite::backup as copy;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -34,7 +36,7 @@ pub(crate) async fn run(
         let text = "only a SQLite storage can be copied; for PostgreSQL use its own tools, and on Azure the service keeps several copies itself";
         return Err(Failure::Usage(text.to_owned()));
     };
-    let mut copying = pin!(jobqueue::sqlite::backup(from, arguments.file.clone()));
+    let mut copying = pin!(copy(from, arguments.file.clone()));
     let copied = tokio::select! {
         biased;
         copied = &mut copying => copied,
@@ -50,6 +52,13 @@ pub(crate) async fn run(
     let text =
         "to put it back, end all processes, and move the storage's file away together with its -wal and -shm";
     global.output.value(&copied, || format!("{} bytes in {}\n{text}", copied.bytes, copied.file.display()))
+}
+
+/// Not called: without the feature no such storage is opened.
+#[cfg(not(feature = "sqlite"))]
+async fn copy(from: String, _: PathBuf) -> Result<(), jobqueue::storage::StoreError> {
+    let kind = jobqueue::storage::StoreErrorKind::Unsupported;
+    Err(jobqueue::storage::StoreError::new(kind, "copy storage", from))
 }
 
 #[cfg(test)]

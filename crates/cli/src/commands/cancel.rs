@@ -140,9 +140,11 @@ fn requested(session: &Session, report: &CancelReport) -> String {
             )
         }
         workers => {
-            let id = if let [job] = &report.jobs[..] { argument(&job.id) } else { "ID".to_owned() };
             let queue = report.jobs.first().map_or("QUEUE", |job| &job.queue);
-            let command = session.command(&format!("cancel {} {id} --status", argument(queue)));
+            let command = match &report.jobs[..] {
+                [job] => session.job_command("cancel --status", job),
+                _ => session.command(&format!("cancel --status {} ID", argument(queue))),
+            };
             let workers = things(workers as usize, "worker");
             format!("requested for {jobs} from {workers}; {command} shows the result")
         }

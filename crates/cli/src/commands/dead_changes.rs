@@ -296,7 +296,7 @@ fn verdict(
     if let Some(cause) = &report.stopped {
         return Err(Failure::Failed(format!("ended before all dead letters were examined: {cause}")));
     }
-    match (report.count, report.skipped.len()) {
+    match (report.count + report.copies, report.skipped.len()) {
         (_, 0) if !report.complete => {
             let text = "not all dead letters were looked at: others hold them for up to 10 minutes, or they came meanwhile";
             Err(Failure::Failed(text.to_owned()))
@@ -318,6 +318,17 @@ mod tests {
 
     use super::*;
     use crate::commands::{self, Cli};
+
+    // audit 27, operator C1
+    #[test]
+    fn pass_that_has_deleted_copies_has_matched() {
+        let mut report = BulkReport::default();
+        (report.complete, report.copies) = (true, 1);
+        let verdict = |report: &BulkReport| verdict(report, false, None, &CancellationToken::new());
+        assert!(verdict(&report).is_ok());
+        report.copies = 0;
+        assert!(matches!(verdict(&report), Err(Failure::NothingMatched(_))));
+    }
 
     #[test]
     fn dry_run_that_was_killed_leaves_no_plan() {

@@ -97,14 +97,23 @@ async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check>
     let chosen = |queue: &QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
     let unknown = missing(&arguments.queue, &queues);
     let queues: Vec<_> = queues.into_iter().filter(chosen).collect();
-    for queue in &queues {
-        checks.extend(queue_checks(session, queue).await);
-    }
-    checks.extend(unknown);
-    checks.extend(storage_advice(session).await);
-    checks.push(clock(session).await);
-    checks.extend(workers(session, arguments.prices, &queues).await);
-    checks.push(orphans(session).await);
+    let of_queues = async {
+        let mut checks = Vec::new();
+        for queue in &queues {
+            checks.extend(queue_checks(session, queue).await);
+        }
+        checks
+    };
+    // Blobs that hang hold up several of them, each until its request is given up.
+    let (of_queues, advice, clock, workers, orphans) = tokio::join!(
+        of_queues,
+        storage_advice(session),
+        clock(session),
+        workers(session, arguments.prices, &queues),
+        orphans(session)
+    );
+    checks.extend(of_queues.into_iter().chain(unknown).chain(advice).chain([clock]));
+    checks.extend(workers.into_iter().chain([orphans]));
     checks
 }
 

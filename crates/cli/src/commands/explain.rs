@@ -5,6 +5,7 @@ use jobqueue_admin::{Explanation, JobPlace};
 
 use crate::args::{Global, JobArguments};
 use crate::exit::Failure;
+use crate::output::say;
 use crate::session::{Need, Session};
 use crate::text::clean;
 
@@ -12,8 +13,12 @@ pub(crate) async fn run(global: &Global, arguments: JobArguments) -> Result<(), 
     let session = Session::open(global, Need::Read).await?;
     let job = arguments.reference();
     let job = match session.admin.identify(&job).await {
-        // The records of workers cannot be read, which the explanation says.
-        Err(error) if error.kind() == ErrorKind::Storage => job,
+        Err(error) if error.kind() == ErrorKind::Storage => {
+            say(&format!(
+                "it cannot be seen whether several senders use the id, so that the job may be another: {error:?}"
+            ));
+            job
+        }
         identified => identified?,
     };
     let explanation = session.admin.explain(&job).await?;
@@ -38,6 +43,7 @@ fn text(session: &Session, explanation: &Explanation) -> String {
             run.max_attempts
         ));
     }
+    text.push_str(&sender_text(explanation));
     if let Some(error) = explanation.message.as_ref().and_then(|message| message.last_error.as_deref()) {
         text.push_str(&format!("  last error: {}\n", clean(error)));
     }
@@ -48,4 +54,16 @@ fn text(session: &Session, explanation: &Explanation) -> String {
         text.push_str(&format!("  {show} shows its history, {redrive} puts it back\n"));
     }
     text
+}
+
+/// Returns the line about the sender of a job that was found, with the time of sending and the trace if they are known.
+fn sender_text(explanation: &Explanation) -> String {
+    let Explanation { message, run, ended, .. } = explanation;
+    let of_message = message.as_ref().map(|found| (&found.source, found.sent.as_deref(), &found.trace));
+    let of_run = run.as_ref().map(|found| (&found.source, None, &found.trace));
+    let of_end = ended.as_ref().map(|found| (&found.source, None, &found.trace));
+    let Some((source, sent, trace)) = of_message.or(of_run).or(of_end) else { return String::new() };
+    let sent = sent.map(|sent| format!(" at {}", clean(sent))).unwrap_or_default();
+    let trace = trace.as_deref().map(|trace| format!(", trace {}", clean(trace))).unwrap_or_default();
+    format!("  sent by {}{sent}{trace}\n", clean(source))
 }

@@ -1,7 +1,8 @@
 //! `queues`: all queues in one table.
 
-use std::io::{self, IsTerminal};
-use std::time::{Duration, SystemTime};
+mod watch;
+
+use std::time::Duration;
 
 use clap::Args;
 use jobqueue::storage::{StoreError, StoreErrorKind};
@@ -10,14 +11,11 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Global;
-use crate::contexts;
+use crate::contexts::{self, Item};
 use crate::exit::Failure;
-use crate::output::{Output, print, say};
-use crate::session::{Need, Opened, Session};
-use crate::text::{age, cell, duration, things, time};
-
-/// The sequence that puts the cursor at the top and clears a terminal.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+use crate::output::{Output, say};
+use crate::session::{Need, Session};
+use crate::text::{age, cell, duration, things};
 
 #[derive(Args)]
 pub(crate) struct QueuesArguments {
@@ -35,30 +33,14 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     if !arguments.watch {
-        return list(global, &Session::open_all(global, Need::Read).await?, false).await;
+        let opened = Session::open_all(global, Need::Read).await?;
+        return print(global.output, &contexts::read(&opened, read).await?);
     }
-    let opened = Session::open_every(global, Need::Read).await?.into_iter();
-    let opened: Vec<_> = opened.map(|(context, session)| Opened { context, session: Ok(session) }).collect();
-    let repeated = async {
-        loop {
-            match list(global, &opened, global.output == Output::Table).await {
-                // The storage may answer the next time.
-                Err(Failure::Failed(error)) => say(&error),
-                listed => listed?,
-            }
-            tokio::time::sleep(arguments.interval.max(Duration::from_millis(100))).await;
-        }
-    };
-    tokio::select! {
-        biased;
-        // Nothing was interrupted: this is how it ends.
-        () = stop.cancelled() => Ok(()),
-        ended = repeated => ended,
-    }
+    watch::run(global, arguments.interval.max(Duration::from_millis(100)), stop).await
 }
 
 /// A queue, and what the table says of its state.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct QueueRow {
     #[serde(flatten)]
     queue: QueueOverview,
@@ -66,33 +48,27 @@ struct QueueRow {
     state: String,
 }
 
-/// Prints the list; in place of the one before with the time at which it was read, if it `replaces` that.
-async fn list(global: &Global, opened: &[Opened], replaces: bool) -> Result<(), Failure> {
-    let began = SystemTime::now();
-    let queues = contexts::read(opened, async |session| {
-        let queues = session.admin.queues().await?;
-        let workers = session.admin.workers().await.inspect_err(|error| {
-            // Without the right to read their records nothing is said of workers.
-            if StoreError::in_chain(error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized) {
-                return;
-            }
-            let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
-            say(&format!(
-                "the records of workers{place} cannot be read, so that STATE says nothing of them: {error:?}"
-            ));
-        });
-        let workers = workers.ok();
-        let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
-        Ok(queues.into_iter().map(row).collect::<Vec<_>>())
+/// Reads all queues of a storage.
+async fn read(session: &Session) -> Result<Vec<QueueRow>, Failure> {
+    let queues = session.admin.queues().await?;
+    let workers = session.admin.workers().await.inspect_err(|error| {
+        // Without the right to read their records nothing is said of workers.
+        if StoreError::in_chain(error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized) {
+            return;
+        }
+        let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
+        say(&format!(
+            "the records of workers{place} cannot be read, so that STATE says nothing of them: {error:?}"
+        ));
     });
-    let queues = queues.await?;
-    if replaces {
-        // While a storage does not answer, the last list stays.
-        let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
-        print(&format!("{clear}{}", time(began)))?;
-    }
+    let workers = workers.ok();
+    let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
+    Ok(queues.into_iter().map(row).collect())
+}
+
+fn print(output: Output, queues: &[Item<QueueRow>]) -> Result<(), Failure> {
     let columns = ["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"];
-    contexts::print(global.output, &queues, "queues", &columns, |QueueRow { queue, state }| {
+    contexts::print(output, queues, "queues", &columns, |QueueRow { queue, state }| {
         vec![vec![
             cell(&queue.name),
             known(queue.length),

@@ -1,6 +1,7 @@
 //! `serve`: the dashboard in the browser, with its metrics, its figures for autoscalers and its health checks.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,7 +16,8 @@ use crate::args::{Given, Global};
 use crate::config::variable;
 use crate::exit::Failure;
 use crate::http;
-use crate::session::{Need, Session};
+use crate::opening::{self, Lasting};
+use crate::session::Need;
 
 /// The environment variables with the name and the password of who may change things.
 const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
@@ -55,16 +57,15 @@ pub(crate) async fn run(
         )));
     }
     let need = if arguments.read_only { Need::Serve } else { Need::Change };
-    let sessions = Session::open_every(global, need).await?;
+    let storages = opening::open(global, need).await?;
     let productions: Vec<String> =
-        sessions.iter().filter_map(|(_, session)| session.production().map(str::to_owned)).collect();
+        storages.iter().filter_map(|storage| storage.session.production().map(str::to_owned)).collect();
     let tasks = TaskTracker::new();
-    let dashboard = |admin: Admin| {
-        let dashboard = Dashboard::new(admin).tasks(tasks.clone()).stop_when(stop.clone());
-        // A proxy passes on the name that browsers use.
-        logins.set(dashboard).local_only(is_local && !logins.any() && !arguments.behind_proxy)
-    };
-    let router = router(sessions, dashboard)?;
+    let has_operator = logins.operator.is_some();
+    // A proxy passes on the name that browsers use.
+    let local_only = is_local && !logins.any() && !arguments.behind_proxy;
+    let pages = Pages { logins: Arc::new(logins), local_only, tasks: tasks.clone(), stop: stop.clone() };
+    let router = router(storages, &pages)?;
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
     // On standard output, since programs that start it read the address.
@@ -77,7 +78,7 @@ pub(crate) async fn run(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
     }
-    if logins.operator.is_some() && !arguments.read_only && global.audit_file.is_none() {
+    if has_operator && !arguments.read_only && global.audit_file.is_none() {
         crate::output::say("changes are recorded in this log only; --audit-file records them in a file too");
     }
     let patience = async {
@@ -96,20 +97,40 @@ pub(crate) async fn run(
 }
 
 /// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and they expose nothing else.
-fn router(
-    mut sessions: Vec<(Option<String>, Session)>,
-    dashboard: impl Fn(Admin) -> Dashboard,
-) -> Result<Router, Failure> {
-    let pages = match sessions.pop() {
-        Some((_, session)) if sessions.is_empty() => dashboard(session.admin).router(),
+fn router(storages: Vec<Lasting>, pages: &Pages) -> Result<Router, Failure> {
+    let mut dashboards = Vec::new();
+    for Lasting { context, session, later } in storages {
+        let dashboard = pages.of(session.admin).given(later, |away, later| {
+            let pages = pages.clone();
+            away.until(async move { pages.of(later.await.admin) })
+        });
+        dashboards.push((context, dashboard));
+    }
+    let last = dashboards.pop();
+    let pages = match last {
+        Some((_, dashboard)) if dashboards.is_empty() => dashboard.router(),
         last => {
-            let named = |(name, session): (Option<String>, Session)| {
-                (name.unwrap_or_default(), dashboard(session.admin))
-            };
-            Dashboard::join(sessions.into_iter().chain(last).map(named))?
+            let named = dashboards.into_iter().chain(last);
+            Dashboard::join(named.map(|(name, dashboard)| (name.unwrap_or_default(), dashboard)))?
         }
     };
     Ok(pages.merge(health::router([])))
+}
+
+/// The settings of all dashboards.
+#[derive(Clone)]
+struct Pages {
+    logins: Arc<Logins>,
+    local_only: bool,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Pages {
+    fn of(&self, admin: Admin) -> Dashboard {
+        let dashboard = Dashboard::new(admin).tasks(self.tasks.clone()).stop_when(self.stop.clone());
+        self.logins.set(dashboard).local_only(self.local_only)
+    }
 }
 
 /// What browsers and programs must send.

@@ -13,6 +13,7 @@ mod documents;
 mod exit_codes;
 mod forged;
 mod letters;
+mod outages;
 mod postgres;
 mod schema;
 mod send;

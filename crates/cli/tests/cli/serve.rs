@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Place, error_text};
@@ -26,6 +26,13 @@ impl Served {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().trim_start_matches("http://").trim_end_matches('/').to_owned();
         Self { child, address }
+    }
+
+    /// Starts it, and returns its standard error too.
+    pub(crate) fn with_errors(place: &Place) -> (Self, ChildStderr) {
+        let mut served = Self::start_with(place, &[], &[], Stdio::piped());
+        let errors = served.child.stderr.take().unwrap();
+        (served, errors)
     }
 
     /// Sends a request with these lines, and returns the answer.

@@ -150,7 +150,8 @@ fn explanation_names_what_holds_a_job_up() {
     let waiting = place.json(&["explain", "mails", &id]);
     check("explanation", &waiting);
     assert_eq!(waiting["place"], "waiting", "{waiting}");
-    assert!(place.ok(&["explain", "mails", &id]).contains("\n  paused: "));
+    let text = place.ok(&["explain", "mails", &id]);
+    assert!(text.contains("\n  paused: ") && text.contains("\n  sent by "), "{text}");
 }
 
 #[test]

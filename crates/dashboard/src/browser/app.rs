@@ -1,6 +1,6 @@
 //! The state that all requests share, and the part of it that belongs to one request.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use jobqueue_admin::Admin;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,8 @@ pub(crate) struct App {
     pub(crate) reads: Reads,
     pub(crate) operations: Operations,
     pub(crate) stop: CancellationToken,
+    /// The dashboard that answers in place of this one, once the storage was opened.
+    pub(crate) successor: OnceLock<Arc<Self>>,
 }
 
 /// The dashboards of several storages, by their names.
@@ -55,6 +57,11 @@ pub(crate) struct AuthorizedRequest {
 }
 
 impl App {
+    /// Returns the dashboard that answers now.
+    pub(crate) fn current(self: &Arc<Self>) -> &Arc<Self> {
+        self.successor.get().unwrap_or(self)
+    }
+
     /// Makes the next page read the storage again.
     pub(crate) fn changed(&self) {
         self.snapshots.expire();

@@ -1,10 +1,11 @@
 //! The configuration of the dashboard by the embedding program.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::http::request::Parts;
+use futures_util::future::BoxFuture;
 use jobqueue::Error;
 use jobqueue_admin::AccessLevel;
 use tokio_util::sync::CancellationToken;
@@ -48,7 +49,6 @@ const REFRESH: Duration = Duration::from_secs(5);
 ///     .router();
 /// # drop(router);
 /// ```
-#[derive(Debug)]
 #[must_use = "a dashboard is served by its `router`"]
 pub struct Dashboard {
     snapshots: Snapshots,
@@ -59,6 +59,7 @@ pub struct Dashboard {
     refresh: Duration,
     tasks: TaskTracker,
     stop: CancellationToken,
+    successor: Option<BoxFuture<'static, Self>>,
 }
 
 impl Dashboard {
@@ -73,6 +74,7 @@ impl Dashboard {
             refresh: REFRESH,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            successor: None,
         }
     }
 
@@ -134,6 +136,14 @@ impl Dashboard {
         tasks(tasks: TaskTracker);
     }
 
+    /// Answers by the dashboard to which `opened` resolves, as soon as it does: that of a storage that is away when the program starts. Its pages are then
+    /// below the same paths, and its settings are its own. [`router`](Self::router) then needs a runtime.
+    #[doc(hidden)]
+    pub fn until(mut self, opened: impl Future<Output = Self> + Send + 'static) -> Self {
+        self.successor = Some(Box::pin(opened));
+        self
+    }
+
     /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
     /// first request.
     pub fn router(self) -> Router {
@@ -168,11 +178,14 @@ impl Dashboard {
     }
 
     fn into_app(self) -> Arc<App> {
-        let Self { snapshots, resolver, redactor, logins, local_only, refresh, tasks, stop } = self;
+        let Self { snapshots, resolver, redactor, logins, local_only, refresh, tasks, stop, successor } =
+            self;
         let admin = snapshots.admin().clone();
         let looks = Arc::new(Looks::new(snapshots.clone(), refresh));
-        let (reads, operations) = (Reads::new(refresh), Operations::new(tasks, stop.clone()));
-        Arc::new(App {
+        // The pages that follow this dashboard listen to its successor afterwards.
+        let stop = if successor.is_some() { stop.child_token() } else { stop };
+        let (reads, operations) = (Reads::new(refresh), Operations::new(tasks.clone(), stop.clone()));
+        let app = Arc::new(App {
             admin,
             snapshots,
             resolver,
@@ -183,6 +196,23 @@ impl Dashboard {
             reads,
             operations,
             stop,
-        })
+            successor: OnceLock::new(),
+        });
+        if let Some(opened) = successor {
+            tasks.spawn(succeed(Arc::clone(&app), opened));
+        }
+        app
     }
+}
+
+/// Hands the requests over to the dashboard to which `opened` resolves.
+async fn succeed(app: Arc<App>, opened: BoxFuture<'static, Dashboard>) {
+    if let Some(dashboard) = app.stop.run_until_cancelled(opened).await {
+        let _ = app.successor.set(dashboard.into_app());
+        app.stop.cancel();
+    }
+}
+
+jobqueue_storage::debug_fields! {
+    Dashboard { snapshots, local_only, refresh }
 }

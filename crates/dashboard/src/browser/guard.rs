@@ -34,8 +34,9 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
 /// Lets a request through if its credentials, its origin and its access allow, and sets the headers of the answer.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
-    let admitted = admit(&app, &parts).map(|mut admitted| {
-        admitted.place = parts.extensions.get::<Arc<Joined>>().map(|joined| place(joined, &app, &parts));
+    let app = app.current();
+    let admitted = admit(app, &parts).map(|mut admitted| {
+        admitted.place = parts.extensions.get::<Arc<Joined>>().map(|joined| place(joined, app, &parts));
         admitted
     });
     respond(admitted, parts, body, next).await
@@ -80,7 +81,7 @@ pub(crate) type Admitted = Arc<[(String, AuthorizedRequest)]>;
 fn admit_to_any(joined: &Joined, parts: &Parts) -> Result<Admitted, Response> {
     let (mut admitted, mut refusals) = (Vec::new(), Vec::new());
     for (name, app) in &joined.0 {
-        match admit(app, parts) {
+        match admit(app.current(), parts) {
             Ok(request) => admitted.push((name.clone(), request)),
             Err(refusal) => refusals.push(refusal),
         }
@@ -99,8 +100,8 @@ fn admit_to_any(joined: &Joined, parts: &Parts) -> Result<Admitted, Response> {
 
 /// Returns the place of the pages of `app`. The other storages are those whose dashboards would let this request through too.
 fn place(joined: &Joined, app: &Arc<App>, parts: &Parts) -> Place {
-    let is_here = |other: &Arc<App>| Arc::ptr_eq(other, app);
-    let names = joined.0.iter().filter(|(_, other)| is_here(other) || admit(other, parts).is_ok());
+    let is_here = |other: &Arc<App>| Arc::ptr_eq(other.current(), app);
+    let names = joined.0.iter().filter(|(_, other)| is_here(other) || admit(other.current(), parts).is_ok());
     let here = joined.0.iter().find(|(_, other)| is_here(other));
     Place { here: here.map(|(name, _)| name.clone()), names: names.map(|(name, _)| name.clone()).collect() }
 }

@@ -15,6 +15,8 @@ use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 const MAX_VIEWERS: usize = 200;
 /// The age from which figures are not those of a storage that is merely slow.
 const OLD: Duration = Duration::from_secs(60);
+/// The longest wait for a snapshot. After 8 seconds the snapshot leaves out the queues and records that have not answered.
+const PATIENCE: Duration = Duration::from_secs(9);
 
 /// The result of a look at the storage.
 #[derive(Debug)]
@@ -86,9 +88,20 @@ impl Looks {
         Self { snapshots, interval, places, throughput: Mutex::default() }
     }
 
-    /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer. If it has
+    /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer, or not within 9 seconds. If it has
     /// never answered, nothing is known and no page is shown.
     pub(crate) async fn latest(&self) -> Result<Look, Unread> {
+        if let Ok(look) = timeout(PATIENCE, self.refreshed()).await {
+            return look;
+        }
+        let silent = format!("no answer within {PATIENCE:?}");
+        match self.snapshots.last() {
+            Some(figures) => Ok(Look { figures, error: Some(silent) }),
+            None => Err(Unread(silent)),
+        }
+    }
+
+    async fn refreshed(&self) -> Result<Look, Unread> {
         match self.snapshots.within(self.interval).await {
             Ok(figures) => {
                 lock(&self.throughput).look(&figures);
@@ -104,7 +117,7 @@ impl Looks {
     /// Returns [`latest`](Self::latest) if it comes within `patience`, and otherwise the last snapshot. If that is older than a minute, or the reading since has failed,
     /// the storage counts as one that does not answer.
     pub(crate) async fn latest_within(&self, patience: Duration) -> Result<Look, Unread> {
-        if let Ok(look) = timeout(patience, self.latest()).await {
+        if let Ok(look) = timeout(patience, self.refreshed()).await {
             return look;
         }
         let error = self.snapshots.stats().last_error;

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, QueueHold};
+use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, JobReference, QueueHold};
 use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -19,8 +19,10 @@ const AT_ONCE: usize = 8;
 
 /// The number of operations whose reports are kept.
 const KEPT: usize = 50;
-/// The number of dead letters in kept reports and plans beyond which the oldest is forgotten.
-const KEPT_LETTERS: usize = 500_000;
+/// The bytes of kept plans and reports beyond which the oldest is forgotten. Senders choose ids and sources, of up to 1 KiB each.
+const KEPT_BYTES: usize = 250_000_000;
+/// The bytes of the fields of a dead letter in a plan, with those that the allocator adds to its texts.
+const LETTER_BYTES: usize = 200;
 
 /// The action on the dead letters.
 #[derive(Debug, Clone)]
@@ -78,15 +80,16 @@ impl Operation {
         self.progress.borrow().ended.is_none()
     }
 
-    /// Returns the number of dead letters that its plan and its report name.
-    fn letters(&self) -> usize {
+    /// Returns about how many bytes its plan and its report take.
+    fn bytes(&self) -> usize {
         let planned = match &self.order.verb {
             Verb::Preview => 0,
-            Verb::Redrive(plan) | Verb::Purge(plan) => plan.letters.len(),
+            Verb::Redrive(plan) | Verb::Purge(plan) => {
+                plan.letters.iter().map(|letter| bytes_of(&letter.job)).sum()
+            }
         };
-        let progress = self.progress.borrow();
-        let reported = progress.ended.iter().flatten().map(|report| report.jobs.len() + report.skipped.len());
-        planned + reported.sum::<usize>()
+        planned
+            + self.progress.borrow().ended.iter().flatten().map(|report| report_bytes(report)).sum::<usize>()
     }
 
     /// Ends it before the next dead letter, for an operator who may start one of its sort.
@@ -183,11 +186,7 @@ impl Operations {
                     running.iter().take(AT_ONCE).map(name).collect::<Vec<_>>().join(", ")
                 )));
             }
-            while (all.len() >= KEPT || all.iter().map(|other| other.letters()).sum::<usize>() > KEPT_LETTERS)
-                && let Some(oldest) = all.iter().position(|other| !other.is_running())
-            {
-                all.remove(oldest);
-            }
+            forget_oldest(&mut all, KEPT_BYTES);
             all.push(Arc::clone(&operation));
         }
         let (running, admin) = (Arc::clone(&operation), admin.clone());
@@ -209,6 +208,28 @@ impl Operations {
         let all = lock(&self.all);
         all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
     }
+}
+
+/// Makes room for another operation.
+fn forget_oldest(all: &mut Vec<Arc<Operation>>, most_bytes: usize) {
+    while (all.len() >= KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > most_bytes)
+        && let Some(oldest) = all.iter().position(|other| !other.is_running())
+    {
+        all.remove(oldest);
+    }
+}
+
+fn report_bytes(report: &BulkReport) -> usize {
+    let jobs = report.held_jobs().map(bytes_of).sum::<usize>();
+    let skipped = report.skipped.iter().map(|skipped| skipped.id.len() + skipped.error.len());
+    let errors = report.errors.iter().map(|group| {
+        bytes_of(&group.sample) + group.error.len() + group.sample_error.as_ref().map_or(0, String::len)
+    });
+    jobs + skipped.sum::<usize>() + errors.sum::<usize>()
+}
+
+fn bytes_of(job: &JobReference) -> usize {
+    LETTER_BYTES + job.id.len() + job.source.as_ref().map_or(0, String::len)
 }
 
 #[cfg(test)]
@@ -274,5 +295,27 @@ mod tests {
         }
         assert!(operations.find(&first).is_none() && operations.find(&second).is_some());
         assert_eq!(operations.of_queue("mails").len(), KEPT);
+    }
+
+    // audit 27, operator 1
+    #[tokio::test]
+    async fn operations_on_letters_with_long_names_are_forgotten_sooner() {
+        let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
+        let admin = admin("ada", Storage::memory());
+        let (id, source) = ("i".repeat(1_024), "s".repeat(1_024));
+        for _ in 0..2 {
+            let job = JobReference::new("mails", &id).with_source(&source);
+            let purge = Verb::Purge(DeadLetterPlan::of_jobs("mails", vec![job; 100]));
+            // It fails at once: there is no such queue.
+            let operation = operations.start(&admin, order(purge), || {}).unwrap();
+            Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
+        }
+        let mut all = lock(&operations.all);
+        let bytes = all[0].bytes();
+        assert!(bytes > 100 * 2_048, "{bytes}");
+        forget_oldest(&mut all, 2 * bytes);
+        assert_eq!(all.len(), 2);
+        forget_oldest(&mut all, 2 * bytes - 1);
+        assert_eq!(all.len(), 1);
     }
 }

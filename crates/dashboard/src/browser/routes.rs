@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::rejection::FormRejection;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, RawPathParams};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Query, RawPathParams, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -20,8 +20,8 @@ use crate::browser::pages::{
     workers,
 };
 use crate::browser::{assets, guard, json, live};
-use crate::metrics;
-use crate::scale::{self, Target};
+use crate::metrics::metrics;
+use crate::scale::{Question, Target, scale};
 
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
 const MAX_FORM: usize = 4 * 1024 * 1024;
@@ -162,6 +162,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         router = router.route(change.path, post(handler));
     }
     let events = |request: AuthorizedRequest, Values(fields): Values| live::events(request, fields);
+    let figures =
+        |request: AuthorizedRequest| async move { metrics(State(request.app.snapshots.clone())).await };
+    let sizes = |request: AuthorizedRequest, question: Query<Question>| async move {
+        scale(State((request.app.snapshots.clone(), Target::new())), question).await
+    };
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
     let missing = |request: AuthorizedRequest, address: Uri| async move {
         match json::is_document(&address) {
@@ -172,8 +177,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     router
         .route("/events", get(events))
         .route("/assets/{name}", get(asset))
-        .merge(metrics::router(app.snapshots.clone()))
-        .merge(scale::router(app.snapshots.clone(), Target::new()))
+        .route("/metrics", get(figures))
+        .route("/scale", get(sizes))
         .fallback(missing)
         .layer(DefaultBodyLimit::max(MAX_FORM))
         .layer(middleware::from_fn_with_state(app, guard::guard))

@@ -64,7 +64,8 @@ pub fn router<S: Clone + Send + Sync + 'static>(snapshots: impl Into<Snapshots>)
     Router::new().route("/metrics", get(metrics)).with_state(snapshots.into())
 }
 
-async fn metrics(State(snapshots): State<Snapshots>) -> Response {
+/// Answers a scrape.
+pub(crate) async fn metrics(State(snapshots): State<Snapshots>) -> Response {
     let snapshot = tokio::time::timeout(PATIENCE, snapshots.within(MAX_AGE)).await.ok().and_then(Result::ok);
     match exposition::text(snapshot, &snapshots.stats()) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),

@@ -58,8 +58,9 @@ pub fn router<S: Clone + Send + Sync + 'static>(
     Router::new().route("/scale", get(scale)).with_state((snapshots.into(), target))
 }
 
+/// The query of a request.
 #[derive(Debug, Deserialize)]
-struct Question {
+pub(crate) struct Question {
     queue: Option<String>,
     target_delay: Option<f64>,
     slots: Option<f64>,
@@ -83,7 +84,8 @@ impl Question {
     }
 }
 
-async fn scale(
+/// Answers an autoscaler.
+pub(crate) async fn scale(
     State((snapshots, target)): State<(Snapshots, Target)>,
     Query(question): Query<Question>,
 ) -> Response {

@@ -67,6 +67,9 @@ pub struct WorkerFigures {
     /// The jobs that run on workers that are not draining.
     #[serde(skip)]
     held_by_staying: u64,
+    /// The jobs that may run on workers with stale records.
+    #[serde(skip)]
+    pub(super) lost: u64,
 }
 
 /// The work of a queue at one moment, as an autoscaler counts it.
@@ -75,7 +78,8 @@ pub struct WorkerFigures {
 pub struct Demand {
     /// The jobs that could start now; 0 while the queue is paused.
     pub waiting: u64,
-    /// The jobs that run, without those on draining workers: these need no slot of a worker that stays.
+    /// The jobs that run, without those on draining workers: these need no slot of a worker that stays. Those of a worker that has stopped writing
+    /// its record are included, since it may not reach the storage, but no more than messages are leased.
     pub running: u64,
 }
 
@@ -108,9 +112,29 @@ impl QueueFigures {
         })
     }
 
+    /// Returns the number of leased messages that no present worker has recorded or, if the storage does not count leases, of messages that are
+    /// not known to be visible either.
+    pub(super) fn unrecorded(&self, overview: &QueueOverview) -> u64 {
+        let held = self.workers.as_ref().map_or(0, |workers| workers.held);
+        let visible = overview.visible.unwrap_or_default();
+        let leased = overview.states.map_or(self.length.saturating_sub(visible), |states| states.running);
+        leased.saturating_sub(held)
+    }
+
+    /// Counts jobs that may run on workers with stale records. If the storage does not count leases, and has more messages than were seen, these
+    /// jobs were taken for waiting ones.
+    pub(super) fn add_lost(&mut self, lost: u64, overview: &QueueOverview) {
+        let Some(workers) = &mut self.workers else { return };
+        workers.lost = lost;
+        if overview.states.is_none() {
+            let invisible = lost.saturating_sub(self.hidden).min(self.waiting);
+            (self.waiting, self.hidden) = (self.waiting - invisible, self.hidden + invisible);
+        }
+    }
+
     /// Returns `None` if the running jobs are not known.
     pub(super) fn demand(&self) -> Option<Demand> {
-        let running = self.workers.as_ref()?.held_by_staying;
+        let running = self.workers.as_ref().map(|workers| workers.held_by_staying + workers.lost)?;
         Some(Demand { waiting: if self.paused { 0 } else { self.waiting }, running })
     }
 }
@@ -131,6 +155,7 @@ impl WorkerFigures {
                 as u64,
             held: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
             held_by_staying: staying.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            lost: 0,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! that is or was present within the hour. On Azure each request is billed, and the listing of records as a write.
 
 mod figures;
+mod lost;
 mod refresh;
 mod totals;
 

@@ -10,15 +10,14 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::figures::{Demand, QueueFigures};
-use super::totals::{QueueRuns, Totals};
+use super::lost::Readings;
+use super::totals::{Counting, QueueRuns, Totals};
 use super::{Inner, Snapshots};
 
 /// The time after the last request for which snapshots are refreshed.
 const LINGER: Duration = Duration::from_secs(300);
 /// The time after which a refresh fails. Those who wait get the error, and the last snapshot stays.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// The time after which the records of workers are left out of a refresh that has read the queues: the exporter answers after 9 seconds.
-const WORKERS_TIMEOUT: Duration = Duration::from_secs(8);
 /// The time for which rates are measured.
 const WINDOW: Duration = Duration::from_secs(60);
 /// The time for which demands are kept: twice the interval of workers' records, because a job that was just fetched is not yet in a record.
@@ -53,10 +52,11 @@ pub struct Snapshot {
 /// The values that are carried from one snapshot to the next.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
-    totals: Totals,
+    counting: Counting,
     runs: VecDeque<(Instant, BTreeMap<String, QueueRuns>)>,
     demands: VecDeque<(Instant, BTreeMap<String, Demand>)>,
     slots: BTreeMap<String, f64>,
+    readings: Readings,
 }
 
 /// The time of a snapshot, for intervals and for readers, and the changes made before.
@@ -141,6 +141,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
         Err(error) => {
             state.stats.failed += 1;
             state.failed = Some((Instant::now(), changes));
+            state.collected.readings.failed(taken);
             state.stats.last_error = Some(error);
         }
     }
@@ -159,20 +160,20 @@ type Workers = Result<Vec<WorkerOverview>, String>;
 async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Workers), String> {
     // With all causes, in one line.
     let text = |error| format!("{error:?}");
-    let workers = async {
-        let read = timeout(WORKERS_TIMEOUT, admin.all_workers()).await;
-        read.map_or_else(|_| Err(format!("no answer within {WORKERS_TIMEOUT:?}")), |read| read.map_err(text))
-    };
-    let (queues, workers) = futures_util::join!(admin.queues(), workers);
-    Ok((queues.map_err(text)?, workers))
+    // Records that do not come within 8 seconds are left out: the exporter answers after 9.
+    let (queues, workers) = futures_util::join!(admin.queues(), admin.all_workers());
+    Ok((queues.map_err(text)?, workers.map_err(text)))
 }
 
 impl Collected {
     fn snapshot(&mut self, at: Moment, overviews: Vec<QueueOverview>, workers: Workers) -> Snapshot {
         let Moment { taken, as_of, changes } = at;
         if let Ok(workers) = &workers {
-            self.totals.add(as_of, workers.iter().map(|worker| &worker.record));
-            keep(&mut self.runs, WINDOW, (taken, self.totals.by_queue()));
+            self.readings.succeeded(taken);
+            self.counting.add(as_of, workers.iter().map(|worker| &worker.record));
+            keep(&mut self.runs, WINDOW, (taken, self.counting.by_queue()));
+        } else {
+            self.readings.failed(taken);
         }
         let (mut queues, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for overview in &overviews {
@@ -180,6 +181,9 @@ impl Collected {
                 unreadable.insert(overview.name.clone(), error.clone());
             }
             let Some(mut figures) = QueueFigures::of(overview, workers.as_deref().ok()) else { continue };
+            if let Ok(all) = &workers {
+                figures.add_lost(self.readings.lost_jobs(taken, overview, &figures, all), overview);
+            }
             self.measure(&overview.name, &mut figures);
             queues.insert(overview.name.clone(), figures);
         }
@@ -189,7 +193,7 @@ impl Collected {
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let known = queues.iter().filter(|(_, figures)| figures.workers.is_some());
         let demands = known.map(|(name, _)| (name.clone(), held(name))).collect();
-        let totals = self.totals.clone();
+        let totals = self.counting.totals.clone();
         Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes }
     }
 

@@ -20,6 +20,12 @@ type Key = (String, String);
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     kinds: BTreeMap<Key, KindTotals>,
+}
+
+/// The totals, and what they are made of.
+#[derive(Debug, Default)]
+pub(super) struct Counting {
+    pub(super) totals: Totals,
     /// The kinds of jobs that relays have forwarded.
     relayed: BTreeSet<Key>,
     /// The counters of each worker when it was last seen.
@@ -75,7 +81,9 @@ impl Totals {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &KindTotals)> {
         self.kinds.iter().map(|((queue, kind), totals)| (queue.as_str(), kind.as_str(), totals))
     }
+}
 
+impl Counting {
     /// Adds the workers' counts since the last snapshot.
     pub(super) fn add<'a>(
         &mut self,
@@ -97,7 +105,7 @@ impl Totals {
                 runs.seconds += new.run_seconds;
                 if before.is_some() || is_new {
                     runs.completed += new.completed;
-                    self.kinds.entry(key).or_default().sum(&new);
+                    self.totals.kinds.entry(key).or_default().sum(&new);
                 }
             }
         }
@@ -124,7 +132,7 @@ impl Totals {
             counted.entry(key).or_default().sum(&counters.into());
         }
         for key in known {
-            self.kinds.entry(key).or_default();
+            self.totals.kinds.entry(key).or_default();
         }
         counted
     }
@@ -214,15 +222,15 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn completed(totals: &Totals, kind: &str) -> Option<u64> {
-        totals.iter().find(|(_, of, _)| *of == kind).map(|(_, _, totals)| totals.completed)
+    fn completed(totals: &Counting, kind: &str) -> Option<u64> {
+        totals.totals.iter().find(|(_, of, _)| *of == kind).map(|(_, _, totals)| totals.completed)
     }
 
     #[test]
     fn kinds_that_a_relay_forwards_are_counted_by_their_names() {
         let mut relay = worker("a", 10, 0);
         relay.queues[0].kinds = vec!["*".to_owned()];
-        let mut totals = Totals::default();
+        let mut totals = Counting::default();
         totals.add(at(6_000), [relay.clone()].iter());
         assert_eq!(completed(&totals, "*"), None, "no job has this kind");
         relay.counters[0].completed = 7;
@@ -240,13 +248,13 @@ mod tests {
         totals.add(at(6_020), [relay.clone()].iter());
         assert_eq!(completed(&totals, "0"), Some(1));
         assert_eq!(completed(&totals, "other"), Some(MAX_RELAYED as u64 + 2), "a bound, and what is no job");
-        assert_eq!(totals.iter().count(), MAX_RELAYED + 1);
+        assert_eq!(totals.totals.iter().count(), MAX_RELAYED + 1);
     }
 
     // D17
     #[test]
     fn only_what_ended_since_the_first_snapshot_counts() {
-        let mut totals = Totals::default();
+        let mut totals = Counting::default();
         totals.add(at(6_000), [worker("a", 10, 500)].iter());
         assert_eq!(completed(&totals, "mail"), Some(0));
         assert_eq!(completed(&totals, "news"), Some(0), "a kind has a sum before its first job");
@@ -257,7 +265,7 @@ mod tests {
 
     #[test]
     fn new_worker_counts_whatever_its_clock_shows() {
-        let mut totals = Totals::default();
+        let mut totals = Counting::default();
         totals.add(at(6_000), [].iter());
         // It has run for 8 seconds, and its clock is a minute behind.
         let mut worker = worker("a", 5_942, 7);
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn worker_that_was_only_unseen_does_not_count_again() {
-        let mut totals = Totals::default();
+        let mut totals = Counting::default();
         totals.add(at(6_000), [].iter());
         totals.add(at(6_010), [worker("a", 10, 500)].iter());
         assert_eq!(completed(&totals, "mail"), Some(0));

@@ -30,7 +30,7 @@ type Begin = oneshot::Sender<Result<SessionHandle<()>, Fault>>;
 pub(crate) struct Connection {
     begin: mpsc::Sender<Begin>,
     events: FrameEvents,
-    runtime: Runtime,
+    pub(super) runtime: Runtime,
     pub(super) dead: CancellationToken,
     names: LinkNames,
     _close: DropGuard,

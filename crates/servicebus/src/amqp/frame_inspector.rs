@@ -9,7 +9,7 @@ mod link_stats;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -54,7 +54,7 @@ pub(super) struct FrameEvents {
 #[derive(Debug, Default)]
 struct Inner {
     /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
-    waiting: HashMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
+    waiting: BTreeMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
     links: HashMap<LinkKey, LinkStats>,
     /// The deliveries whose values are nested too deeply, by channel.
     too_deep: HashSet<(u16, u32)>,
@@ -157,10 +157,14 @@ impl FrameEvents {
     fn disposition(&self, channel: u16, disposition: Disposition) {
         let (Role::Sender, Some(state)) = (disposition.role, disposition.state) else { return };
         let mut inner = lock(&self.inner);
-        let ids = disposition.first..=disposition.last.unwrap_or(disposition.first);
+        let (first, last) = (disposition.first, disposition.last.unwrap_or(disposition.first));
         // The peer may name any range.
-        for (_, waiter) in inner.waiting.extract_if(|(of, id), _| *of == channel && ids.contains(id)) {
-            let _ = waiter.send(settled(&state));
+        if first <= last {
+            let waiting = inner.waiting.range((channel, first)..=(channel, last));
+            for delivery in waiting.map(|(delivery, _)| *delivery).collect::<Vec<_>>() {
+                let waiter = inner.waiting.remove(&delivery);
+                let _ = waiter.map(|waiter| waiter.send(settled(&state)));
+            }
         }
     }
 

@@ -142,11 +142,11 @@ impl Links {
 
     pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<OpenLink, Fault> {
         let attach = |live: Arc<Live>| async move {
-            let attaching = async {
-                let channel = live.channel(queue).await?;
-                ReceiveLink::attach(&channel, queue, self.arrivals(queue)).await
+            let attach = || {
+                let (live, queue, arrivals) = (Arc::clone(&live), queue.to_owned(), self.arrivals(queue));
+                async move { ReceiveLink::attach(&live.channel(&queue).await?, &queue, arrivals).await }
             };
-            let link = live.receivers.get(queue, attaching).await?;
+            let link = live.receivers.get(live.runtime(), queue, attach).await?;
             Ok(OpenLink { link, live })
         };
         self.attached(queue, attach).await
@@ -219,20 +219,13 @@ impl Links {
         self.live.present(CONNECTION).is_some_and(|live| live.nodes.present(queue).is_some())
     }
 
-    /// Returns the connection, with a token for the queue. The connection stays open if the caller stops waiting: a
-    /// renewal of a short lease has less time for one try than a connection to a distant service takes.
+    /// Returns the connection, with a token for the queue.
     async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
-        let present = self.live.present(CONNECTION);
-        if let Some(live) = present.filter(|live| live.tokens.present(queue).is_some()) {
-            return Ok(live);
-        }
-        let (links, queue) = (Arc::clone(self), queue.to_owned());
-        let opening = self.runtime.spawn(async move { links.open(&queue).await });
-        opening.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
-    }
-
-    async fn open(&self, queue: &str) -> Result<Arc<Live>, Fault> {
-        let live = self.live.get(CONNECTION, self.connect()).await?;
+        let connect = || {
+            let links = Arc::clone(self);
+            async move { links.connect().await }
+        };
+        let live = self.live.get(&self.runtime, CONNECTION, connect).await?;
         live.authorize(queue).await?;
         Ok(live)
     }
@@ -265,8 +258,16 @@ impl Perishable for Arc<Live> {
 }
 
 impl Live {
-    pub(super) async fn channel(&self, queue: &str) -> Result<Arc<Channel>, Fault> {
-        self.channels.get(queue, self.begin()).await
+    fn runtime(&self) -> &Runtime {
+        &self.connection.runtime
+    }
+
+    pub(super) async fn channel(self: &Arc<Self>, queue: &str) -> Result<Arc<Channel>, Fault> {
+        let begin = || {
+            let live = Arc::clone(self);
+            async move { live.begin().await }
+        };
+        self.channels.get(self.runtime(), queue, begin).await
     }
 
     async fn begin(&self) -> Result<Arc<Channel>, Fault> {
@@ -280,22 +281,38 @@ impl Live {
     }
 
     /// Returns the node for the management of a queue's messages, or the one that takes tokens.
-    pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
-        let address = if queue == CBS { CBS.to_owned() } else { format!("{queue}/$management") };
-        let attaching = async { Node::attach(self.channel(queue).await?, &address).await };
-        self.nodes.get(queue, attaching).await
+    pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
+        let attach = || {
+            let (live, queue) = (Arc::clone(self), queue.to_owned());
+            async move {
+                let address = if queue == CBS { queue.clone() } else { format!("{queue}/$management") };
+                Node::attach(live.channel(&queue).await?, &address).await
+            }
+        };
+        self.nodes.get(self.runtime(), queue, attach).await
     }
 
-    pub(super) async fn sender(&self, queue: &str) -> Result<SendLink, Fault> {
-        let attaching = async { SendLink::attach(self.channel(queue).await?, queue).await };
-        self.senders.get(queue, attaching).await
+    pub(super) async fn sender(self: &Arc<Self>, queue: &str) -> Result<SendLink, Fault> {
+        let attach = || {
+            let (live, queue) = (Arc::clone(self), queue.to_owned());
+            async move { SendLink::attach(live.channel(&queue).await?, &queue).await }
+        };
+        self.senders.get(self.runtime(), queue, attach).await
     }
 
     /// Sends a token for a queue, unless the last one is still good.
-    async fn authorize(&self, queue: &str) -> Result<(), Fault> {
-        self.tokens.get(queue, self.put_token(queue)).await?;
-        self.has_new_token.notify_one();
-        Ok(())
+    async fn authorize(self: &Arc<Self>, queue: &str) -> Result<(), Fault> {
+        let put = || {
+            let (live, queue) = (Arc::clone(self), queue.to_owned());
+            async move {
+                let token = live.put_token(&queue).await?;
+                // Before the task that renews tokens looks for it.
+                live.tokens.set(&queue, Some(token));
+                live.has_new_token.notify_one();
+                Ok(token)
+            }
+        };
+        self.tokens.get(self.runtime(), queue, put).await.map(drop)
     }
 
     /// Forgets the token of a queue, so that a new one is sent, unless that was done a moment ago.
@@ -308,7 +325,7 @@ impl Live {
         }
     }
 
-    async fn put_token(&self, queue: &str) -> Result<Authorized, Fault> {
+    async fn put_token(self: &Arc<Self>, queue: &str) -> Result<Authorized, Fault> {
         let audience = format!("sb://{}/{queue}", self.host);
         let Token { text, kind, renewal, end } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
@@ -323,7 +340,7 @@ impl Live {
     }
 
     /// Renews the tokens that are due; returns the time of the next renewal.
-    async fn renew_due_tokens(&self) -> Instant {
+    async fn renew_due_tokens(self: &Arc<Self>) -> Instant {
         let due = self.tokens.all().into_iter().filter(|(_, token)| token.renewal <= Instant::now());
         let renewing = due.map(|(queue, last)| async move {
             let token = match self.put_token(&queue).await {

@@ -1,6 +1,6 @@
 //! Requests and their answers over a pair of links, as `$cbs` and `$management` take them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -106,12 +106,12 @@ fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
 struct Answers {
     next: AtomicU64,
     /// `None` once none comes any more.
-    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>,
+    waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>,
 }
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { next: AtomicU64::default(), waiting: Mutex::new(Some(HashMap::new())) }
+        Self { next: AtomicU64::default(), waiting: Mutex::new(Some(BTreeMap::new())) }
     }
 }
 

@@ -36,7 +36,7 @@ impl Links {
     /// stops waiting: an open one holds the original for minutes. It is not begun if the caller stops waiting before its turn.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal that is no rollback; after all others
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
     /// neither was.
     pub(crate) async fn replace(
         self: &Arc<Self>,
@@ -85,7 +85,7 @@ impl Links {
 
 impl Live {
     /// Returns a coordinator that no other transaction uses.
-    async fn coordinator(&self, queue: &str) -> Result<Coordinator, Fault> {
+    async fn coordinator(self: &Arc<Self>, queue: &str) -> Result<Coordinator, Fault> {
         match self.coordinators.take(queue) {
             Some(coordinator) => Ok(coordinator),
             None => Coordinator::attach(self.channel(queue).await?).await,
@@ -173,7 +173,7 @@ impl Coordinator {
     /// Sends the copy and settles the original, both or neither.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal that is no rollback; after all others
+    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
     /// neither was.
     async fn replace(
         &self,
@@ -188,7 +188,6 @@ impl Coordinator {
             let _ = self.discharge(transaction.rollback()).await;
             return Err(fault.unsent());
         }
-        // A lost lock may be the reason, among others. The next try finds out which.
         self.discharge(transaction.commit()).await.map_err(Fault::of_commit)
     }
 

@@ -19,22 +19,28 @@ const NEARLY_FULL: u64 = 80;
 
 /// Returns settings of a queue that should be changed; none without the claim Manage, or for a missing queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
+    read(queues, queue).await.map(Option::unwrap_or_default)
+}
+
+/// Like [`advice`], but returns `None` without the claim Manage, or for a missing queue.
+async fn read(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<Vec<Advice>>, StoreError> {
     if Place::of(queue).is_dead_letters {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     match queues.describe(queue).await {
         Ok(Some(description)) => {
             queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
-            Ok(of(&queues.beside, queue, &description).await)
+            Ok(Some(of(&queues.beside, queue, &description).await))
         }
-        Ok(None) => Ok(Vec::new()),
-        Err(fault) if fault.is_unauthorized() => Ok(Vec::new()),
+        Ok(None) => Ok(None),
+        Err(fault) if fault.is_unauthorized() => Ok(None),
         Err(fault) => Err(fault.of_read(Operation::QueueProperties.as_str(), queue)),
     }
 }
 
-pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) {
-    let Ok(all) = advice(queues, queue).await else { return };
+/// Logs the settings of a queue that should be changed. Returns false if they could not be read.
+pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> bool {
+    let Ok(Some(all)) = read(queues, queue).await else { return false };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
             log::warn!(%queue, "{text}");
@@ -42,6 +48,7 @@ pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) {
             log::info!(%queue, "{text}");
         }
     }
+    true
 }
 
 async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {

@@ -1,8 +1,9 @@
-//! The body of a message that is sent: a text, or what another program has put.
+//! The bodies of messages: a text, or what another program has put.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use fe2o3_amqp::types::messaging::{Body, Data};
+use fe2o3_amqp::types::messaging::{AmqpValue, Body, Data};
 use fe2o3_amqp::types::primitives::Value;
 
 /// The body of a message that is sent.
@@ -32,5 +33,24 @@ impl<'t> MessageBody<'t> {
             Self::Text(text) => Data::from(text.as_bytes().to_vec()).into(),
             Self::External(body) => body.clone(),
         }
+    }
+}
+
+/// Returns the text of a body; if it has none, the reason, and the body.
+pub(super) fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>>>) {
+    let text = match body {
+        Body::Data(parts) => {
+            let bytes = parts.into_iter().flat_map(|part| part.0.into_vec()).collect();
+            String::from_utf8(bytes).map_err(|error| Data::from(error.into_bytes()).into())
+        }
+        Body::Value(AmqpValue(Value::String(text))) => Ok(text),
+        Body::Value(AmqpValue(Value::Binary(bytes))) => String::from_utf8(bytes.into_vec())
+            .map_err(|error| Body::Value(AmqpValue(Value::Binary(error.into_bytes().into())))),
+        Body::Empty => Ok(String::new()),
+        other => Err(other),
+    };
+    match text {
+        Ok(text) => (Ok(text), None),
+        Err(body) => (Err("the body is neither UTF-8 nor a text".to_owned()), Some(Arc::new(body))),
     }
 }

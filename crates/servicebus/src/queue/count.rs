@@ -33,9 +33,20 @@ impl Perishable for Count {
 /// # Errors
 /// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
-    let counting = async {
+    let walk = || {
+        let (queues, queue) = (queues.clone(), queue.clone());
+        async move { queues.count_by_peeks(&queue).await }
+    };
+    let counted = queues.counts.get(queues.links.runtime(), queue.as_str(), walk).await;
+    counted
+        .map(|counted| counted.messages)
+        .map_err(|fault| fault.of_read(Operation::QueueProperties.as_str(), queue))
+}
+
+impl ServiceBusQueues {
+    async fn count_by_peeks(&self, queue: &QueueName) -> Result<Count, Fault> {
         let begun = Instant::now();
-        let mut pages = Pages::of(queues.node(queue).await?);
+        let mut pages = Pages::of(self.node(queue).await?);
         let mut messages = 0;
         loop {
             let page = pages.next().await?;
@@ -51,9 +62,5 @@ pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
         }
         let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
         Ok(Count { messages, good_until: Instant::now() + good_for })
-    };
-    let counted = queues.counts.get(queue.as_str(), counting).await;
-    counted
-        .map(|counted| counted.messages)
-        .map_err(|fault| fault.of_read(Operation::QueueProperties.as_str(), queue))
+    }
 }

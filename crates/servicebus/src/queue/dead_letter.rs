@@ -42,18 +42,19 @@ impl NativeDeadLetters for ServiceBusQueues {
         let (token, held) = held(self, queue, message, OPERATION).await?;
         let mut room = Room::of(&held);
         let reason = room.shortened(REASON, &cause.reason);
-        let mark = mark(held.sequence, held.enqueued);
-        let fits = text.len() <= MAX_SHOWN && room.takes(LETTER, mark.len()) && room.takes(TEXT, text.len());
-        // The text of an earlier letter, which a tool has sent again, must not stand for this one.
-        let mut properties: Vec<_> = shown_before(&held).map(|name| (name, String::new())).collect();
-        if fits {
-            // Other tools see the message as it was sent, whose payload is elsewhere by now. Settling changes no body: it is still that of the
-            // first letter if a tool has sent the message again.
-            let body = held.body_digest.clone().or_else(|| held.sent_text.as_deref().ok().map(digest));
-            let body = body.filter(|body| room.takes(BODY, body.len()));
-            properties = body.map(|body| (BODY, body)).into_iter().collect();
-            properties.extend([(LETTER, mark), (TEXT, text.clone())]);
-        }
+        // Other tools see the message as it was sent, whose payload is elsewhere by now. Settling changes no body: it is still that of the first
+        // letter if a tool has sent the message again.
+        let body = held.body_digest.clone().or_else(|| held.sent_text.as_deref().ok().map(digest));
+        let shown = body
+            .filter(|_| text.len() <= MAX_SHOWN)
+            .map(|body| [(BODY, body), (LETTER, mark(held.sequence, held.enqueued)), (TEXT, text.clone())]);
+        let shown = shown.filter(|shown| shown.iter().all(|(name, value)| room.takes(name, value.len())));
+        let fits = shown.is_some();
+        let properties = match shown {
+            Some(shown) => shown.into(),
+            // The text of an earlier letter, which a tool has sent again, must not stand for this one.
+            None => shown_before(&held).map(|name| (name, String::new())).collect(),
+        };
         let description = room.shortened(DESCRIPTION, cause.description.as_deref().unwrap_or_default());
         let outcome = DeadLetterOutcome { reason, description, properties };
         let lock = Lock { queues: self, queue, token, held };
@@ -65,7 +66,9 @@ impl NativeDeadLetters for ServiceBusQueues {
             }
             // What is left is made by the next call for the message, if this one fails or is dropped: without it, the letter needs what
             // belongs to its former text.
-            self.held.insert(token, Held { is_settled: true, ..Held::clone(&lock.held) });
+            let mut settled = Held { is_settled: true, link: None, ..Held::clone(&lock.held) };
+            settled.shed_content();
+            self.held.insert(token, settled);
         }
         let saved = format!("{}\n{text}", lock.held.fence);
         self.beside.write(&lock.held, &saved).await.map_err(|error| lock.in_doubt(error))?;

@@ -29,6 +29,8 @@ pub(super) struct Facts {
     pub(super) lock_length: Option<Duration>,
     /// The time at which a get has last asked for the settings.
     settings_asked: Option<Instant>,
+    /// True once such a get had them.
+    are_settings_read: bool,
     /// True once the service has said that it has no transactions for the queue.
     pub(super) lacks_transactions: bool,
     /// The time at which this process has last noted that it saves texts.
@@ -65,18 +67,21 @@ impl ServiceBusQueues {
         self.facts(queue, |facts| Arc::strong_count(&facts.kept_back) > 1)
     }
 
-    /// Reads the settings of a queue, unless a get has read them before: warns of those that contradict the framework, and notes the length of
-    /// its locks. Settings that could not be read are asked for again now and then.
+    /// Reads the settings of a queue, or those of the queue of dead letters, unless a get has read them before: warns of those that contradict
+    /// the framework, and notes the length of its locks. Settings that could not be read are asked for again now and then.
     pub(super) async fn read_settings(&self, queue: &QueueName) {
-        let (asked, is_known) =
-            self.facts(queue, |facts| (facts.settings_asked, facts.lock_length.is_some()));
-        if asked.is_some_and(|asked| is_known || asked.elapsed() < SETTINGS_PAUSE) {
+        let (asked, is_read) = self.facts(queue, |facts| (facts.settings_asked, facts.are_settings_read));
+        if is_read || asked.is_some_and(|asked| asked.elapsed() < SETTINGS_PAUSE) {
             return;
         }
-        self.facts(queue, |facts| facts.settings_asked = Some(Instant::now()));
+        let Ok(queue) = QueueName::new(Place::of(queue).queue) else { return };
+        self.facts(&queue, |facts| facts.settings_asked = Some(Instant::now()));
         // In a task, because the management API may not answer.
-        let (queues, of) = (self.clone(), queue.clone());
-        let reading = self.links.runtime().spawn(async move { advice::log_advice(&queues, &of).await });
+        let queues = self.clone();
+        let reading = self.links.runtime().spawn(async move {
+            let is_read = advice::log_advice(&queues, &queue).await;
+            queues.facts(&queue, |facts| facts.are_settings_read |= is_read);
+        });
         // Without the claim Manage the length is never known: only the first get waits.
         if asked.is_none() {
             let _ = timeout(PATIENCE, reading).await;
@@ -94,18 +99,11 @@ impl ServiceBusQueues {
     /// # Errors
     /// Those of the blobs, if there is no recent answer.
     pub(super) async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let of = Place::of(queue).queue;
-        let found = match self.saves_texts.present(of) {
-            Some(found) => Ok(found),
-            None => {
-                // In a task, because a caller may have less time than the answer takes.
-                let (queues, queue) = (self.clone(), queue.clone());
-                let asking = self.links.runtime().spawn(async move {
-                    queues.saves_texts.get(Place::of(&queue).queue, queues.ask_for_texts(&queue)).await
-                });
-                asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
-            }
+        let ask = || {
+            let (queues, queue) = (self.clone(), queue.clone());
+            async move { queues.ask_for_texts(&queue).await }
         };
+        let found = self.saves_texts.get(self.links.runtime(), Place::of(queue).queue, ask).await;
         found.map(|found| found.0).map_err(|fault| fault.of_read(Operation::Get.as_str(), queue))
     }
 

@@ -42,9 +42,7 @@ pub(super) async fn get(
     let requested = Instant::now();
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
-    if !Place::of(queue).is_dead_letters {
-        queues.read_settings(queue).await;
-    }
+    queues.read_settings(queue).await;
     if queues.requires_session(queue, Operation::Get).await? {
         return in_session::get(queues, queue, options.count, requested).await;
     }

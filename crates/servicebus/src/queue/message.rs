@@ -5,13 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use fe2o3_amqp::types::messaging::annotations::AnnotationKey;
 use fe2o3_amqp::types::messaging::{
-    AmqpValue, ApplicationProperties, Body, Data, Header, Message, MessageAnnotations, MessageId as AmqpId,
-    Properties,
+    ApplicationProperties, Body, Header, Message, MessageAnnotations, MessageId as AmqpId, Properties,
 };
 use fe2o3_amqp::types::primitives::{SimpleValue, Symbol, Timestamp, Value};
 
 use super::super::amqp::{Incoming, Outbound, instant, millis};
-use super::body::MessageBody;
+use super::body::{MessageBody, text_of};
 use super::letter::{is_digest, is_mark_of};
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
@@ -171,15 +170,7 @@ impl Content {
             let annotations = message.message_annotations.as_ref()?;
             annotations.get(&name as &dyn AnnotationKey).and_then(number)
         };
-        // Other tools send a number back as another type than the one that they have received.
-        let property = |name: &str| match message.application_properties.as_ref()?.get(name)? {
-            SimpleValue::Long(number) => Some(*number),
-            SimpleValue::Int(number) => Some(i64::from(*number)),
-            SimpleValue::Uint(number) => Some(i64::from(*number)),
-            SimpleValue::Ulong(number) => i64::try_from(*number).ok(),
-            SimpleValue::String(number) => number.parse().ok(),
-            _ => None,
-        };
+        let property = |name: &str| integer(message.application_properties.as_ref()?.get(name)?);
         let text = |name: &str| match message.application_properties.as_ref()?.get(name)? {
             SimpleValue::String(text) => Some(text.clone()),
             _ => None,
@@ -209,7 +200,9 @@ impl Content {
             delivered_here,
             sequence,
             first_sequence,
-            letter: text(LETTER).filter(|of| is_mark_of(of, number, enqueued)).and_then(|_| text(TEXT)),
+            letter: text(LETTER)
+                .filter(|of| is_mark_of(of, number, enqueued))
+                .and_then(|_| letter_text.clone()),
             cause: text(REASON)
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
             locked_until: annotation("x-opt-locked-until").map(instant),
@@ -220,6 +213,18 @@ impl Content {
             properties: message.properties,
             application_properties: message.application_properties,
         }
+    }
+}
+
+/// Returns the number in a property. Other tools send a number back as another type than the one that they have received.
+fn integer(value: &SimpleValue) -> Option<i64> {
+    match value {
+        SimpleValue::Long(number) => Some(*number),
+        SimpleValue::Int(number) => Some(i64::from(*number)),
+        SimpleValue::Uint(number) => Some(i64::from(*number)),
+        SimpleValue::Ulong(number) => i64::try_from(*number).ok(),
+        SimpleValue::String(number) => number.parse().ok(),
+        _ => None,
     }
 }
 
@@ -257,25 +262,6 @@ fn is_id(text: &str) -> bool {
     (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns the text of a body; if it has none, the reason, and the body.
-fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>>>) {
-    let text = match body {
-        Body::Data(parts) => {
-            let bytes = parts.into_iter().flat_map(|part| part.0.into_vec()).collect();
-            String::from_utf8(bytes).map_err(|error| Data::from(error.into_bytes()).into())
-        }
-        Body::Value(AmqpValue(Value::String(text))) => Ok(text),
-        Body::Value(AmqpValue(Value::Binary(bytes))) => String::from_utf8(bytes.into_vec())
-            .map_err(|error| Body::Value(AmqpValue(Value::Binary(error.into_bytes().into())))),
-        Body::Empty => Ok(String::new()),
-        other => Err(other),
-    };
-    match text {
-        Ok(text) => (Ok(text), None),
-        Err(body) => (Err("the body is neither UTF-8 nor a text".to_owned()), Some(Arc::new(body))),
-    }
-}
-
 /// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
 fn decimal(number: i64) -> SimpleValue {
     SimpleValue::String(number.to_string())
@@ -303,6 +289,9 @@ pub(super) fn is_of_partition(sequence: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use fe2o3_amqp::types::messaging::AmqpValue;
+
+    use super::super::letter::{digest, mark};
     use super::*;
 
     const DAY: Duration = Duration::from_secs(86_400);
@@ -359,6 +348,21 @@ mod tests {
             let read = Content::read(message);
             assert_eq!(read.expires, Some(last), "{own}");
             assert_eq!(read.inserted, instant(1_000), "{own}");
+        }
+    }
+
+    // A tool had sent a copy of a letter with another body, which got the number of the first one in its queue.
+    #[test]
+    fn text_of_a_letter_stands_for_the_body_that_it_replaces() {
+        for (body, expected) in [("sent", Some("last text")), ("edited", None)] {
+            let mut message = incoming(None, None);
+            message.body = Body::Value(AmqpValue(Value::String(body.to_owned())));
+            let annotations = MessageAnnotations::builder().insert("x-opt-sequence-number", Value::Long(7));
+            message.message_annotations = Some(annotations.insert(ENQUEUED, Value::Long(1_000)).build());
+            let properties = ApplicationProperties::builder().insert(LETTER, mark(7, instant(1_000)));
+            let properties = properties.insert(TEXT, "last text".to_owned()).insert(BODY, digest("sent"));
+            message.application_properties = Some(properties.build());
+            assert_eq!(Content::read(message).letter.as_deref(), expected, "{body}");
         }
     }
 

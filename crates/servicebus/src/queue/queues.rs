@@ -87,6 +87,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     }
     lock(&queues.facts).remove(queue.as_str());
     queues.sessions.set(queue.as_str(), None);
+    queues.counts.set(queue.as_str(), None);
     lock(&queues.pools).remove(queue);
     // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
     let Some(tag) = written else { return Ok(()) };
@@ -214,7 +215,9 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     delete_active(&node, now).await.map_err(failed)?;
     cancel_delayed(&node).await.map_err(failed)?;
     // Those whose delay has ended meanwhile: they have other numbers since.
-    delete_active(&node, now).await.map_err(failed)
+    delete_active(&node, now).await.map_err(failed)?;
+    queues.counts.set(queue.as_str(), None);
+    Ok(())
 }
 
 /// Deletes the messages that are active and not locked: those that are there when the call begins, and perhaps some that come later. Their

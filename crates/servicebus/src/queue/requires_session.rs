@@ -37,19 +37,11 @@ impl ServiceBusQueues {
         if Place::of(queue).is_dead_letters {
             return Ok(false);
         }
-        let found = match self.sessions.present(queue.as_str()) {
-            Some(found) => Ok(found),
-            None => {
-                // In a task, because a caller may have less time than the answer takes.
-                let (queues, of) = (self.clone(), queue.clone());
-                let asking = self
-                    .links
-                    .runtime()
-                    .spawn(async move { queues.sessions.get(of.as_str(), queues.find_sessions(&of)).await });
-                asking.await.unwrap_or_else(|_| Err(Fault::not_sent("the runtime ends")))
-            }
+        let ask = || {
+            let (queues, queue) = (self.clone(), queue.clone());
+            async move { queues.find_sessions(&queue).await }
         };
-        match found {
+        match self.sessions.get(self.links.runtime(), queue.as_str(), ask).await {
             // The operation itself reports that.
             Err(fault) if fault.is_missing_entity() => Ok(false),
             found => found.map_err(|fault| fault.of_read(operation.as_str(), queue)),

@@ -219,7 +219,14 @@ impl Lock<'_> {
         let queue = self.queue;
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
-            match self.replace_at_once(copy(&outgoing)).await {
+            let mut at_once = self.replace_at_once(copy(&outgoing)).await;
+            // A passing failure does not come twice. A queue that takes no sends refuses again.
+            if at_once.as_ref().is_err_and(Fault::is_rolled_back) {
+                // A queue that detects duplicates may remember the copy that was rolled back.
+                outgoing.message_id = self.queues.links.runtime().uuid_v4().to_string();
+                at_once = self.replace_at_once(copy(&outgoing)).await;
+            }
+            match at_once {
                 Err(error) if error.is_of_transaction() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
                     // Another refusal is about this message alone.

@@ -5,10 +5,13 @@
 //! new power does not compile before it is forwarded here.
 
 mod forward;
+mod of_part;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+
+pub use of_part::OfPart;
 
 use super::{
     BlobPowers, BlobStore, ExpiredReceipt, GetMessages, MessageRef, Operation, PutMessage, PutOutcome,

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
     runtime: Runtime,
-    rows: HashMap<u64, Row>,
+    rows: BTreeMap<u64, Row>,
     by_id: HashMap<MessageId, u64>,
     /// All messages but those that wait for another of their group.
     by_visibility: BTreeSet<(SystemTime, u64)>,

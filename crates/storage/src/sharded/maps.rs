@@ -16,7 +16,7 @@ use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
 use crate::sync::lock;
 use crate::{
-    Call, Intercepted, Interceptor, MAX_MESSAGES, Metadata, Queues, StoreError, StoreErrorKind as K, Stores,
+    Intercepted, MAX_MESSAGES, Metadata, OfPart, Queues, StoreError, StoreErrorKind as K, Stores,
     delete_if_present,
 };
 
@@ -54,33 +54,10 @@ struct KnownMap {
     failed: Option<Instant>,
 }
 
-/// Marks the errors of an account, which say nothing about the load of the other shards.
-#[derive(Debug)]
-struct OfShard;
-
-impl Interceptor for OfShard {
-    async fn call<T: Send>(
-        &self,
-        _: Call<'_>,
-        perform: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
-        perform.await.map_err(|error| error.with_of_part(true))
-    }
-
-    async fn call_all<T: Send>(
-        &self,
-        _: Call<'_>,
-        _: usize,
-        perform: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
-    ) -> Vec<Result<T, StoreError>> {
-        let marked = |answer: Result<T, StoreError>| answer.map_err(|error| error.with_of_part(true));
-        perform.await.into_iter().map(marked).collect()
-    }
-}
-
 impl Maps {
     pub(super) fn new(mut options: ShardedBuilder) -> Self {
-        let of_shard = Arc::new(OfShard);
+        // The errors of an account say nothing about the load of the other shards.
+        let of_shard = Arc::new(OfPart);
         for (_, storage) in &mut options.accounts {
             let queues = Intercepted::queues(Arc::clone(storage.queues.store()), &of_shard);
             storage.queues = Arc::new(Queues::new(queues));

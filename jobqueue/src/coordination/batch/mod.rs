@@ -179,16 +179,18 @@ impl Batch {
         Box::pin(async move {
             let id = id?;
             let ledger = Ledger::new(&storage, id.clone());
+            let plan = ledger.plan().await;
+            let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
+            // Read last: a sweep writes its note before it removes the rest.
             let swept = ledger.swept(context.as_ref().map(Context::info)).await?;
             let is_swept = swept.is_some();
             let sealed = match swept {
                 Some(children) => Some(children),
-                None => ledger.plan().await?.map(|plan| plan.children),
+                None => plan?.map(|plan| plan.children),
             };
             if is_swept {
                 crate::log::info!(batch = %id.as_str(), "the job has sent this batch before, which has ended and was swept; it is not sent again");
             }
-            let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
             let sent_before = sealed.or(cursor).unwrap_or(0);
             let on_dead = OnDeadLetters::default();
             let opened = BTreeMap::new();

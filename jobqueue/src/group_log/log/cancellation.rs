@@ -33,12 +33,15 @@ impl GroupLog {
             };
         };
         let found = &mut self.entries[at];
-        if let Some(turn) = found.turn {
-            return if turn.is_assumed() { CancelBegun::Unknown } else { CancelBegun::TooLate };
+        if found.turn.is_some_and(|turn| !turn.is_assumed()) {
+            return CancelBegun::TooLate;
         }
         let copies = found.copies || found.state != EntryState::Stored;
-        if let Some(own) = found.cancelling.as_ref().filter(|mark| mark.nonce == nonce) {
+        if let Some(own) = found.mark().filter(|mark| mark.nonce == nonce) {
             return CancelBegun::Marked { copies, may_be_deleted: own.message.may_be_deleted };
+        }
+        if found.turn.is_some() {
+            return CancelBegun::Unknown;
         }
         // A mark that stands is that of a canceller which died, got no answer, or is still deleting.
         let may_be_deleted = message.may_be_deleted || found.cancelling.is_some();
@@ -66,7 +69,13 @@ impl GroupLog {
             };
         };
         let found = &mut self.entries[at];
-        let is_own = found.cancelling.as_ref().is_some_and(|own| own.nonce == nonce);
+        if deleted && let Some(first) = found.cancelled_first.take_if(|first| first.mark.nonce == nonce) {
+            // The turn was assumed for this message. Those that were sent since run.
+            (found.turn, found.overdue, found.due) = (None, None, first.due.max(now.after(GRACE)));
+            self.changed = true;
+            return CancelEnd::Cancelled;
+        }
+        let is_own = found.mark().is_some_and(|own| own.nonce == nonce);
         // With a single message, its deletion proves that no worker received it; with several, the mark does, which a received copy would
         // have removed.
         let is_single = !found.copies && found.turn.is_none();
@@ -76,11 +85,11 @@ impl GroupLog {
             return CancelEnd::Cancelled;
         }
         if is_own {
-            (found.cancelling, found.due) = (None, found.due.max(now.after(GRACE)));
-            self.changed = true;
+            found.forget_mark();
+            (found.due, self.changed) = (found.due.max(now.after(GRACE)), true);
             return CancelEnd::TooLate;
         }
-        // Without a delivery, another canceller has the mark or has ended, or a repeated send has removed it.
+        // Without a delivery, another canceller has the mark or has ended, or a repeated send of a job with copies has removed it.
         match found.turn {
             Some(turn) if !turn.is_assumed() => CancelEnd::TooLate,
             _ => CancelEnd::Unknown,
@@ -91,7 +100,7 @@ impl GroupLog {
     pub(crate) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
         let (head, _) = self.head_of(entry.key, self.place(entry).0);
         let first = self.entries.get(head)?;
-        let Cancelling { nonce, message, .. } = first.cancelling.clone()?;
+        let Cancelling { nonce, message, .. } = first.mark().cloned()?;
         let entry = EntryRef { job: first.job, page: None, ..*entry };
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
@@ -100,7 +109,7 @@ impl GroupLog {
     /// if the mark is no longer that of the abandoned one.
     pub(crate) fn take_over_cancel(&mut self, abandoned: &Abandoned, nonce: u64, now: Millis) -> bool {
         let Some(at) = self.find(&abandoned.entry) else { return false };
-        let Some(mark) = &mut self.entries[at].cancelling else { return false };
+        let Some(mark) = self.entries[at].mark_mut() else { return false };
         if mark.nonce == abandoned.nonce {
             (mark.nonce, mark.until, mark.message.may_be_deleted) =
                 (nonce, now.after(CANCELLATION_PERIOD), true);

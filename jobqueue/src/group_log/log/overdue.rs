@@ -52,7 +52,8 @@ impl GroupLog {
             let missing = self.is_given_up(at, turn, patience, now);
             if missing {
                 let found = &mut self.entries[at];
-                (found.turn, found.overdue, found.due) = (None, None, now.after(GRACE));
+                (found.turn, found.cancelled_first) = (None, None);
+                (found.overdue, found.due) = (None, now.after(GRACE));
                 self.changed = true;
             }
             return missing;

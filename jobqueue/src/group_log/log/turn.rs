@@ -96,8 +96,9 @@ impl GroupLog {
         if found.state == EntryState::Skipped || found.turn.is_some_and(is_others) {
             return false;
         }
-        if found.due < due || found.overdue.is_some() || found.cancelling.is_some() {
-            (found.due, found.overdue, found.cancelling) = (found.due.max(due), None, None);
+        if found.due < due || found.overdue.is_some() || found.mark().is_some() {
+            (found.due, found.overdue) = (found.due.max(due), None);
+            found.forget_mark();
             found.turn.get_or_insert(turn);
             self.changed = true;
         }
@@ -176,14 +177,15 @@ impl GroupLog {
         let disputed = !found.is_alone(turn)
             || found.state != EntryState::Stored
             || turn.delivery > 1
-            || found.cancelling.is_some();
+            || found.mark().is_some();
         if disputed && found.turn != Some(turn) {
             (found.turn, found.due, self.changed) = (Some(turn), found.due.max(now.after(GRACE)), true);
         }
         // The message is here: it can neither be cancelled nor be overdue any more.
-        let noticed = found.cancelling.is_some() || found.overdue.is_some() || found.due < now.0;
+        let noticed = found.mark().is_some() || found.overdue.is_some() || found.due < now.0;
         if found.state != EntryState::Stored || noticed {
-            (found.state, found.cancelling, found.overdue) = (EntryState::Stored, None, None);
+            found.forget_mark();
+            (found.state, found.overdue) = (EntryState::Stored, None);
             (found.due, self.changed) = (found.due.max(now.after(GRACE)), true);
             let key = found.key;
             self.unmark_pages(key);
@@ -199,7 +201,7 @@ impl GroupLog {
 
     /// Returns whether the process that was cancelling an entry has died.
     pub(super) fn is_abandoned(&self, at: usize, now: Millis) -> bool {
-        self.entries[at].cancelling.as_ref().is_some_and(|cancelling| cancelling.until <= now.0)
+        self.entries[at].mark().is_some_and(|mark| mark.until <= now.0)
     }
 
     /// Skips the entries before `at` whose senders have died, up to the first that is alive.

@@ -8,16 +8,25 @@ use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Los
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, Operation, PutMessage, QueueName, Storage, StoreErrorKind,
-    Stores,
+    ExpiredReceipt, GetMessages, Interceptor, LeasedMessage, MessageRef, Operation, PutMessage, QueueName,
+    Storage, StoreError, StoreErrorKind, Stores,
 };
 
 const TERM: Duration = Duration::from_secs(30);
 
 /// Returns leased messages of one queue on the memory storage, with planned faults.
 async fn many_leased(count: u32) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Lease>>) {
+    many_leased_through(count, |stores| stores).await
+}
+
+/// Returns the same through a wrapper of the storage.
+async fn many_leased_through(
+    count: u32,
+    wrap: impl FnOnce(Stores) -> Stores,
+) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Lease>>) {
     let faulty = Faulty::new(&Storage::memory());
-    let (storage, queue) = (Storage::from(Stores::from(faulty.storage())), QueueName::new("leases").unwrap());
+    let storage = Storage::from(wrap(Stores::from(faulty.storage())));
+    let queue = QueueName::new("leases").unwrap();
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     for number in 0..count {
         storage.queues().put(&queue, PutMessage::new(number.to_string())).await.unwrap();
@@ -78,6 +87,39 @@ async fn message_that_is_held_up_is_left_to_a_deletion_of_its_own() {
     }
     let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
     assert_eq!(left, 0);
+}
+
+/// Answers each common deletion without performing it: a transaction holds up the first message, and the others may be deleted.
+#[derive(Debug)]
+struct HoldsUpTheFirst;
+
+impl Interceptor for HoldsUpTheFirst {
+    async fn delete_all<F: Future<Output = Vec<Result<(), StoreError>>> + Send>(
+        &self,
+        queue: &QueueName,
+        messages: Vec<MessageRef>,
+        _: impl FnOnce(Vec<MessageRef>) -> F + Send,
+    ) -> Vec<Result<(), StoreError>> {
+        let late =
+            |place| StoreError::new(StoreErrorKind::Timeout, "delete", queue).with_ambiguous(place > 0);
+        (0..messages.len()).map(|place| Err(late(place))).collect()
+    }
+}
+
+// audit 27, runtime B2: its turn was kept until the others were decided, for as long as their leases.
+#[tokio::test(start_paused = true)]
+async fn lease_of_a_message_that_is_held_up_is_renewed_while_others_are_undecided() {
+    let wrap = |stores: Stores| stores.intercepted(&Arc::new(HoldsUpTheFirst));
+    let (faulty, _queue, _renewer, leases) = many_leased_through(2, wrap).await;
+    faulty.plan_always(Operation::Delete, Fault::Hang);
+    // The lease of the other lasts for longer.
+    tokio::time::sleep(TERM / 2).await;
+    leases[1].renew().await;
+    let outcomes = delete_all(&leases).await;
+    assert!(matches!(outcomes[..], [None, Some(Err(LeaseError::Uncertain(_)))]), "{outcomes:?}");
+    assert_eq!(leases[0].loss(), None);
+    faulty.heal();
+    leases[0].delete().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ use crate::send::cancel::cancel_stored;
 use crate::send::sent::Sent;
 use crate::send::unique::record::{ClaimState, Record};
 use crate::send::unique::records::Records;
+use crate::send::unique::wait::Wait;
 
 impl<M: QueueMessage> Queue<M> {
     /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for instance a
@@ -27,8 +28,8 @@ impl<M: QueueMessage> Queue<M> {
     /// A process that dies between the two has cancelled the job; the repetition of both sends it.
     ///
     /// # Repetition
-    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key for
-    /// 45 seconds. Then any process can repeat it:
+    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key, and
+    /// another call waits for it for 45 seconds. A call with a shorter timeout of its own gets the key six minutes later. Any process can repeat it:
     ///
     /// - If no worker has received the message and it is there, the repetition deletes it and returns true.
     /// - If a worker has received it and it is there, the repetition returns false. Azure Storage and Service Bus cannot tell such a message from
@@ -43,7 +44,7 @@ impl<M: QueueMessage> Queue<M> {
     /// joins the job: the next one stores a message under the same id.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict), retryable: another process is sending or cancelling under the key.
+    /// - [`Conflict`](ErrorKind::Conflict), retryable: other processes are sending or cancelling under the key, also after a wait of 90 seconds.
     /// - [`Unknown`](ErrorKind::Unknown): an answer to this cancellation or to an earlier one was lost, and the message may be deleted or not, or
     ///   there may be another message of the job, because an answer to the send was lost. See [Repetition](#repetition).
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and this call cancelled nothing.
@@ -82,12 +83,18 @@ pub(in crate::send) async fn cancel_unique(
     sent: Option<&Sent>,
 ) -> Result<Option<bool>, Error> {
     let records = Records::new(core, original_kind, key)?;
-    let (hold, stored) = match records.hold(sent, core.now()).await? {
-        ClaimState::Held(hold, stored) => (*hold, stored),
-        ClaimState::Nothing => return Ok(None),
-        ClaimState::Busy => {
-            let text = "another process is sending or cancelling under this key; try again";
-            return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
+    let mut wait = Wait::new();
+    let (hold, stored) = loop {
+        let now = core.now();
+        match records.hold(sent, now, |found| wait.is_abandoned(found, now)).await? {
+            ClaimState::Held(hold, stored) => break (*hold, stored),
+            ClaimState::Nothing => return Ok(None),
+            ClaimState::Busy(found) => {
+                if !wait.pause(found).await {
+                    let text = "another process is sending or cancelling under this key; try again";
+                    return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
+                }
+            }
         }
     };
     match cancel_stored(core, hold.record.value.position, &stored).await {
@@ -96,7 +103,10 @@ pub(in crate::send) async fn cancel_unique(
             Ok(Some(true))
         }
         Ok(false) => {
-            records.finish(hold, |record| record.into_sent(None)).await;
+            if !records.finish(hold, |record| record.into_sent(None)).await {
+                let text = "another process has taken the cancellation over, and may have deleted the message; try again";
+                return Err(Error::new(ErrorKind::Unknown, text).with_retryable(true));
+            }
             Ok(Some(false))
         }
         Err(not) => {

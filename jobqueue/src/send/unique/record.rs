@@ -3,7 +3,7 @@
 //! | state | a sender claims | a canceller holds | its owner finishes |
 //! |---|---|---|---|
 //! | none | → pending | nothing to cancel | – |
-//! | pending: its sender may send, or its canceller delete | waits | busy | → sent, → over |
+//! | pending: its sender may send, or its canceller delete | waits | waits | → sent, → over |
 //! | pending, written by the same one: an answer was lost | owns it | owns it | |
 //! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → over |
 //! | sent, within the window | joins the job | → pending, if the message is known | – |
@@ -131,26 +131,27 @@ impl Record {
         }
     }
 
-    /// Decides a canceller's hold on the key from `now` until `until`, if its job is the one that was `sent` or none is given.
+    /// Decides a canceller's hold on the key from `now` on, if its job is the one that was `sent` or none is given. `is_abandoned` says of a
+    /// pending record whether its owner has died.
     pub(super) fn hold(
         found: Option<Self>,
         sent: Option<&Sent>,
         nonce: &str,
-        now: u64,
-        until: u64,
+        now: SystemTime,
+        is_abandoned: impl Fn(&Self) -> bool,
     ) -> Edit<Self, Ownership<ClaimState>> {
         let Some(found) = found.filter(|found| sent.is_none_or(|sent| found.is_of(sent))) else {
             return Edit::Keep(Ownership::Other(ClaimState::Nothing));
         };
-        match (found.sent, now < found.until, now < found.pending_until) {
-            (false, ..) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
-            (false, _, true) => Edit::Keep(Ownership::Other(ClaimState::Busy)),
-            (sent, true, _) => match found.message {
+        match (found.sent, unix_millis(now) < found.until) {
+            (false, _) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
+            (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(ClaimState::Busy(None))),
+            (sent, true) => match found.message {
                 // A canceller that died or got no answer has left a record that is not sent.
                 Some(message) => {
                     let message = Some(message.deleted_perhaps(!sent));
-                    let nonce = nonce.to_owned();
-                    let held = Self { sent: false, nonce, pending_until: until, message, ..found };
+                    let (nonce, pending_until) = (nonce.to_owned(), unix_millis(now + PENDING));
+                    let held = Self { sent: false, nonce, pending_until, message, ..found };
                     Edit::Write(held, Ownership::Mine)
                 }
                 None => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
@@ -202,8 +203,8 @@ pub(super) enum ClaimState {
     /// The job was sent, and the key is held: others wait as they do for a sender.
     Held(Box<Hold>, StoredMessage),
     Nothing,
-    /// Another process is sending or cancelling.
-    Busy,
+    /// Another process is sending or cancelling, with this record if it was read.
+    Busy(Option<Box<Record>>),
 }
 
 /// The decision about a record that was read.
@@ -262,7 +263,8 @@ mod tests {
     }
 
     fn held(found: Option<Record>, now: u64) -> &'static str {
-        match Record::hold(found, None, "canceller", now, now + PENDING) {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(now);
+        match Record::hold(found, None, "canceller", at, |found| found.pending_until <= now) {
             Edit::Write(Record { sent: false, nonce, message: Some(message), .. }, Ownership::Mine)
                 if nonce == "canceller" =>
             {
@@ -274,7 +276,7 @@ mod tests {
             }
             Edit::Keep(Ownership::Mine) => "owns it",
             Edit::Keep(Ownership::Other(ClaimState::Nothing)) => "nothing",
-            Edit::Keep(Ownership::Other(ClaimState::Busy)) => "busy",
+            Edit::Keep(Ownership::Other(ClaimState::Busy(None))) => "waits",
             _ => "another",
         }
     }
@@ -289,7 +291,7 @@ mod tests {
     #[test]
     fn canceller_holds_what_the_table_allows() {
         assert_eq!(held(None, 0), "nothing");
-        assert_eq!(held(Some(pending("first")), SENT), "busy");
+        assert_eq!(held(Some(pending("first")), SENT), "waits");
         assert_eq!(held(Some(pending("canceller")), SENT), "owns it");
         assert_eq!(held(Some(pending("first")), PENDING), "nothing", "its message is not known");
         assert_eq!(held(Some(sent()), SENT), "holds it");

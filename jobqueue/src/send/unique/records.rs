@@ -111,17 +111,25 @@ impl Records {
         Ok(is_own)
     }
 
-    /// Holds a key under which a message was sent, that of the job that was `sent` if one is given.
-    pub(super) async fn hold(&self, sent: Option<&Sent>, now: SystemTime) -> Result<ClaimState, Error> {
-        let begun = Instant::now();
-        let (now, until, nonce) = (unix_millis(now), unix_millis(now + PENDING), nonce(self.0.runtime()));
-        let hold = |found| Record::hold(found, sent, &nonce, now, until);
+    /// Holds a key under which a message was sent, that of the job that was `sent` if one is given. `is_abandoned` says of a pending record
+    /// whether its owner has died.
+    pub(super) async fn hold(
+        &self,
+        sent: Option<&Sent>,
+        now: SystemTime,
+        is_abandoned: impl Fn(&Record) -> bool,
+    ) -> Result<ClaimState, Error> {
+        let (begun, nonce) = (Instant::now(), nonce(self.0.runtime()));
+        let hold = |found| Record::hold(found, sent, &nonce, now, &is_abandoned);
         let held = match self.0.change(Known::Nothing, hold).await {
-            Err(e) if is_raced(e.kind()) => return Ok(ClaimState::Busy),
+            Err(e) if is_raced(e.kind()) => return Ok(ClaimState::Busy(None)),
             held => held.map_err(not_cancelled)?,
         };
         let hold = match (held.result, held.version) {
             (Ownership::Mine, Some(record)) => Hold::new(record, begun),
+            (Ownership::Other(ClaimState::Busy(_)), found) => {
+                return Ok(ClaimState::Busy(found.map(|found| Box::new(found.value))));
+            }
             (Ownership::Other(state), _) => return Ok(state),
             (Ownership::Mine, None) => return Ok(ClaimState::Nothing),
         };

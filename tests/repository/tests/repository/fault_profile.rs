@@ -36,7 +36,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/servicebus/clocks.rs", 1),
     ("tests/tests/servicebus/dead_letters.rs", 1),
     ("tests/tests/servicebus/late_answers.rs", 2),
-    ("tests/tests/servicebus/outages.rs", 5),
+    ("tests/tests/servicebus/outages.rs", 7),
     ("tests/tests/servicebus/put_backs.rs", 1),
     ("tests/tests/servicebus/until_idle.rs", 1),
     ("tests/tests/servicebus/waiting_gets.rs", 1),

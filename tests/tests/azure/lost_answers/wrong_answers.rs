@@ -107,6 +107,13 @@ async fn malformed_message_spoils_no_others() {
     assert_eq!(got[1].text.as_deref(), Ok("two"));
 }
 
+/// A gateway that passes the service's headers on, and the answer under another status.
+fn with_status(status: &str) -> Fault {
+    let head =
+        format!("HTTP/1.1 {status}\r\nx-ms-request-id: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    Fault::Answer(head.into_bytes())
+}
+
 /// A gateway that answers every request with 200 and a page of its own: W-http.
 fn page() -> Fault {
     let body = "<html><body>Please sign in.</body></html>";
@@ -136,17 +143,29 @@ async fn a_page_of_html_is_never_an_empty_result() {
 
 #[tokio::test]
 async fn a_change_answered_by_a_page_of_html_stays_open() {
+    changes_stay_open_that_are_answered_by(page).await;
+}
+
+// Jobs that were stored were taken for refused, and their payloads were deleted.
+#[tokio::test]
+async fn a_change_answered_with_another_status_stays_open() {
+    for status in ["200 OK", "207 Multi-Status", "304 Not Modified"] {
+        changes_stay_open_that_are_answered_by(|| with_status(status)).await;
+    }
+}
+
+async fn changes_stay_open_that_are_answered_by(fault: impl Fn() -> Fault) {
     let bench = Bench::new().await;
     let message = bench.leased().await;
     let queues = bench.storage.queues();
     let mut errors = Vec::new();
-    bench.queue_proxy.plan("POST", page());
+    bench.queue_proxy.plan("POST", fault());
     errors.push(bench.put("x").await.unwrap_err());
-    bench.queue_proxy.plan("PUT", page());
+    bench.queue_proxy.plan("PUT", fault());
     errors.push(queues.update(&bench.queue, &message, change(Some("y"))).await.unwrap_err());
-    bench.queue_proxy.plan("DELETE", page());
+    bench.queue_proxy.plan("DELETE", fault());
     errors.push(queues.delete(&bench.queue, &message, ExpiredReceipt::Refuse).await.unwrap_err());
-    bench.blob_proxy.plan("PUT", page());
+    bench.blob_proxy.plan("PUT", fault());
     let put = bench.storage.blobs().put_blob(&bench.blob("b"), "x".into(), PutBlob::default()).await;
     errors.push(put.unwrap_err());
     assert!(errors.iter().all(jobqueue::storage::StoreError::is_ambiguous), "{errors:?}");

@@ -58,6 +58,26 @@ async fn sweep_removes_only_batches_that_ended_long_ago() {
     let _ = storage.batch("old").await.unwrap();
 }
 
+/// A batch without a plan is new only if no sweep has removed that.
+#[tokio::test(start_paused = true)]
+async fn batch_that_is_swept_while_it_is_opened_does_not_begin_anew() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "old").await;
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    let faulty = Faulty::new(&storage);
+    let opening = faulty.storage();
+    let slow = Fault::DelayBefore(Duration::from_secs(5));
+    faulty.on(Operation::GetBlob, move |call| call.subject.contains("old/plan").then_some(slow));
+    let sweep = async {
+        sleep(Duration::from_secs(1)).await;
+        sweep_batches(&storage, BatchSweepOptions::new()).await
+    };
+    let (opened, swept) = tokio::join!(opening.batch("old"), sweep);
+    assert_eq!(swept.unwrap(), 1);
+    assert_eq!(opened.unwrap_err().kind(), ErrorKind::Conflict);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     let (storage, log) = (in_memory(), Log::default());

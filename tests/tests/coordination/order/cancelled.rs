@@ -135,6 +135,38 @@ async fn abandoned_cancellation_is_completed_by_one_of_the_waiting_deliveries() 
     assert!((1..=20).contains(&tries), "{tries} deletions");
 }
 
+/// The first message is due tomorrow. The canceller deletes it, and cannot write that, or dies; the job is sent again without a delay.
+#[tokio::test(start_paused = true)]
+async fn job_that_is_sent_again_runs_although_its_cancellation_was_not_ended() {
+    for dies in [false, true] {
+        let faulty = logged();
+        let storage = faulty.storage();
+        let queue = tasks(&storage).await;
+        let sent = queue.send(&large()).with(tomorrow()).await.unwrap();
+        let is_throttled = Arc::<AtomicBool>::default();
+        let (deletes, refuses) = (Arc::clone(&is_throttled), Arc::clone(&is_throttled));
+        let mut is_first = true;
+        faulty.on(Operation::Delete, move |_| {
+            let begins = std::mem::take(&mut is_first);
+            deletes.fetch_or(begins, Ordering::Relaxed);
+            (dies && begins).then_some(Fault::HangAfter)
+        });
+        let refusal = Fault::Refuse(StoreErrorKind::Unavailable);
+        faulty.on(Operation::PutBlob, move |_| refuses.load(Ordering::Relaxed).then_some(refusal));
+        match timeout(MINUTE, queue.cancel(&sent)).await {
+            Ok(cancelled) => assert!(!dies && cancelled.unwrap()),
+            Err(_) => assert!(dies, "the cancellation hangs"),
+        }
+        is_throttled.store(false, Ordering::Relaxed);
+        let again = SendOptions::new().in_order().id("x");
+        let _ = queue.send(&large()).with(again).await.unwrap();
+        let worker = worker(&storage).handle(async |_: Task| Ok::<_, jobqueue::JobError>(()));
+        let report = worker.build().unwrap().run_until(after(15 * MINUTE.as_secs())).await.unwrap();
+        assert_eq!(report.completed, 1, "dies: {dies}");
+        assert_eq!(stored(&storage).await, 0, "dies: {dies}");
+    }
+}
+
 /// The log remembers 256 ended jobs. The repetition has the time of the message, and nothing else.
 // review 24, coordination C6
 #[tokio::test(start_paused = true)]

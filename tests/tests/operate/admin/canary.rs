@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, JobInfo, QueueName, Storage};
-use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter};
-use jobqueue_testing::faults::Faulty;
+use jobqueue_admin::{Admin, BulkReport, DeadLetterFilter, QueueHold};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde_json::json;
 use tokio::time::sleep;
@@ -219,6 +219,29 @@ async fn other_letters_of_the_jobs_of_a_canary_are_deleted_as_copies_and_counted
         assert!(report.stopped.is_none(), "{by_plan}: {report:?}");
         assert_eq!(admin.queue("tasks").await.unwrap().dead_letters, Some(0), "{by_plan}");
     }
+}
+
+// audit 27, operator B2
+#[tokio::test(start_paused = true)]
+async fn canary_is_watched_on_after_an_outage() {
+    let storage = in_memory();
+    let _ = dead(&storage, 40).await;
+    let faulty = Faulty::new(&storage);
+    let outage = async {
+        sleep(Duration::from_secs(3)).await;
+        faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
+        sleep(Duration::from_secs(300)).await;
+        faulty.heal();
+    };
+    let admin = operator(&faulty.storage());
+    let holds = Mutex::new(Vec::new());
+    let bulk = admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(3);
+    let bulk = bulk.on_progress(|progress| holds.lock().unwrap().extend(progress.held_up));
+    let (report, (), completed) = tokio::join!(bulk.run(), outage, run(&storage, |_| Ok(()), 600));
+    let report = report.unwrap();
+    assert_eq!((report.count, completed), (40, 40), "{report:?}");
+    assert!(report.complete && report.stopped.is_none(), "{report:?}");
+    assert!(holds.lock().unwrap().contains(&QueueHold::Unread));
 }
 
 #[tokio::test(start_paused = true)]

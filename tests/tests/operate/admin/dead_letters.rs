@@ -281,6 +281,24 @@ async fn purge_names_what_it_deletes_although_payloads_stay() {
     assert!(detail.starts_with("3 deleted, 0 skipped; it ended early: "), "{detail}");
 }
 
+// audit 27, operator C1
+#[tokio::test]
+async fn audit_names_the_jobs_of_copies_that_were_deleted() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    with_large_dead_letters(&storage, 1).await;
+    let (admin, events) = watched(&storage, AccessLevel::Operate);
+    let redrive = || admin.redrive(QUEUE).filter(DeadLetterFilter::all()).run();
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Timeout));
+    assert_eq!(redrive().await.unwrap().skipped.len(), 1);
+    faulty.heal();
+    let again = redrive().await.unwrap();
+    assert_eq!((again.count, again.copies), (0, 1), "{again:?}");
+    let event = events.lock().unwrap().pop().unwrap();
+    assert_eq!(event.jobs.len(), 1, "{event:?}");
+    assert_eq!(event.result, OperatorResult::Done("0 put back, 1 deleted as copies, 0 skipped".to_owned()));
+}
+
 // L9
 #[tokio::test]
 async fn audit_names_jobs_that_may_be_changed() {

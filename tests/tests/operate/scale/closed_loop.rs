@@ -153,10 +153,12 @@ async fn control(router: Router, cluster: &mut Cluster) -> usize {
     refused
 }
 
-/// Makes the storage unreadable for the exporter, not for workers, for twenty minutes at the morning peak.
+/// Makes the queues unreadable for the exporter, and the records of workers unreadable and unwritable for all, for twenty minutes at the morning peak.
 async fn disturb(faulty: &Faulty) {
     after(8 * HOUR + 600).await;
-    faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
+    for operation in [Operation::ListQueues, Operation::PutBlob, Operation::GetBlob, Operation::ListBlobs] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unavailable));
+    }
     after(1200).await;
     faulty.heal();
 }
@@ -168,7 +170,7 @@ async fn day_of_load_neither_oscillates_nor_strands_work() {
     let faulty = Faulty::new(&account);
     let router = scale::router(snapshots(&faulty.storage()), Target::new());
     let mut cluster = Cluster {
-        storage: account.clone(),
+        storage: Storage::builder().queues_of(&account).blobs_of(&faulty.storage()).build().unwrap(),
         waits: Arc::default(),
         running: Vec::new(),
         stopping: Vec::new(),

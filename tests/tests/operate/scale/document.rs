@@ -1,5 +1,6 @@
 //! `/scale`: the JSON that an autoscaler reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -7,7 +8,7 @@ use axum::http::StatusCode;
 use jobqueue::JobError;
 use jobqueue::Storage;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{Intercepted, Interceptor, Operation, QueuePowers, StoreErrorKind};
 use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_dashboard::scale::{self, Target};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -222,4 +223,82 @@ async fn storage_is_left_alone_when_nobody_asks() {
     assert!(asked <= 32, "{asked} refreshes in an hour; it asks for 5 minutes");
     assert_eq!(get_json(&router, "/scale").await.0, StatusCode::OK, "it waits for new figures");
     assert!(faulty.calls_of(Operation::ListQueues) > asked);
+}
+
+/// Hides the counts and the messages of a storage, as that of Azure has none.
+#[derive(Debug)]
+struct Uncounted;
+
+impl Interceptor for Uncounted {
+    fn queue_powers(&self, mut powers: QueuePowers) -> QueuePowers {
+        (powers.counts, powers.index) = (None, None);
+        powers
+    }
+}
+
+/// Asks for the load of four jobs that run for an hour, while the `blobs` are refused for two minutes, and for 20 seconds after that. Further jobs
+/// wait in the queue, which is paused.
+async fn loads_around_an_outage(storage: &Storage, faulty: &Faulty, blobs: &[Operation], waiting: usize) {
+    send(storage, 4).await;
+    let hour = |_: Task| async {
+        after(3_600).await;
+        Ok::<_, JobError>(())
+    };
+    let router = router(storage);
+    let asking = async {
+        let load = async || {
+            let (status, all) = get_json(&router, "/scale?queue=tasks").await;
+            (status == StatusCode::OK).then(|| all["queues"]["tasks"]["load"].as_f64().unwrap())
+        };
+        let _ = load().await;
+        // The worker writes its records in the middle of two looks.
+        after(30).await;
+        assert_eq!(load().await, Some(1.0));
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        admin.pause("tasks").await.unwrap();
+        send(storage, waiting).await;
+        for operation in blobs {
+            faulty.plan_always(*operation, Fault::Refuse(StoreErrorKind::Unavailable));
+        }
+        for second in (0..120).step_by(10) {
+            after(10).await;
+            let load = load().await;
+            assert!(load.is_none_or(|load| load >= 1.0), "{load:?} after {second} s");
+        }
+        faulty.heal();
+        for second in 0..20 {
+            after(1).await;
+            let load = load().await;
+            assert!(load.is_none_or(|load| load >= 1.0), "{load:?} {second} s after the outage");
+        }
+    };
+    let running = async {
+        after(10).await;
+        present(storage).concurrency(4).handle(hour).build().unwrap().run_until(std::future::pending()).await
+    };
+    tokio::select! {
+        report = running => panic!("{report:?}"),
+        () = asking => {}
+    }
+}
+
+// audit 27, operator B1
+#[tokio::test(start_paused = true)]
+async fn jobs_of_workers_that_cannot_write_their_records_are_a_load() {
+    let faulty = Faulty::new(&in_memory());
+    loads_around_an_outage(&faulty.storage(), &faulty, &[Operation::PutBlob], 0).await;
+}
+
+// audit 27, operator B1
+#[tokio::test(start_paused = true)]
+async fn jobs_are_a_load_after_an_outage_of_the_records() {
+    // A look shows 32 messages, and those that run are not known to be among the others.
+    for waiting in [0, 40] {
+        let faulty = Faulty::new(&in_memory());
+        let below = faulty.storage();
+        let queues = Intercepted::queues(Arc::clone(below.queues().store()), &Arc::new(Uncounted));
+        let storage = Storage::builder().queues(queues).blobs_of(&below).build().unwrap();
+        let all = [Operation::PutBlob, Operation::GetBlob, Operation::ListBlobs];
+        loads_around_an_outage(&storage, &faulty, &all, waiting).await;
+    }
 }

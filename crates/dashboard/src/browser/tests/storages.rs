@@ -71,6 +71,29 @@ async fn all_links_lead_somewhere_under_any_path() {
     }
 }
 
+// audit 27, operator 5
+#[tokio::test(start_paused = true)]
+async fn dashboard_of_a_storage_that_is_opened_later_takes_its_place() {
+    let (away, staging) = (Faulty::new(&Storage::memory()), filled().await);
+    away.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
+    let (open, opened) = tokio::sync::oneshot::channel::<Storage>();
+    let later = async move { Dashboard::new(operate(&opened.await.unwrap())) };
+    let prod = Dashboard::new(operate(&away.storage())).until(later);
+    let dashboards = [("prod", prod), ("staging", Dashboard::new(operate(&staging)))];
+    let browser = Browser(Dashboard::join(dashboards).unwrap());
+    let page = browser.get("/prod/").await;
+    assert_eq!(page.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(page.text.contains("has not answered since"), "{}", page.text);
+    assert!(page.text.contains("data-events=\"./events\""), "it comes by itself: {}", page.text);
+    assert_eq!(rows(&browser).await("prod")["dead_letters"], Value::Null);
+    assert!(open.send(filled().await).is_ok());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(browser.page("/prod/dead").await.contains("<title>Dead letters · prod · jobqueue</title>"));
+    assert!(browser.page("/prod/metrics").await.contains("jobqueue_queue_dead_letters{queue=\"mails\"} 1"));
+    assert!(browser.page("/prod/scale").await.contains("\"dead\":1"));
+    assert_eq!(rows(&browser).await("prod")["dead_letters"], 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn storage_that_does_not_answer_is_unknown_and_holds_up_no_other() {
     let (prod, staging) = (filled().await, Faulty::new(&filled().await));

@@ -1,6 +1,6 @@
 use super::*;
 use crate::group_log::log::tests::{START, behind, entry, later, sent, turn};
-use crate::group_log::log::{Announced, Position};
+use crate::group_log::log::{Announced, Confirmed, Position};
 use crate::storage::{MessageId, MessageRef, PopReceipt};
 use crate::undelivered::{StoredMessage, UndeliveredRef};
 
@@ -143,10 +143,79 @@ fn cancellation_without_its_mark_is_too_late_only_after_a_delivery() {
     assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
     assert_eq!(log.end_cancel(&job, 7, false, START), CancelEnd::TooLate);
 
-    // Sent again: the mark is gone, and nothing has run.
+    // Sent again, and refused: the mark is as before.
     let mut log = marked;
     log.announce(&job, 3, START);
-    assert_eq!(log.clone().end_cancel(&job, 7, true, START), CancelEnd::Unknown);
     log.retract(&job, 3);
     assert_eq!(log.end_cancel(&job, 7, true, START), CancelEnd::Cancelled);
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::Ended(EndState::Cancelled));
+}
+
+/// The first message is due tomorrow; the job is sent again after the mark of a cancellation.
+fn sent_again() -> GroupLog {
+    let (job, mut log) = (entry("a", "1"), sent(&["1", "2"]));
+    log.confirm(&job, 1, true, later(86_400));
+    assert_eq!(log.begin_cancel(&job, 7, &message(), START), MARKED);
+    assert_eq!(log.announce(&job, 3, START), Announced::Entered);
+    let text = serde_json::to_string(&log).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn job_that_is_sent_again_does_not_wait_for_its_cancelled_message() {
+    let (job, next) = (entry("a", "1"), entry("a", "2"));
+    let other_copy = Position::OtherCopy { overdue: false };
+    let by_its_canceller = |log: &mut GroupLog| {
+        let repeated = CancelBegun::Marked { copies: true, may_be_deleted: false };
+        assert_eq!(log.begin_cancel(&job, 7, &message(), START), repeated, "its own mark");
+        assert_eq!(log.begin_cancel(&job, 8, &message(), START), CancelBegun::Unknown, "of another send");
+        assert_eq!(log.end_cancel(&job, 7, true, later(40)), CancelEnd::Cancelled);
+    };
+    let by_a_delivery = |log: &mut GroupLog, of: &EntryRef| {
+        assert!(log.abandoned(of, later(44)).is_none());
+        let abandoned = log.abandoned(of, later(45)).unwrap();
+        assert!(log.take_over_cancel(&abandoned, 9, later(45)));
+        assert_eq!(log.end_cancel(&job, 9, true, later(50)), CancelEnd::Cancelled);
+        assert_eq!(log.end_cancel(&job, 7, true, later(51)), CancelEnd::Unknown);
+    };
+    let endings: [&dyn Fn(&mut GroupLog); 3] =
+        [&by_its_canceller, &|log: &mut GroupLog| by_a_delivery(log, &job), &|log: &mut GroupLog| {
+            by_a_delivery(log, &next)
+        }];
+    for end in endings {
+        let mut log = sent_again();
+        assert_eq!(log.claim_position(&job, turn(3, 1), START), other_copy);
+        end(&mut log);
+        // Its sender has died: the key waits as for any lost message.
+        let overdue = Position::Behind { ahead: 1, overdue: true };
+        assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(60)), behind(1));
+        assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(351)), overdue);
+        assert_eq!(log.confirm(&job, 3, true, later(3_600)), Confirmed::Acknowledged);
+        assert_eq!(log.claim_position(&job, turn(3, 1), later(60)), Position::First);
+
+        // A delay of the second message counts, also if it was confirmed before the end.
+        let mut log = sent_again();
+        log.take_changed();
+        assert_eq!(log.confirm(&job, 3, true, later(3_600)), Confirmed::Acknowledged);
+        assert!(log.take_changed());
+        end(&mut log);
+        assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(3_900)), behind(1));
+        assert_eq!(log.claim_position(&next, turn(2, 1), later(3_901)), overdue);
+    }
+}
+
+#[test]
+fn job_that_is_sent_again_waits_for_a_message_that_is_not_deleted() {
+    let job = entry("a", "1");
+    // Its deletion was refused, or found a message that a worker has received.
+    let mut log = sent_again();
+    assert_eq!(log.end_cancel(&job, 7, false, START), CancelEnd::TooLate);
+    assert!(log.abandoned(&job, later(90)).is_none());
+    assert_eq!(log.claim_position(&job, turn(3, 1), START), Position::OtherCopy { overdue: false });
+    // It is received: nothing of the cancellation is left.
+    let mut log = sent_again();
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
+    assert!(log.abandoned(&job, later(90)).is_none());
+    assert_eq!(log.end_cancel(&job, 7, false, START), CancelEnd::TooLate);
+    assert!(log.end(&job, turn(1, 1), EndState::Done, START));
 }

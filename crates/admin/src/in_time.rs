@@ -1,0 +1,20 @@
+//! The time within which a part of the storage is read.
+
+use std::time::Duration;
+
+use jobqueue::{Error, ErrorKind};
+use tokio::time::timeout;
+
+/// The time after which a part of the storage counts as one that cannot be read: a request to it must not hold up the figures of the others.
+pub(super) const PATIENCE: Duration = Duration::from_secs(8);
+
+/// Reads a part of the storage; fails if that takes longer than [`PATIENCE`].
+pub(super) async fn in_time<T>(read: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(silent()))
+}
+
+/// Returns the error of a part that was not read in time.
+pub(super) fn silent() -> Error {
+    let text = format!("no answer within {PATIENCE:?}: the storage is slow or out of reach");
+    Error::new(ErrorKind::Storage, text).with_retryable(true)
+}

@@ -1,0 +1,110 @@
+//! `queues --watch`: the list again and again, with the last figures of a storage that does not answer.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, SystemTime};
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use super::{QueueRow, print, read};
+use crate::args::Global;
+use crate::contexts::items;
+use crate::exit::Failure;
+use crate::opening::{self, Lasting};
+use crate::output::{Output, say};
+use crate::session::{Need, Session};
+use crate::text::time;
+
+/// The sequence that puts the cursor at the top and clears a terminal.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+
+/// A storage that is watched.
+struct Watched {
+    context: Option<String>,
+    session: Session,
+    /// The last list that could be read, and when its reading began.
+    last: Option<(SystemTime, Vec<QueueRow>)>,
+}
+
+/// Prints the list every `interval` until `stop`.
+pub(super) async fn run(
+    global: &Global,
+    interval: Duration,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let mut watched = Vec::new();
+    let mut later = FuturesUnordered::new();
+    for (index, storage) in opening::open(global, Need::Read).await?.into_iter().enumerate() {
+        let Lasting { context, session, later: opened } = storage;
+        watched.push(Watched { context, session, last: None });
+        later.extend(opened.map(|opened| async move { (index, opened.await) }));
+    }
+    let repeated = async {
+        let mut has_listed = false;
+        loop {
+            match list(global.output, &mut watched).await {
+                Ok(()) => has_listed = true,
+                Err(Failure::ClosedPipe) => return Err(Failure::ClosedPipe),
+                // The storage may answer the next time.
+                Err(Failure::Failed(error)) => say(&error),
+                Err(failure) if has_listed => say(&failure.into_text()),
+                Err(failure) => return Err(failure),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(interval) => {}
+                Some((index, session)) = later.next() => watched[index].session = session,
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        // Nothing was interrupted: this is how it ends.
+        () = stop.cancelled() => Ok(()),
+        ended = repeated => ended,
+    }
+}
+
+/// Reads the list and prints it: as a table with the time at which it was read, in place of the one before.
+async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
+    let began = SystemTime::now();
+    let lists = join_all(watched.iter().map(async |storage| read(&storage.session).await)).await;
+    if output != Output::Table {
+        let contexts = watched.iter().map(|storage| storage.context.clone());
+        return print(output, &items(contexts.zip(lists).collect())?);
+    }
+    let mut head = time(began);
+    let mut shown = Vec::new();
+    for (storage, list) in watched.iter_mut().zip(lists) {
+        let (list, problem) = storage.latest(began, list);
+        head.extend(problem.map(|problem| format!("\n{problem}")));
+        shown.push((storage.context.clone(), list));
+    }
+    // Without any list, the last screen stays.
+    let shown = items(shown)?;
+    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+    crate::output::print(&format!("{clear}{head}"))?;
+    print(output, &shown)
+}
+
+impl Watched {
+    /// Returns the newest list of the storage, and what is said of one that is not new.
+    fn latest(
+        &mut self,
+        began: SystemTime,
+        list: Result<Vec<QueueRow>, Failure>,
+    ) -> (Result<Vec<QueueRow>, Failure>, Option<String>) {
+        let failure = match list {
+            Ok(rows) => {
+                self.last = Some((began, rows.clone()));
+                return (Ok(rows), None);
+            }
+            Err(failure) => failure,
+        };
+        let Some((read, rows)) = &self.last else { return (Err(failure), None) };
+        let place = self.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
+        let problem = format!("The figures{place} are those of {}: {}", time(*read), failure.into_text());
+        (Ok(rows.clone()), Some(crate::text::clean(&problem)))
+    }
+}

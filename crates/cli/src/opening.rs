@@ -1,0 +1,141 @@
+//! The storages of a command that lasts: one that is away when the command starts is opened later.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::{BoxFuture, join_all};
+use jobqueue::__internals::connect_existing;
+use jobqueue::Storage;
+use jobqueue::storage::{Call, Intercepted, Interceptor, StoreError, StoreErrorKind};
+
+use crate::args::Global;
+use crate::exit::Failure;
+use crate::output::say;
+use crate::session::{Choice, Need, Session, choose_all};
+use crate::text::time;
+
+/// The time after which a storage that is still being opened counts as away.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The time between two attempts to open a storage.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// A storage of a command that lasts.
+pub(crate) struct Lasting {
+    /// The name of its context, if there are several.
+    pub(crate) context: Option<String>,
+    /// Of a storage that is away, each request fails with the reason.
+    pub(crate) session: Session,
+    /// Resolves once the storage was opened; `None` if it is open.
+    pub(crate) later: Option<BoxFuture<'static, Session>>,
+}
+
+/// Opens the storages that the arguments name, at the same time. Fails if the configuration is wrong, or if a storage cannot be opened for a reason that does
+/// not pass by itself.
+pub(crate) async fn open(global: &Global, need: Need) -> Result<Vec<Lasting>, Failure> {
+    let choices = choose_all(global)?;
+    let is_one = choices.len() == 1;
+    let opened = choices.into_iter().map(async |choice| {
+        choice.check(need)?;
+        let context = choice.context.clone().filter(|_| !is_one);
+        match (open_one(global, choice, need).await, context) {
+            (Ok((session, later)), context) => Ok(Lasting { context, session, later }),
+            (Err(failure), None) => Err(failure),
+            (Err(failure), Some(name)) => Err(Failure::Failed(format!(
+                "the storage of the context `{name}` cannot be opened; leave it out to see the others: {}",
+                failure.into_text()
+            ))),
+        }
+    });
+    join_all(opened).await.into_iter().collect()
+}
+
+async fn open_one(
+    global: &Global,
+    choice: Choice,
+    need: Need,
+) -> Result<(Session, Option<BoxFuture<'static, Session>>), Failure> {
+    let reason = match tokio::time::timeout(PATIENCE, connect_existing(&choice.storage)).await {
+        Ok(Ok(storage)) => return Ok((Session::new(global, &choice, need, storage)?, None)),
+        Ok(Err(error)) if !error.is_retryable() => return Err(error.into()),
+        Ok(Err(error)) => Failure::from(error).into_text(),
+        Err(_) => format!("no answer within {PATIENCE:?}"),
+    };
+    let away = Arc::new(Away::new(&choice, reason));
+    say(&format!("{}; it is tried again until it is open", away.text()));
+    let session = Session::new(global, &choice, need, away.storage())?;
+    Ok((session, Some(Box::pin(open_later(global.clone(), choice, need, away)))))
+}
+
+/// Tries to open a storage until it is open.
+async fn open_later(global: Global, choice: Choice, need: Need, away: Arc<Away>) -> Session {
+    loop {
+        tokio::time::sleep(RETRY).await;
+        let opened = connect_existing(&choice.storage).await.map_err(Failure::from);
+        match opened.and_then(|storage| Session::new(&global, &choice, need, storage)) {
+            Ok(session) => {
+                say(&format!("{} is open", away.name));
+                return session;
+            }
+            Err(failure) => away.set(failure.into_text()),
+        }
+    }
+}
+
+/// Answers each request for a storage that is not open with the reason.
+#[derive(Debug)]
+struct Away {
+    name: String,
+    since: SystemTime,
+    reason: Mutex<String>,
+}
+
+impl Away {
+    fn new(choice: &Choice, reason: String) -> Self {
+        let name = match (&choice.context, choice.file()) {
+            (Some(context), _) => format!("the storage of `{context}`"),
+            (None, Some(file)) => format!("sqlite:{file}"),
+            // Its string may have a password.
+            (None, None) => "the storage".to_owned(),
+        };
+        Self { name, since: SystemTime::now(), reason: Mutex::new(reason) }
+    }
+
+    fn set(&self, reason: String) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+
+    fn text(&self) -> String {
+        let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        format!("{} could not be opened since {}: {reason}", self.name, time(self.since))
+    }
+
+    fn error(&self) -> StoreError {
+        StoreError::new(StoreErrorKind::Unavailable, "open storage", "").with_detail(self.text())
+    }
+
+    fn storage(self: &Arc<Self>) -> Storage {
+        let empty = Storage::memory();
+        let queues = Intercepted::queues(Arc::clone(empty.queues().store()), self);
+        let blobs = Intercepted::blobs(Arc::clone(empty.blobs()), self);
+        Storage::new(queues, blobs, format!("{}, not open yet", self.name))
+    }
+}
+
+impl Interceptor for Away {
+    async fn call<T: Send>(
+        &self,
+        _: Call<'_>,
+        _: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        Err(self.error())
+    }
+
+    async fn call_all<T: Send>(
+        &self,
+        _: Call<'_>,
+        count: usize,
+        _: impl Future<Output = Vec<Result<T, StoreError>>> + Send,
+    ) -> Vec<Result<T, StoreError>> {
+        self.error().for_each(count).map(Err).collect()
+    }
+}

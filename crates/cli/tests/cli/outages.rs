@@ -1,0 +1,113 @@
+//! Commands that last while their storage is away.
+
+use std::io::{self, BufRead, BufReader, Lines, Read};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, ChildStdout, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use jobqueue_test_support::postgres::Postgres;
+
+use crate::serve::Served;
+use crate::support::Place;
+
+/// An address at which a PostgreSQL server can be reached while the gateway is open.
+struct Gateway {
+    address: SocketAddr,
+    is_open: Arc<AtomicBool>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Gateway {
+    fn open(address: SocketAddr, server: SocketAddr) -> Self {
+        let gateway = Self { address, is_open: Arc::new(true.into()), clients: Arc::default() };
+        let listener = TcpListener::bind(gateway.address).unwrap();
+        let (is_open, clients) = (Arc::clone(&gateway.is_open), Arc::clone(&gateway.clients));
+        thread::spawn(move || {
+            for client in listener.incoming().map(Result::unwrap) {
+                if is_open.load(Ordering::Acquire) {
+                    clients.lock().unwrap().push(client.try_clone().unwrap());
+                    relay(client, TcpStream::connect(server).unwrap());
+                }
+            }
+        });
+        gateway
+    }
+
+    fn close(&self) {
+        self.is_open.store(false, Ordering::Release);
+        for client in self.clients.lock().unwrap().drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn relay(client: TcpStream, server: TcpStream) {
+    for (mut from, mut to) in [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)] {
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+}
+
+/// A command that prints again and again, until it is dropped.
+struct Watching(Child);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns a server with a queue `mails`, and a place whose storage is that server at an address that is closed.
+fn away() -> (Postgres, Place, SocketAddr) {
+    let server = Postgres::start(&["fsync=off", "synchronous_commit=off"]);
+    let mut place = Place::new();
+    place.storage = server.connection_string();
+    place.ok(&["queue", "create", "mails"]);
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    place.storage = place.storage.replace(&server.address().to_string(), &address.to_string());
+    (server, place, address)
+}
+
+fn lines<R: Read>(output: Option<R>) -> Lines<BufReader<R>> {
+    BufReader::new(output.unwrap()).lines()
+}
+
+// audit 27, operator 5
+#[test]
+fn storage_that_is_away_at_the_start_is_served_once_it_answers() {
+    let (server, place, address) = away();
+    let (served, errors): (Served, ChildStderr) = Served::with_errors(&place);
+    let page = served.get("/");
+    assert!(page.starts_with("HTTP/1.1 503") && page.contains("could not be opened since"), "{page}");
+    assert!(served.get("/metrics").contains("jobqueue_scrape_success 0"));
+    assert!(served.get("/live").starts_with("HTTP/1.1 200"));
+    let gateway = Gateway::open(address, server.address());
+    assert!(lines(Some(errors)).any(|line| line.unwrap() == "the storage is open"));
+    let page = served.get("/");
+    assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails"), "{page}");
+    gateway.close();
+}
+
+// audit 27, operator 5
+#[test]
+fn watch_keeps_the_last_figures_while_the_storage_is_away() {
+    let (server, place, address) = away();
+    let mut command = place.command(&["queues", "--watch", "--interval", "100ms"]);
+    let mut watching = Watching(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut errors = lines(watching.0.stderr.take());
+    assert!(errors.next().unwrap().unwrap().contains("could not be opened since"));
+    thread::spawn(move || errors.for_each(drop));
+    let gateway = Gateway::open(address, server.address());
+    let mut list: Lines<BufReader<ChildStdout>> = lines(watching.0.stdout.take());
+    let mut until = |text: &str| list.any(|line| line.unwrap().contains(text));
+    assert!(until("mails"));
+    gateway.close();
+    assert!(until("The figures are those of 2"));
+    assert!(until("mails"), "the last figures stay");
+    assert!(watching.0.try_wait().unwrap().is_none());
+}

@@ -1,0 +1,45 @@
+//! A call that waits for a key while another process holds it.
+
+use std::time::{Duration, SystemTime};
+
+use tokio::time::{Instant, sleep};
+
+use super::record::{PENDING, Record};
+
+/// The wait of a sender or a canceller.
+#[derive(Debug)]
+pub(super) struct Wait {
+    give_up: Instant,
+    pause: Duration,
+    /// The hold of another process, and since when this call has seen it.
+    seen: Option<(Box<Record>, Instant)>,
+}
+
+impl Wait {
+    pub(super) fn new() -> Self {
+        Self { give_up: Instant::now() + PENDING * 2, pause: Duration::from_millis(20), seen: None }
+    }
+
+    /// Returns whether the owner of a pending record has died: its hold is over by whichever clock, or this call has seen it unchanged for that
+    /// time.
+    pub(super) fn is_abandoned(&self, found: &Record, now: SystemTime) -> bool {
+        let is_seen =
+            |(known, since): &(Box<Record>, Instant)| **known == *found && since.elapsed() >= PENDING;
+        found.is_surely_over(now) || self.seen.as_ref().is_some_and(is_seen)
+    }
+
+    /// Waits until the next look at the key, which is held by the record `found`, if that was read. Returns false if it is held for too long.
+    pub(super) async fn pause(&mut self, found: Option<Box<Record>>) -> bool {
+        if let Some(found) = found
+            && self.seen.as_ref().is_none_or(|(known, _)| *known != found)
+        {
+            self.seen = Some((found, Instant::now()));
+        }
+        if Instant::now() >= self.give_up {
+            return false;
+        }
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(Duration::from_secs(1));
+        true
+    }
+}

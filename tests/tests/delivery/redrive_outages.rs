@@ -1,0 +1,58 @@
+//! Passes over dead letters while requests of the pass itself fail.
+
+use jobqueue::dead_letters::{DeadLetterOptions, RedriveReport};
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Queue, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
+use jobqueue_tests::jobs::{Task, in_memory, task};
+
+use super::redrive::reject_all;
+
+/// Puts 100 letters into the dead-letter queue.
+async fn hundred_letters(storage: &Storage) -> Queue<Task> {
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..100 {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    reject_all(storage).await;
+    assert_eq!(queue.dead_letters().unwrap().approximate_len().await.unwrap(), 100);
+    queue
+}
+
+/// Redrives all while the third request for letters meets these faults, one after the other.
+async fn redrive_with(faults: &[Fault], options: DeadLetterOptions) -> RedriveReport {
+    let faulty = Faulty::new(&in_memory());
+    let queue = hundred_letters(&faulty.storage()).await;
+    for (nth, fault) in (3..).zip(faults) {
+        faulty.plan(Operation::Get, nth, *fault);
+    }
+    queue.dead_letters().unwrap().redrive(options).await.unwrap()
+}
+
+// Audit 27, operator B2
+#[tokio::test(start_paused = true)]
+async fn request_for_letters_that_fails_ends_no_pass() {
+    let faults = [StoreErrorKind::Unavailable; 2].map(Fault::Refuse);
+    for options in [DeadLetterOptions::new(), DeadLetterOptions::new().dry_run(true)] {
+        let redriven = redrive_with(&faults, options).await;
+        assert_eq!(redriven.moved.len(), 100, "{redriven:?}");
+        assert_eq!((redriven.stopped, redriven.unseen), (None, Some(0)));
+    }
+}
+
+// Audit 27, operator B2
+#[tokio::test(start_paused = true)]
+async fn third_failure_in_a_row_ends_a_pass() {
+    let faults = [StoreErrorKind::Unavailable; 3].map(Fault::Refuse);
+    let redriven = redrive_with(&faults, DeadLetterOptions::new()).await;
+    assert_eq!((redriven.moved.len(), redriven.unseen), (64, Some(36)), "{redriven:?}");
+    assert!(redriven.stopped.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn letters_behind_a_lost_answer_are_not_passed_over_in_silence() {
+    let lost = [Fault::DropAnswer(StoreErrorKind::Timeout)];
+    let redriven = redrive_with(&lost, DeadLetterOptions::new()).await;
+    assert_eq!((redriven.moved.len(), redriven.unseen), (68, Some(32)), "{redriven:?}");
+    assert!(redriven.stopped.unwrap().contains("may have hidden some for up to 10 minutes"));
+}
