@@ -19,6 +19,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 const HELD: Duration = Duration::from_secs(600);
 /// The time after which jobs that are nowhere to be seen end the wait.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The least number of looks at which they were not to be seen.
+const LOOKS: u32 = 3;
 
 /// The cause of the end of a redrive that was stopped during the wait.
 const STOPPED: &str = "it was stopped before the jobs of the canary, which are back in the queue, had ended";
@@ -57,6 +59,22 @@ impl Bulk<'_> {
     }
 }
 
+/// The looks at which no job of the canary was open and some were nowhere to be seen, since one was open. A look that failed is none.
+#[derive(Default)]
+struct Unseen {
+    looks: u32,
+    since: Option<Instant>,
+}
+
+impl Unseen {
+    /// Counts a look. Returns whether enough of them were made, for long enough since `from`.
+    fn look(&mut self, from: Instant) -> bool {
+        self.looks += 1;
+        let since = *self.since.get_or_insert_with(|| Instant::now().max(from));
+        self.looks >= LOOKS && since.elapsed() >= PATIENCE
+    }
+}
+
 impl Admin {
     /// Waits until all jobs of a plan have ended. Calls `waits` after each look at which some have not, with the reason why they do not begin.
     ///
@@ -67,7 +85,7 @@ impl Admin {
         plan: &DeadLetterPlan,
         mut waits: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
-        let (mut unknown_since, mut pause, mut held_until) = (None, LOOK_EVERY, Instant::now());
+        let (mut unseen, mut pause, mut held_until) = (Unseen::default(), LOOK_EVERY, Instant::now());
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
             // Only when none of them waits or runs: it receives all dead letters.
@@ -78,21 +96,17 @@ impl Admin {
             if receives && outcome.is_none() {
                 held_until = Instant::now() + HELD;
             }
-            // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
-            let unknown_from = || Instant::now().max(held_until);
             match outcome.map(|outcome| (outcome.open, outcome.unknown)) {
-                None => {
-                    unknown_since = None;
-                    waits(Some(QueueHold::Unread));
-                }
+                None => waits(Some(QueueHold::Unread)),
                 Some((0, 0)) => return Ok(()),
-                Some((0, _)) if unknown_since.get_or_insert_with(unknown_from).elapsed() >= PATIENCE => {
+                // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
+                Some((0, _)) if unseen.look(held_until) => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }
                 Some((0, _)) => {}
                 Some(_) => {
-                    unknown_since = None;
+                    unseen = Unseen::default();
                     waits(self.hold_of(&plan.queue).await);
                 }
             }

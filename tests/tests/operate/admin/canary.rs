@@ -165,6 +165,39 @@ async fn canary_of_texts_that_are_no_events_lets_none_follow() {
     assert_eq!((outcome.ended, outcome.unknown), (0, 1), "{outcome:?}");
 }
 
+// audit 28, operator B1: such a canary waited for ever, because a look that failed began the time anew.
+#[tokio::test(start_paused = true)]
+async fn failed_looks_between_others_do_not_prolong_the_wait_for_a_canary() {
+    let storage = in_memory();
+    put_dead(&storage, (0..3).map(|number| format!("no event {number}"))).await;
+    let faulty = Faulty::new(&storage);
+    let unread = AtomicU64::new(0);
+    // From the sixth look on they are a minute apart: every second one fails.
+    let outages = async {
+        sleep(Duration::from_secs(30)).await;
+        loop {
+            sleep(Duration::from_secs(60)).await;
+            faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
+            sleep(Duration::from_secs(60)).await;
+            faulty.heal();
+        }
+    };
+    let admin = operator(&faulty.storage());
+    let bulk = admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(1);
+    let bulk = bulk.on_progress(|progress| {
+        if progress.held_up == Some(QueueHold::Unread) {
+            unread.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let report = tokio::select! {
+        report = tokio::time::timeout(Duration::from_secs(3_600), bulk.run()) => report.unwrap().unwrap(),
+        () = outages => unreachable!(),
+    };
+    assert_eq!((report.count, report.complete), (1, false), "{report:?}");
+    assert!(report.stopped.as_deref().unwrap().contains("not to be seen"), "{report:?}");
+    assert!(unread.load(Ordering::Relaxed) > 0);
+}
+
 // A worker makes events of them, which keep their ids.
 #[tokio::test(start_paused = true)]
 async fn others_follow_when_a_canary_of_raw_payloads_has_ended_well() {
