@@ -18,23 +18,23 @@ pub(super) type Background =
 /// The part of a worker that background work may use.
 #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 pub(crate) struct BackgroundContext {
-    deliveries: Arc<DeliveryState>,
+    delivery_state: Arc<DeliveryState>,
     /// Fires when the worker stops. The worker then waits for the background work to end.
     pub(crate) stop: CancellationToken,
 }
 
 #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 impl BackgroundContext {
-    pub(super) fn new(deliveries: &Arc<DeliveryState>, stop: CancellationToken) -> Self {
-        Self { deliveries: Arc::clone(deliveries), stop }
+    pub(super) fn new(delivery_state: &Arc<DeliveryState>, stop: CancellationToken) -> Self {
+        Self { delivery_state: Arc::clone(delivery_state), stop }
     }
 
     pub(crate) fn storage(&self) -> &Storage {
-        &self.deliveries.storage
+        &self.delivery_state.storage
     }
 
     /// Opens the queue of `M` with the worker's options.
     pub(crate) async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
-        Ok(Queue::of(self.deliveries.core(QueueOf::of::<M>()).await?))
+        Ok(Queue::of(self.delivery_state.core(QueueOf::of::<M>()).await?))
     }
 }

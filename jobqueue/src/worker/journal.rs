@@ -22,9 +22,9 @@ impl RunningJournal {
     /// Starts the journal of a worker; `None` if it keeps none.
     pub(super) fn start(state: &WorkerState) -> Option<Self> {
         let kept = state.options.history?;
-        let DeliveryState { storage, .. } = &*state.deliveries;
+        let DeliveryState { storage, .. } = &*state.delivery_state;
         let runtime = storage.runtime();
-        let worker = state.deliveries.queue_options().worker;
+        let worker = state.delivery_state.queue_options().worker;
         let buffer = Arc::new(JournalBuffer::new(&worker, runtime.clone()));
         let ended = CancellationToken::new();
         // With connections of its own: a lock on its table, as of an operator who makes an index, must hold up no leader.

@@ -26,7 +26,7 @@ impl Record {
     /// Starts the record of a worker, which also reads the requests to cancel its jobs. A worker that runs until it is idle only reads
     /// the requests, once. Returns `None` if the worker does neither.
     pub(super) fn start(state: &WorkerState, until_idle: bool) -> Option<Self> {
-        let runtime = state.deliveries.storage.runtime();
+        let runtime = state.delivery_state.storage.runtime();
         let is_test = !runtime.starts_threads();
         let interval = match state.options.presence {
             PresenceSetting::Off => return None,
@@ -36,7 +36,7 @@ impl Record {
         };
         let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
         let (tracked, end) = (Arc::clone(&tracker), ended.clone());
-        let blobs = state.deliveries.storage.blobs_apart();
+        let blobs = state.delivery_state.storage.blobs_apart();
         // A thread of the library's own: a handler that blocks the worker's runtime does not make the worker look dead.
         let task = match interval {
             Some(every) => {
@@ -50,7 +50,7 @@ impl Record {
             }
         };
         let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
-        state.deliveries.set_tracker(&tracker);
+        state.delivery_state.set_tracker(&tracker);
         Some(Self { tracker, ended, task: AbortOnDropHandle::new(task) })
     }
 
@@ -68,7 +68,7 @@ impl Record {
 fn about(state: &WorkerState, interval: Duration) -> About {
     let slots = state.options.concurrency;
     About {
-        name: state.deliveries.queue_options().worker.to_string(),
+        name: state.delivery_state.queue_options().worker.to_string(),
         queues: state.options.limits.shown(slots, &state.registry),
         slots,
         interval,

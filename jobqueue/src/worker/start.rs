@@ -170,9 +170,9 @@ impl Worker {
         running.record = Record::start(&state, until_idle);
         running.journal = RunningJournal::start(&state);
         running.start_pollers(queues);
-        let runtime = state.deliveries.storage.runtime();
+        let runtime = state.delivery_state.storage.runtime();
         for start in self.background {
-            let work = start(BackgroundContext::new(&state.deliveries, running.stop.clone()));
+            let work = start(BackgroundContext::new(&state.delivery_state, running.stop.clone()));
             drop(runtime.spawn(running.pollers.track_future(work)));
         }
         running.pollers.close();
@@ -200,7 +200,7 @@ struct Running {
 
 impl Running {
     fn new(state: Arc<WorkerState>, until_idle: bool) -> Self {
-        state.deliveries.prepare();
+        state.delivery_state.prepare();
         if until_idle {
             state.rejections.lift();
         }
@@ -228,7 +228,7 @@ impl Running {
             let snooze = Arc::<Snooze>::default();
             let circuit = state.options.circuit.map(|terms| terms.beyond_chunks_of(handlers.largest_chunk()));
             let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
-            let delivery_state = Arc::clone(&state.deliveries);
+            let delivery_state = Arc::clone(&state.delivery_state);
             let deletions = Deletions::new(&core, &self.tasks, &self.abort);
             let executor = Executor { state: delivery_state, core, handlers, snooze, deletions, until_idle };
             let deliveries = Arc::new(Deliveries {
@@ -241,7 +241,7 @@ impl Running {
                 tasks: self.tasks.clone(),
             });
             let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
-            let runtime = state.deliveries.storage.runtime();
+            let runtime = state.delivery_state.storage.runtime();
             drop(runtime.spawn(self.pollers.track_future(poller.run())));
         }
     }
@@ -272,7 +272,7 @@ impl Running {
 
 /// Stops fetching, and notifies all pollers and deliveries.
 fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&Record>) {
-    state.deliveries.events.emit(|| Event::Stopping);
+    state.delivery_state.events.emit(|| Event::Stopping);
     state.health.drain();
     stop.cancel();
     record.into_iter().for_each(Record::drain);
@@ -280,7 +280,7 @@ fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<
 
 /// Waits until no message is on its way to this process any more: it would stay leased without a handler.
 async fn stop_deliveries(state: &WorkerState) {
-    let queues = state.deliveries.storage.queues();
+    let queues = state.delivery_state.storage.queues();
     let stopping: Vec<_> =
         state.registry.0.keys().filter_map(|queue| queues.stop_deliveries(queue)).collect();
     if !stopping.is_empty() {
@@ -310,9 +310,9 @@ async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<Que
     let opening: Vec<_> =
         state.registry.0.iter().map(|(queue, handlers)| open_patiently(state, queue, handlers)).collect();
     let opened: Vec<_> = stream::iter(opening).buffered(OPENING).try_collect().await?;
-    state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.deliveries.renewer());
+    state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.delivery_state.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
-    crate::log::info!(storage = state.deliveries.storage.description(), ?queues, "worker started");
+    crate::log::info!(storage = state.delivery_state.storage.description(), ?queues, "worker started");
     Ok(opened)
 }
 
@@ -324,9 +324,10 @@ async fn open_patiently(
 ) -> Result<(Arc<QueueCore>, Arc<QueueHandlers>), Error> {
     let (began, mut failures) = (Instant::now(), 0);
     loop {
-        let options = QueueCoreOptions { defaults: handlers.defaults(), ..state.deliveries.queue_options() };
+        let options =
+            QueueCoreOptions { defaults: handlers.defaults(), ..state.delivery_state.queue_options() };
         let opened = async {
-            let core = QueueCore::open(&state.deliveries.storage, queue.clone(), options).await?;
+            let core = QueueCore::open(&state.delivery_state.storage, queue.clone(), options).await?;
             access::check(&core).await?;
             Ok::<_, Error>(core)
         };
@@ -344,7 +345,7 @@ async fn open_patiently(
 
 /// Ends the leases of running handlers.
 fn end_leases(state: Arc<WorkerState>) {
-    state.deliveries.abandon_running();
+    state.delivery_state.abandon_running();
     state.health.end();
 }
 
@@ -352,22 +353,22 @@ fn end_leases(state: Arc<WorkerState>) {
 /// delivery once: one that has not ended by then is abandoned, also if its end is on its way.
 async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activity) -> Report {
     let report = || {
-        let (report, cancelled) = (state.report().clone(), state.deliveries.cancelled_handlers());
+        let (report, cancelled) = (state.report().clone(), state.delivery_state.cancelled_handlers());
         Report { cancelled, ..report }
     };
     if tokio::time::timeout(state.options.shutdown_timeout, tasks.wait()).await.is_ok() {
         return report();
     }
-    state.deliveries.cancel.cancel();
+    state.delivery_state.cancel.cancel();
     // The grace of each handler, plus time to settle: then deliveries stop waiting, and put their messages back.
-    for time in [state.deliveries.options.cancel_grace + SETTLE_TIME, SETTLE_TIME] {
+    for time in [state.delivery_state.options.cancel_grace + SETTLE_TIME, SETTLE_TIME] {
         if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
             return report();
         }
-        state.deliveries.settle_now.cancel();
+        state.delivery_state.settle_now.cancel();
     }
     // The others settle, wait or block their threads. Their messages become visible again when their leases run out.
-    state.deliveries.abandon_running();
+    state.delivery_state.abandon_running();
     Report { abandoned: activity.in_flight() as u64, ..report() }
 }
 
@@ -375,12 +376,12 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
 fn start_sweeps(state: &Arc<WorkerState>, stop: CancellationToken) {
     let Some(every) = state.options.sweep_every else { return };
     let sweeps = sweep_again_and_again(Arc::clone(state), every);
-    let runtime = state.deliveries.storage.runtime();
+    let runtime = state.delivery_state.storage.runtime();
     drop(runtime.spawn(async move { stop.run_until_cancelled(sweeps).await }));
 }
 
 async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
-    let storage = &state.deliveries.storage;
+    let storage = &state.delivery_state.storage;
     tokio::time::sleep(storage.runtime().jitter(every.min(WITHOUT_END), 0.0..=1.0)).await;
     loop {
         match sweep_containers(storage, state.options.swept, SweepOptions::new()).await {
@@ -392,5 +393,5 @@ async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
 }
 
 jobqueue_storage::debug_fields! {
-    Worker { storage = state.deliveries.storage }
+    Worker { storage = state.delivery_state.storage }
 }

@@ -12,7 +12,7 @@ use crate::storage::{QueueName, StoreError};
 use crate::sync::lock;
 
 pub(super) struct WorkerState {
-    pub(super) deliveries: Arc<DeliveryState>,
+    pub(super) delivery_state: Arc<DeliveryState>,
     pub(super) registry: Registry,
     pub(super) options: WorkerOptions,
     pub(super) health: WorkerHealth,
@@ -24,9 +24,9 @@ pub(super) struct WorkerState {
 }
 
 impl WorkerState {
-    pub(super) fn new(deliveries: DeliveryState, registry: Registry, options: WorkerOptions) -> Self {
+    pub(super) fn new(delivery_state: DeliveryState, registry: Registry, options: WorkerOptions) -> Self {
         Self {
-            deliveries: Arc::new(deliveries),
+            delivery_state: Arc::new(delivery_state),
             registry,
             rejections: Arc::new(Rejections::new(options.rejections_per_second)),
             options,
@@ -51,7 +51,7 @@ impl WorkerState {
         if let (Some(journal), Some(job)) = (self.journal.get(), job.as_deref()) {
             journal.push(job, outcome, *ran, error.as_deref());
         }
-        if let Some(tracker) = self.deliveries.tracker() {
+        if let Some(tracker) = self.delivery_state.tracker() {
             tracker.count(queue.as_str(), job.as_deref(), outcome, *ran);
             if let Some(job) = job {
                 tracker.answer(job, outcome, report.earlier_end.as_ref());
@@ -61,7 +61,7 @@ impl WorkerState {
 
     pub(super) fn show_circuit(&self, queue: &QueueName, is_open: bool) {
         self.health.circuit(queue, is_open);
-        if let Some(tracker) = self.deliveries.tracker() {
+        if let Some(tracker) = self.delivery_state.tracker() {
             tracker.circuit(queue.as_str(), is_open);
         }
     }

@@ -32,8 +32,9 @@ impl WorkerBuilder {
         self.options.limits.check(&registry)?;
         self.options.limits.check_chunks(self.options.concurrency, &registry)?;
         let storage = self.storage.observed_by(self.events);
-        let deliveries = DeliveryState::new(storage, self.deliveries, self.core, self.states, self.hooks);
-        Ok(Worker::new(WorkerState::new(deliveries, registry, self.options), self.background))
+        let delivery_state =
+            DeliveryState::new(storage, self.delivery_options, self.core, self.states, self.hooks);
+        Ok(Worker::new(WorkerState::new(delivery_state, registry, self.options), self.background))
     }
 
     /// Checks the options that do not depend on the registry.

@@ -71,7 +71,7 @@ pub struct WorkerBuilder {
     registrations: Vec<(Option<String>, Registration)>,
     layers: Vec<Wrap>,
     options: WorkerOptions,
-    deliveries: DeliveryOptions,
+    delivery_options: DeliveryOptions,
     core: QueueCoreOptions,
     events: Observers,
     background: Vec<Background>,
@@ -95,7 +95,7 @@ impl WorkerBuilder {
             registrations: Vec::new(),
             layers: Vec::new(),
             options: WorkerOptions { swept, ..WorkerOptions::default() },
-            deliveries: DeliveryOptions::default(),
+            delivery_options: DeliveryOptions::default(),
             core: QueueCoreOptions::default(),
             events: Observers::default(),
             background: Vec::new(),
@@ -174,7 +174,7 @@ impl WorkerBuilder {
         ///
         /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
         /// longer. A handler that blocks its thread cannot be dropped.
-        cancel_grace(grace: Duration) => deliveries.cancel_grace = grace.min(WITHOUT_END);
+        cancel_grace(grace: Duration) => delivery_options.cancel_grace = grace.min(WITHOUT_END);
 
         /// Sets how long a job may run, lease renewals included, unless its message type declares a `max_run_time` of its own. Then it is
         /// cancelled, and the attempt counts as failed. The default is 12 hours.
@@ -207,7 +207,7 @@ impl WorkerBuilder {
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
     ) -> Self {
-        self.deliveries.retry_policy = Some(Arc::new(policy));
+        self.delivery_options.retry_policy = Some(Arc::new(policy));
         self
     }
 
@@ -230,7 +230,7 @@ impl WorkerBuilder {
         ///
         /// This costs a request for each job that is delivered a second time or was redriven, on Service Bus, which may not count a delivery,
         /// for each job, and two for each job with a payload in a blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
-        durable_completions(record: bool) => deliveries.durable_completions;
+        durable_completions(record: bool) => delivery_options.durable_completions;
 
         /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after a random part of
         /// it, so that workers that are replaced more often than that sweep as often.
@@ -279,7 +279,7 @@ impl WorkerBuilder {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.deliveries.dead_letter_hooks.add(hook);
+        self.delivery_options.dead_letter_hooks.add(hook);
         self
     }
 
