@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::limits::Occupied;
-use super::pacing::{Change, Pacing, Permit, Probe};
+use super::pacing::{CircuitChange, Pacing, Permit, Probe};
 use super::state::WorkerState;
 use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
 use crate::event::Event;
@@ -83,12 +83,12 @@ impl Deliveries {
             false => None,
         };
         match change {
-            Some(Change::Opened(retry_in)) => {
+            Some(CircuitChange::Opened(retry_in)) => {
                 crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
                 events.emit(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
-            Some(Change::Closed) => {
+            Some(CircuitChange::Closed) => {
                 crate::log::info!(%queue, "jobs succeed again");
                 state.show_circuit(queue, false);
                 events.emit(|| Event::CircuitClosed { queue: queue.clone() });

@@ -77,7 +77,7 @@ struct HealthState {
 
 /// Requests that have failed in a row.
 #[derive(Debug)]
-struct Failing {
+struct FailureStreak {
     since: Instant,
     last: Instant,
     error: String,
@@ -85,7 +85,7 @@ struct Failing {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    failing: Option<Failing>,
+    failing: Option<FailureStreak>,
     /// The time at which the worker ceased to send requests for jobs.
     resting: Option<Instant>,
     circuit_open: bool,
@@ -132,12 +132,12 @@ impl WorkerHealth {
     }
 
     /// Notes a request for jobs that succeeded.
-    pub(super) fn reached(&self, queue: &QueueName) {
+    pub(super) fn note_success(&self, queue: &QueueName) {
         self.change(queue, |state| state.failing = None);
     }
 
     /// Notes an empty answer that may be none of the storage. Failures are over if the last is longer ago than a storage takes to fail again.
-    pub(super) fn perhaps_reached(&self, queue: &QueueName) {
+    pub(super) fn note_uncertain_answer(&self, queue: &QueueName) {
         self.change(queue, |state| {
             if state.failing.as_ref().is_some_and(|failing| failing.last.elapsed() > LONG_REST * 2) {
                 state.failing = None;
@@ -146,20 +146,20 @@ impl WorkerHealth {
     }
 
     /// Notes a request for jobs that was sent at `sent` and failed.
-    pub(super) fn failed(&self, queue: &QueueName, sent: Instant, error: &str) {
+    pub(super) fn note_failure(&self, queue: &QueueName, sent: Instant, error: &str) {
         self.change(queue, |state| {
             let since = state.failing.take().map_or(sent, |failing| failing.since);
-            state.failing = Some(Failing { since, last: Instant::now(), error: error.to_owned() });
+            state.failing = Some(FailureStreak { since, last: Instant::now(), error: error.to_owned() });
         });
     }
 
     /// Notes that the worker sends no requests for jobs for now: nothing is known of the queue meanwhile.
-    pub(super) fn rests(&self, queue: &QueueName) {
+    pub(super) fn note_resting(&self, queue: &QueueName) {
         self.change(queue, |state| state.resting = state.resting.or_else(|| Some(Instant::now())));
     }
 
     /// Notes that the worker sends requests for jobs. Failures before a long rest belong to another outage.
-    pub(super) fn asks(&self, queue: &QueueName) {
+    pub(super) fn note_polling(&self, queue: &QueueName) {
         self.change(queue, |state| {
             if state.resting.take().is_some_and(|since| since.elapsed() > LONG_REST) {
                 state.failing = None;
@@ -167,11 +167,11 @@ impl WorkerHealth {
         });
     }
 
-    pub(super) fn circuit(&self, queue: &QueueName, is_open: bool) {
+    pub(super) fn set_circuit(&self, queue: &QueueName, is_open: bool) {
         self.change(queue, |state| state.circuit_open = is_open);
     }
 
-    pub(super) fn lease_expired(&self) {
+    pub(super) fn note_lease_expired(&self) {
         lock(&self.0).lease_expired = Some(Instant::now());
     }
 
@@ -197,22 +197,22 @@ mod tests {
         let fail = async || {
             let sent = Instant::now();
             sleep(Duration::from_secs(40)).await;
-            health.failed(&queue, sent, "no answer");
+            health.note_failure(&queue, sent, "no answer");
         };
         fail().await;
         assert_eq!(failing_for(), Some(40));
-        health.rests(&queue);
+        health.note_resting(&queue);
         assert_eq!(failing_for(), None);
         sleep(Duration::from_secs(20)).await;
-        health.asks(&queue);
+        health.note_polling(&queue);
         assert_eq!(failing_for(), Some(60), "two queues that share a slot fail one after the other");
-        health.rests(&queue);
+        health.note_resting(&queue);
         sleep(Duration::from_secs(3_600)).await;
-        health.rests(&queue);
-        health.asks(&queue);
+        health.note_resting(&queue);
+        health.note_polling(&queue);
         fail().await;
         assert_eq!(failing_for(), Some(40));
-        health.reached(&queue);
+        health.note_success(&queue);
         assert_eq!(failing_for(), None);
     }
 
@@ -221,12 +221,12 @@ mod tests {
     async fn failures_are_over_when_uncertain_answers_follow_for_long() {
         let (health, queue) = (WorkerHealth::default(), QueueName::new("work").unwrap());
         health.begin([queue.clone()].into_iter(), None);
-        health.failed(&queue, Instant::now(), "down");
+        health.note_failure(&queue, Instant::now(), "down");
         sleep(Duration::from_secs(40)).await;
-        health.perhaps_reached(&queue);
+        health.note_uncertain_answer(&queue);
         assert!(health.report().queues[0].failing_for.is_some());
         sleep(Duration::from_secs(81)).await;
-        health.perhaps_reached(&queue);
+        health.note_uncertain_answer(&queue);
         assert_eq!(health.report().queues[0].failing_for, None);
     }
 }

@@ -24,15 +24,15 @@ use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 /// The pause after a request to the queue has failed: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
 /// The time without a panic after which the next one counts as the first.
-const LONG_AGO: Duration = Duration::from_secs(600);
+const PANIC_RESET_TIME: Duration = Duration::from_secs(600);
 /// The time that a starting worker waits for the requests to cancel jobs.
-const FIRST_REQUESTS: Duration = Duration::from_secs(30);
+const FIRST_REQUESTS_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time that a stopping worker waits for the answer to a request under way.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
-const GATHER: Duration = Duration::from_millis(2);
+const SLOT_GATHER_TIME: Duration = Duration::from_millis(2);
 /// The pause after an empty answer that does not say that the queue is empty, of a worker that runs until it is idle.
-const UNCERTAIN: Duration = Duration::from_millis(20);
+const UNCERTAIN_PAUSE: Duration = Duration::from_millis(20);
 /// The maximum number of concurrent requests of one round.
 const MAX_REQUESTS: u32 = 8;
 
@@ -54,7 +54,7 @@ struct Pace {
 
 impl Pace {
     /// Returns the most slots that the next round fills.
-    fn most_slots(&self, permit: Permit) -> usize {
+    fn max_slots(&self, permit: Permit) -> usize {
         if permit == Permit::Probe || self.failures > 0 {
             // One message is enough to see whether a failed storage works again. If it does not, the message may be leased for nobody, which
             // counts as a delivery.
@@ -74,7 +74,7 @@ impl Poller {
         let (mut failures, mut began) = (0, Instant::now());
         while let Err(panic) = AssertUnwindSafe(self.poll()).catch_unwind().await {
             self.slots.fetched();
-            failures = if began.elapsed() > LONG_AGO { 1 } else { failures + 1 };
+            failures = if began.elapsed() > PANIC_RESET_TIME { 1 } else { failures + 1 };
             let queue = &self.deliveries.executor.core.name;
             let detail = format!("the storage panicked: {}", panic_text(&*panic));
             let error = StoreError::new(StoreErrorKind::Protocol, "get messages", queue).with_detail(detail);
@@ -88,7 +88,7 @@ impl Poller {
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {
             // A waiting job that an operator has cancelled does not start.
-            let known = tokio::time::timeout(FIRST_REQUESTS, tracker.has_requests().cancelled());
+            let known = tokio::time::timeout(FIRST_REQUESTS_TIMEOUT, tracker.has_requests().cancelled());
             let _ = self.unless_stopped(known).await;
         }
         executor.state.events.emit(|| {
@@ -99,7 +99,7 @@ impl Poller {
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
         while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
-            state.health.rests(&core.name);
+            state.health.note_resting(&core.name);
             let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
             let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
@@ -112,7 +112,7 @@ impl Poller {
                 self.slots.fetched();
                 continue;
             }
-            state.health.asks(&core.name);
+            state.health.note_polling(&core.name);
             if self.round(&settings, slots, permit, &mut pace).await.is_break() {
                 return;
             }
@@ -152,7 +152,7 @@ impl Poller {
     ) -> ControlFlow<()> {
         let Deliveries { state, executor, activity, stop, .. } = &*self.deliveries;
         let core = &executor.core;
-        slots.truncate(pace.most_slots(permit));
+        slots.truncate(pace.max_slots(permit));
         let generation = activity.generation();
         let (asked, sent) = (slots.len(), Instant::now());
         let answer = self.with_stop_grace(self.fetch(settings, slots, permit)).await;
@@ -175,8 +175,8 @@ impl Poller {
                 self.slots.note_backlog(pace.was_full);
                 let is_empty = fetched.messages == 0;
                 match is_empty && fetched.is_uncertain {
-                    true => state.health.perhaps_reached(&core.name),
-                    false => state.health.reached(&core.name),
+                    true => state.health.note_uncertain_answer(&core.name),
+                    false => state.health.note_success(&core.name),
                 }
                 if !is_empty {
                     pace.idle.reset();
@@ -185,7 +185,7 @@ impl Poller {
                 if fetched.is_partial && self.until_idle {
                     self.unless_stopped(pace.idle.nap()).await;
                 } else if fetched.is_uncertain && self.until_idle {
-                    self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
+                    self.unless_stopped(tokio::time::sleep(UNCERTAIN_PAUSE)).await;
                 } else {
                     self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
                 }
@@ -316,7 +316,7 @@ impl Poller {
     async fn with_stop_grace<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let given_up = async {
             self.deliveries.stop.cancelled().await;
-            tokio::time::sleep(LAST_ANSWER).await;
+            tokio::time::sleep(LAST_ANSWER_TIMEOUT).await;
         };
         tokio::select! {
             biased;
@@ -327,11 +327,12 @@ impl Poller {
 
     async fn back_off(&self, error: &StoreError, sent: Instant, failures: u32) {
         let runtime = self.deliveries.executor.core.runtime();
-        let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + GATHER);
+        let wait =
+            error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + SLOT_GATHER_TIME);
         let text = chain(error);
         let Deliveries { state, executor, .. } = &*self.deliveries;
         let queue = executor.core.name.clone();
-        state.health.failed(&queue, sent, &text);
+        state.health.note_failure(&queue, sent, &text);
         crate::log::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
         executor.state.events.emit(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
@@ -342,7 +343,7 @@ impl Poller {
     async fn free_slots(&self, was_full: bool) -> Vec<Slot> {
         let mut slots = vec![self.slots.take().await];
         let at_most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES } as usize;
-        let (free, most) = self.slots.free_and_most();
+        let (free, most) = self.slots.free_and_max();
         let enough = (most / 2).clamp(1, at_most);
         if was_full && free + 1 < enough {
             let gather = async {
@@ -350,7 +351,7 @@ impl Poller {
                     slots.push(self.slots.take().await);
                 }
             };
-            let _ = tokio::time::timeout(GATHER, gather).await;
+            let _ = tokio::time::timeout(SLOT_GATHER_TIME, gather).await;
         }
         while slots.len() < at_most
             && let Some(slot) = self.slots.try_take_further()
@@ -383,11 +384,11 @@ mod tests {
     fn after_a_failure_one_message_is_asked_for() {
         let idle = Idle::new(Runtime::new(), None, Duration::from_secs(5));
         let mut pace = Pace { idle, failures: 1, was_full: true };
-        assert_eq!(pace.most_slots(Permit::Closed), 1);
+        assert_eq!(pace.max_slots(Permit::Closed), 1);
         pace.failures = 0;
-        assert_eq!(pace.most_slots(Permit::Closed), usize::MAX);
+        assert_eq!(pace.max_slots(Permit::Closed), usize::MAX);
         pace.was_full = false;
-        assert_eq!(pace.most_slots(Permit::Closed), MAX_MESSAGES as usize);
-        assert_eq!(pace.most_slots(Permit::Probe), 1);
+        assert_eq!(pace.max_slots(Permit::Closed), MAX_MESSAGES as usize);
+        assert_eq!(pace.max_slots(Permit::Probe), 1);
     }
 }

@@ -12,17 +12,17 @@ use crate::lease::LeaseRenewer;
 use crate::presence::{About, Tracker, read_once, run_record_writer};
 
 /// The interval at which a worker writes its record unless configured otherwise.
-const INTERVAL: Duration = Duration::from_secs(15);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 const LAST_ROUND: Duration = Duration::from_secs(5);
 
 /// The record of a running worker. If it is dropped, the record becomes stale.
-pub(super) struct Record {
+pub(super) struct PresenceTask {
     tracker: Arc<Tracker>,
     ended: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
 
-impl Record {
+impl PresenceTask {
     /// Starts the record of a worker, which also reads the requests to cancel its jobs. A worker that runs until it is idle only reads
     /// the requests, once. Returns `None` if the worker does neither.
     pub(super) fn start(state: &WorkerState, until_idle: bool) -> Option<Self> {
@@ -31,7 +31,7 @@ impl Record {
         let interval = match state.options.presence {
             PresenceSetting::Off => return None,
             PresenceSetting::Default if is_test => return None,
-            PresenceSetting::Default => (!until_idle).then_some(INTERVAL),
+            PresenceSetting::Default => (!until_idle).then_some(DEFAULT_INTERVAL),
             PresenceSetting::Every(interval) => Some(interval),
         };
         let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());

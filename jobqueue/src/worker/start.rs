@@ -20,7 +20,7 @@ use super::journal::RunningJournal;
 use super::limits::Slots;
 use super::pacing::Pacing;
 use super::poller::Poller;
-use super::presence_task::Record;
+use super::presence_task::PresenceTask;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
@@ -34,7 +34,7 @@ use crate::queue_core::{QueueCore, QueueCoreOptions};
 use crate::storage::QueueName;
 
 /// The time that a shutdown waits for the requests of pollers, schedules and other background work.
-const LAST_ROUND: Duration = Duration::from_secs(5);
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The time that a shutdown waits until no message is on its way.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -43,9 +43,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// The number of queues that are opened at the same time.
-const OPENING: usize = 32;
+const CONCURRENT_OPENS: usize = 32;
 /// The time for which a queue that cannot be opened is tried again, and the pauses between the tries.
-const START_PATIENCE: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_secs(5);
 const START_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(2));
 
 /// Runs handlers for the messages of its queues.
@@ -163,11 +163,11 @@ impl Worker {
         })
     }
 
-    async fn started(self, until_idle: bool) -> Result<Running, Error> {
-        let mut running = Running::new(self.state, until_idle);
+    async fn started(self, until_idle: bool) -> Result<RunningWorker, Error> {
+        let mut running = RunningWorker::new(self.state, until_idle);
         let state = Arc::clone(&running.state);
         let queues = open_queues(&state).await?;
-        running.record = Record::start(&state, until_idle);
+        running.record = PresenceTask::start(&state, until_idle);
         running.journal = RunningJournal::start(&state);
         running.start_pollers(queues);
         let runtime = state.delivery_state.storage.runtime();
@@ -182,7 +182,7 @@ impl Worker {
 }
 
 /// A worker that runs. When it is dropped, everything that still runs is dropped too; the leases run out.
-struct Running {
+struct RunningWorker {
     state: Arc<WorkerState>,
     until_idle: bool,
     activity: Arc<Activity>,
@@ -190,7 +190,7 @@ struct Running {
     abort: CancellationToken,
     pollers: TaskTracker,
     tasks: TaskTracker,
-    record: Option<Record>,
+    record: Option<PresenceTask>,
     journal: Option<RunningJournal>,
     /// A handler that blocks its thread cannot be dropped with its worker.
     _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
@@ -198,7 +198,7 @@ struct Running {
     _stop_when_dropped: DropGuard,
 }
 
-impl Running {
+impl RunningWorker {
     fn new(state: Arc<WorkerState>, until_idle: bool) -> Self {
         state.delivery_state.prepare();
         if until_idle {
@@ -260,7 +260,7 @@ impl Running {
         let Self { state, stop, pollers, tasks, .. } = &self;
         begin_stopping(state, stop, self.record.as_ref());
         // A request that hangs must not use up the time of the running handlers.
-        let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
+        let _ = tokio::time::timeout(BACKGROUND_TIMEOUT, pollers.wait()).await;
         stop_deliveries(state).await;
         tasks.close();
         let report = end_handlers(state, tasks, &self.activity).await;
@@ -271,11 +271,11 @@ impl Running {
 }
 
 /// Stops fetching, and notifies all pollers and deliveries.
-fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&Record>) {
+fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&PresenceTask>) {
     state.delivery_state.events.emit(|| Event::Stopping);
     state.health.drain();
     stop.cancel();
-    record.into_iter().for_each(Record::drain);
+    record.into_iter().for_each(PresenceTask::drain);
 }
 
 /// Waits until no message is on its way to this process any more: it would stay leased without a handler.
@@ -289,7 +289,7 @@ async fn stop_deliveries(state: &WorkerState) {
 }
 
 /// Ends the worker's record and journal, after its handlers have ended.
-async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
+async fn end_records(record: Option<PresenceTask>, journal: Option<RunningJournal>) {
     if let Some(record) = record {
         record.end().await;
     }
@@ -308,8 +308,8 @@ fn stopped(state: &WorkerState, report: Report) -> Result<Report, Error> {
 async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
     // The futures exist before the stream, which then holds no closure over references of any lifetime.
     let opening: Vec<_> =
-        state.registry.0.iter().map(|(queue, handlers)| open_patiently(state, queue, handlers)).collect();
-    let opened: Vec<_> = stream::iter(opening).buffered(OPENING).try_collect().await?;
+        state.registry.0.iter().map(|(queue, handlers)| open_with_retries(state, queue, handlers)).collect();
+    let opened: Vec<_> = stream::iter(opening).buffered(CONCURRENT_OPENS).try_collect().await?;
     state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.delivery_state.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
     crate::log::info!(storage = state.delivery_state.storage.description(), ?queues, "worker started");
@@ -317,7 +317,7 @@ async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<Que
 }
 
 /// Opens a queue, again if that fails and may succeed a moment later: one cut connection ends no start.
-async fn open_patiently(
+async fn open_with_retries(
     state: &WorkerState,
     queue: &QueueName,
     handlers: &Arc<QueueHandlers>,
@@ -333,7 +333,7 @@ async fn open_patiently(
         };
         match opened.await {
             Ok(core) => return Ok((core, Arc::clone(handlers))),
-            Err(error) if !error.is_retryable() || began.elapsed() >= START_PATIENCE => return Err(error),
+            Err(error) if !error.is_retryable() || began.elapsed() >= START_TIMEOUT => return Err(error),
             Err(error) => {
                 failures += 1;
                 crate::log::warn!(%queue, error = %chain(&error), "the queue could not be opened; trying again");
@@ -375,12 +375,12 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
 /// Sweeps at the configured interval until `stop` fires, first after a part of it: a worker may live for less than the interval.
 fn start_sweeps(state: &Arc<WorkerState>, stop: CancellationToken) {
     let Some(every) = state.options.sweep_every else { return };
-    let sweeps = sweep_again_and_again(Arc::clone(state), every);
+    let sweeps = sweep_periodically(Arc::clone(state), every);
     let runtime = state.delivery_state.storage.runtime();
     drop(runtime.spawn(async move { stop.run_until_cancelled(sweeps).await }));
 }
 
-async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
+async fn sweep_periodically(state: Arc<WorkerState>, every: Duration) {
     let storage = &state.delivery_state.storage;
     tokio::time::sleep(storage.runtime().jitter(every.min(WITHOUT_END), 0.0..=1.0)).await;
     loop {

@@ -46,7 +46,7 @@ impl WorkerState {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
         self.report().count(outcome);
         if report.lease_expired {
-            self.health.lease_expired();
+            self.health.note_lease_expired();
         }
         if let (Some(journal), Some(job)) = (self.journal.get(), job.as_deref()) {
             journal.push(job, outcome, *ran, error.as_deref());
@@ -60,7 +60,7 @@ impl WorkerState {
     }
 
     pub(super) fn show_circuit(&self, queue: &QueueName, is_open: bool) {
-        self.health.circuit(queue, is_open);
+        self.health.set_circuit(queue, is_open);
         if let Some(tracker) = self.delivery_state.tracker() {
             tracker.circuit(queue.as_str(), is_open);
         }

@@ -8,18 +8,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The time for which a place is kept for a delivery that was refused. It may have gone to another process meanwhile.
-pub(super) const KEPT_FOR: Duration = Duration::from_secs(5);
+pub(super) const RESERVATION_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct HandlerCount {
     running: usize,
     limit: usize,
-    next: Next,
+    next: NextPlace,
 }
 
 /// The caller that gets the next place.
 #[derive(Debug)]
-enum Next {
+enum NextPlace {
     Any,
     /// A delivery, since one was refused.
     DeliveryUntil(Instant),
@@ -29,7 +29,7 @@ enum Next {
 
 impl HandlerCount {
     pub(super) fn new(limit: usize) -> Self {
-        Self { running: 0, limit, next: Next::Any }
+        Self { running: 0, limit, next: NextPlace::Any }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -38,14 +38,14 @@ impl HandlerCount {
 
     /// Returns whether a poller may fetch for a place: one that is not kept for a delivery.
     pub(super) fn has_room_for_poller(&self) -> bool {
-        let is_kept = matches!(self.next, Next::DeliveryUntil(end) if Instant::now() < end);
+        let is_kept = matches!(self.next, NextPlace::DeliveryUntil(end) if Instant::now() < end);
         self.running.saturating_add(usize::from(is_kept)) < self.limit
     }
 
     pub(super) fn enter_poller(&mut self) {
         self.running += 1;
-        if matches!(self.next, Next::Poller) {
-            self.next = Next::Any;
+        if matches!(self.next, NextPlace::Poller) {
+            self.next = NextPlace::Any;
         }
     }
 
@@ -54,12 +54,12 @@ impl HandlerCount {
         let has_room = self.has_room();
         if has_room {
             self.running += 1;
-            if matches!(self.next, Next::DeliveryUntil(_)) {
-                self.next = Next::Poller;
+            if matches!(self.next, NextPlace::DeliveryUntil(_)) {
+                self.next = NextPlace::Poller;
             }
-        } else if !matches!(self.next, Next::Poller) {
+        } else if !matches!(self.next, NextPlace::Poller) {
             // Extended by each refusal, so that the place stays reserved while a refused job keeps coming back.
-            self.next = Next::DeliveryUntil(Instant::now() + KEPT_FOR);
+            self.next = NextPlace::DeliveryUntil(Instant::now() + RESERVATION_TIME);
         }
         has_room
     }

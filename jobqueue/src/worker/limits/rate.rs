@@ -57,12 +57,12 @@ struct TokenBucket {
     /// Keeps the waiting callers in their order.
     turn: tokio::sync::Mutex<()>,
     returned: Notify,
-    refused: Mutex<Refused>,
+    refused: Mutex<RefusedDelivery>,
 }
 
 /// True if a delivery was refused a token. It is put back, so it does not wait in the order of the callers, which would leave it none.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Refused {
+enum RefusedDelivery {
     #[default]
     No,
     Yes,
@@ -75,7 +75,7 @@ type Bucket = Mutex<Option<Instant>>;
 
 /// The permission to fetch and to begin one job. If it is dropped unspent, it goes back to the limiter.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct RateToken {
     limit: Option<RateLimit>,
 }
 
@@ -109,7 +109,7 @@ impl RateLimit {
     }
 
     /// Waits for a token, in the order of the calls. Leaves the first one to a delivery that was refused. Cancel-safe.
-    pub(super) async fn take(&self) -> Token {
+    pub(super) async fn take(&self) -> RateToken {
         let _turn = self.inner.turn.lock().await;
         let mut has_left_one = false;
         loop {
@@ -117,7 +117,7 @@ impl RateLimit {
             returned.as_mut().enable();
             let Err(wait) = self.take_now() else {
                 if has_left_one || !self.keep_for_refused() {
-                    return Token { limit: Some(self.clone()) };
+                    return RateToken { limit: Some(self.clone()) };
                 }
                 has_left_one = true;
                 continue;
@@ -131,28 +131,28 @@ impl RateLimit {
     }
 
     /// Takes a token if one is free and no other caller waits for it; otherwise returns the time until the next.
-    pub(super) fn try_take(&self) -> Result<Token, Duration> {
+    pub(super) fn try_take(&self) -> Result<RateToken, Duration> {
         let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
-        self.take_now().map(|()| Token { limit: Some(self.clone()) })
+        self.take_now().map(|()| RateToken { limit: Some(self.clone()) })
     }
 
     /// Takes a token for a delivery that is put back otherwise.
-    pub(super) fn try_take_for_delivery(&self) -> Result<Token, Duration> {
+    pub(super) fn try_take_for_delivery(&self) -> Result<RateToken, Duration> {
         let mut refused = lock(&self.inner.refused);
         let taken = match *refused {
-            Refused::TokenIsKept => Ok(Token { limit: Some(self.clone()) }),
-            Refused::No | Refused::Yes => self.try_take(),
+            RefusedDelivery::TokenIsKept => Ok(RateToken { limit: Some(self.clone()) }),
+            RefusedDelivery::No | RefusedDelivery::Yes => self.try_take(),
         };
-        *refused = if taken.is_ok() { Refused::No } else { Refused::Yes };
+        *refused = if taken.is_ok() { RefusedDelivery::No } else { RefusedDelivery::Yes };
         taken
     }
 
     /// Keeps the token that was just taken for the next delivery, if one was refused.
     fn keep_for_refused(&self) -> bool {
         let mut refused = lock(&self.inner.refused);
-        let is_refused = *refused == Refused::Yes;
+        let is_refused = *refused == RefusedDelivery::Yes;
         if is_refused {
-            *refused = Refused::TokenIsKept;
+            *refused = RefusedDelivery::TokenIsKept;
         }
         is_refused
     }
@@ -192,7 +192,7 @@ impl fmt::Debug for RateLimit {
     }
 }
 
-impl Token {
+impl RateToken {
     /// Begins a job, and returns for how long it waits before. Tokens are taken before messages are fetched: a storage that was slow since then
     /// hands many over at once. Begins none that would wait for more than `at_most`, and returns for how long.
     pub(super) fn begin(self, at_most: Duration) -> Result<Duration, Duration> {
@@ -209,7 +209,7 @@ impl Token {
     }
 }
 
-impl Drop for Token {
+impl Drop for RateToken {
     fn drop(&mut self) {
         if let Some(limit) = &self.limit {
             limit.put_back();
@@ -232,7 +232,7 @@ mod tests {
         }
         assert_eq!(started.elapsed().as_millis(), 2_000);
         tokio::time::sleep(SECOND * 60).await;
-        let saved = std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count();
+        let saved = std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count();
         assert_eq!(saved, 3);
     }
 
@@ -250,7 +250,7 @@ mod tests {
         drop(unused);
         waits.await.unwrap();
         assert_eq!(started.elapsed(), Duration::ZERO);
-        let next = limit.try_take().map(Token::spend).unwrap_err();
+        let next = limit.try_take().map(RateToken::spend).unwrap_err();
         assert_eq!(next, SECOND * 3_600);
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let unused = [limit.take().await, limit.take().await];
         tokio::time::sleep(SECOND * 10).await;
         drop(unused);
-        assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count(), 2);
+        assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count(), 2);
     }
 
     // audit 13, C13-3

@@ -152,7 +152,7 @@ impl LimitSettings {
         for (number, (queue, handlers)) in registry.0.iter().enumerate() {
             for handler in handlers.all().filter(|handler| handler.chunk > 1) {
                 let own = self.handlers.get(handler.kind).and_then(|limits| limits.concurrency);
-                let (chunk, slots) = (handler.chunk, shares.most(number).min(own.unwrap_or(usize::MAX)));
+                let (chunk, slots) = (handler.chunk, shares.max_slots(number).min(own.unwrap_or(usize::MAX)));
                 if chunk > slots {
                     let text = format!(
                         "the handler for `{}` takes up to {chunk} jobs at once, and at most {slots} jobs of the queue `{queue}` run at once in this worker; raise its `.concurrency(…)` or the limits, or take fewer jobs",

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::handler_count::HandlerCount;
 
 /// The divisor of the concurrency that gives the number of reserved slots.
-const RESERVED: usize = 4;
+const RESERVED_DIVISOR: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Shares<W> {
@@ -101,8 +101,8 @@ impl<W> Shares<W> {
         let weights: usize = queues.iter().map(|queue| queue.weight as usize).sum();
         if concurrency >= queues.len() {
             for queue in &mut queues {
-                let part =
-                    (concurrency / RESERVED) as u128 * u128::from(queue.weight) / weights.max(1) as u128;
+                let part = (concurrency / RESERVED_DIVISOR) as u128 * u128::from(queue.weight)
+                    / weights.max(1) as u128;
                 queue.reserved = (part as usize).max(1).min(queue.running.limit);
             }
         }
@@ -126,12 +126,12 @@ impl<W> Shares<W> {
     }
 
     /// Returns the most slots that a queue has at once.
-    pub(super) fn most(&self, queue: usize) -> usize {
+    pub(super) fn max_slots(&self, queue: usize) -> usize {
         let share = &self.queues[queue];
         (share.reserved + self.common.limit).min(share.running.limit)
     }
 
-    pub(super) fn free(&self, queue: usize) -> usize {
+    pub(super) fn free_slots(&self, queue: usize) -> usize {
         let share = &self.queues[queue];
         let own = share.reserved.saturating_sub(share.running.now);
         (own + self.common.limit - self.common.now).min(share.running.limit - share.running.now)
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn no_queue_takes_the_slots_reserved_for_another() {
         let mut shares = Shares::new(64, vec![queue(1), queue(3)], vec![]);
-        assert_eq!((shares.most(0), shares.free(0)), (52, 52));
+        assert_eq!((shares.max_slots(0), shares.free_slots(0)), (52, 52));
         assert_eq!(take_all(&mut shares, 0), 52);
-        assert_eq!((shares.free(0), take_all(&mut shares, 1)), (0, 12));
+        assert_eq!((shares.free_slots(0), take_all(&mut shares, 1)), (0, 12));
         let mut alone = Shares::new(64, vec![queue(1)], vec![]);
         assert_eq!(take_all(&mut alone, 0), 64);
     }

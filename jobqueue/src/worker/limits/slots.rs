@@ -12,15 +12,15 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::handler_count::KEPT_FOR;
-use super::rate::{RateLimit, Token};
+use super::handler_count::RESERVATION_TIME;
+use super::rate::{RateLimit, RateToken};
 use super::settings::{HandlerLimit, LimitSettings};
 use super::shares::{Grant, Shares};
 use crate::delivery::Registry;
 use crate::sync::lock;
 
 /// The shortest time for which a message is put back whose handler has reached its limit.
-const HANDLER_IS_BUSY: Duration = Duration::from_secs(1);
+const MIN_BUSY_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(in crate::worker) struct Slots {
@@ -47,7 +47,7 @@ struct Core {
 pub(in crate::worker) struct Slot {
     core: Arc<Core>,
     grant: Grant,
-    token: Option<Token>,
+    token: Option<RateToken>,
 }
 
 impl Slots {
@@ -69,9 +69,9 @@ impl Slots {
 }
 
 impl QueueSlots {
-    pub(in crate::worker) fn free_and_most(&self) -> (usize, usize) {
+    pub(in crate::worker) fn free_and_max(&self) -> (usize, usize) {
         let shares = lock(&self.core.shares);
-        (shares.free(self.queue), shares.most(self.queue))
+        (shares.free_slots(self.queue), shares.max_slots(self.queue))
     }
 
     /// Waits for a slot. Cancel-safe.
@@ -105,7 +105,7 @@ impl QueueSlots {
     }
 
     pub(in crate::worker) fn occupied(&self, slot: Slot) -> Occupied {
-        Occupied { slots: self.clone(), held: Mutex::new(Held::Slot(slot)) }
+        Occupied { slots: self.clone(), held: Mutex::new(HeldSlot::Slot(slot)) }
     }
 
     fn rate(&self) -> Option<&RateLimit> {
@@ -145,7 +145,7 @@ impl QueueSlots {
         loop {
             grant_all(&self.core);
             // Nothing else ends the time for which a place is kept.
-            match timeout(KEPT_FOR, &mut receiver).await {
+            match timeout(RESERVATION_TIME, &mut receiver).await {
                 Ok(Ok(slot)) => return slot,
                 // A sender is dropped only after its receiver.
                 Ok(Err(_)) => std::future::pending().await,
@@ -170,7 +170,7 @@ fn grant_all(core: &Arc<Core>) {
 }
 
 impl Slot {
-    fn with(mut self, token: Token) -> Self {
+    fn with(mut self, token: RateToken) -> Self {
         self.token = Some(token);
         self
     }
@@ -182,14 +182,14 @@ impl Slot {
                 && let Some(count) = limit.count
             {
                 if !lock(&self.core.shares).enter_handler(count) {
-                    return Err(HANDLER_IS_BUSY);
+                    return Err(MIN_BUSY_DELAY);
                 }
                 self.grant.handler = Some(count);
             }
             if self.token.is_none()
                 && let Some(rate) = &limit.rate
             {
-                let taken = rate.try_take_for_delivery().map_err(|wait| wait.max(HANDLER_IS_BUSY));
+                let taken = rate.try_take_for_delivery().map_err(|wait| wait.max(MIN_BUSY_DELAY));
                 self.token = Some(taken?);
             }
         }
@@ -207,7 +207,7 @@ impl Slot {
     /// Consumes the permits of `kind`. Returns the time until the handler may start.
     fn admit(&mut self, kind: &str) -> Result<Duration, Duration> {
         self.reserve(kind)?;
-        self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(HANDLER_IS_BUSY))
+        self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(MIN_BUSY_DELAY))
     }
 }
 
@@ -222,11 +222,11 @@ impl Drop for Slot {
 #[derive(Debug)]
 pub(in crate::worker) struct Occupied {
     slots: QueueSlots,
-    held: Mutex<Held>,
+    held: Mutex<HeldSlot>,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldSlot {
     Slot(Slot),
     #[expect(dead_code, reason = "held until it is dropped")]
     PlaceToSettle(OwnedSemaphorePermit),
@@ -242,7 +242,7 @@ impl Occupied {
 
     /// Gives the place of a handler to other deliveries of its kind.
     pub(in crate::worker) fn give_back(&self) {
-        if let Held::Slot(slot) = &mut *lock(&self.held) {
+        if let HeldSlot::Slot(slot) = &mut *lock(&self.held) {
             slot.give_back();
         }
     }
@@ -257,31 +257,31 @@ impl Occupied {
         ask: impl FnOnce(&mut Slot) -> Result<T, Duration>,
     ) -> Result<T, Duration> {
         match &mut *lock(&self.held) {
-            Held::Slot(slot) => ask(slot),
-            Held::PlaceToSettle(_) | Held::Nothing => Ok(T::default()),
+            HeldSlot::Slot(slot) => ask(slot),
+            HeldSlot::PlaceToSettle(_) | HeldSlot::Nothing => Ok(T::default()),
         }
     }
 
     /// Frees the slot for another handler, if there is a place to settle in. Returns whether it is free.
     pub(in crate::worker) fn handler_is_done(&self) -> bool {
         let place = Arc::clone(&self.slots.core.settling).try_acquire_owned();
-        place.map(|place| self.replace(Held::PlaceToSettle(place))).is_ok()
+        place.map(|place| self.replace(HeldSlot::PlaceToSettle(place))).is_ok()
     }
 
     /// Frees the slot for another delivery before the handler runs.
     pub(in crate::worker) fn leave(&self) {
-        self.replace(Held::Nothing);
+        self.replace(HeldSlot::Nothing);
     }
 
     /// Waits for a slot again, ahead of the poller. Cancel-safe.
     pub(in crate::worker) async fn take_again(&self) {
-        if matches!(*lock(&self.held), Held::Nothing) {
+        if matches!(*lock(&self.held), HeldSlot::Nothing) {
             let slot = self.slots.take_in_turn(true).await;
-            self.replace(Held::Slot(slot));
+            self.replace(HeldSlot::Slot(slot));
         }
     }
 
-    fn replace(&self, held: Held) {
+    fn replace(&self, held: HeldSlot) {
         let former = std::mem::replace(&mut *lock(&self.held), held);
         // Dropped without the lock.
         drop(former);
@@ -307,14 +307,14 @@ mod tests {
     fn slot_is_free_while_its_message_settles() {
         let slots = one();
         let first = slots.occupied(slots.try_take_further().unwrap());
-        assert!(slots.try_take_further().is_none() && slots.free_and_most() == (0, 1));
+        assert!(slots.try_take_further().is_none() && slots.free_and_max() == (0, 1));
         assert!(first.handler_is_done());
         let second = slots.occupied(slots.try_take_further().unwrap());
         assert!(!second.handler_is_done());
         assert!(slots.try_take_further().is_none(), "the first still settles");
         drop(first);
         assert!(second.handler_is_done());
-        assert_eq!(slots.free_and_most(), (1, 1));
+        assert_eq!(slots.free_and_max(), (1, 1));
     }
 
     #[tokio::test]
@@ -322,12 +322,12 @@ mod tests {
         let slots = one();
         let waiting = slots.occupied(slots.try_take_further().unwrap());
         waiting.leave();
-        assert_eq!(slots.free_and_most().0, 1);
+        assert_eq!(slots.free_and_max().0, 1);
         waiting.take_again().await;
         waiting.take_again().await;
-        assert_eq!(slots.free_and_most().0, 0);
+        assert_eq!(slots.free_and_max().0, 0);
         drop(waiting);
-        assert_eq!(slots.free_and_most().0, 1);
+        assert_eq!(slots.free_and_max().0, 1);
     }
 
     #[tokio::test]

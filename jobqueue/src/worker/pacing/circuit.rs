@@ -79,7 +79,7 @@ impl CircuitBreaker {
 }
 
 /// The shortest time after which more probes may follow one that has not ended: longer than most calls of a service that hangs.
-const LONG_PROBE: Duration = Duration::from_secs(30);
+const MIN_PROBE_PERIOD: Duration = Duration::from_secs(30);
 
 /// The circuit's permission for a poller to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(in crate::worker) enum Permit {
 
 /// A change of the circuit that the worker reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::worker) enum Change {
+pub(in crate::worker) enum CircuitChange {
     Opened(Duration),
     Closed,
 }
@@ -126,7 +126,7 @@ impl CircuitState {
     /// Returns when the next probe may start; `None` for now. The number of probes doubles with each period in which none has ended.
     fn next_probe(&self) -> Option<Instant> {
         let since = self.probing_since.filter(|_| !self.probing.is_empty())?;
-        let period = self.pause.max(LONG_PROBE);
+        let period = self.pause.max(MIN_PROBE_PERIOD);
         let periods = (since.elapsed().as_nanos() / period.as_nanos()).min(16) as u32;
         (self.probing.len() >= 1 << periods).then(|| since + period * (periods + 1))
     }
@@ -195,7 +195,7 @@ impl Circuit {
         job: Option<&Arc<str>>,
         outcome: &Outcome,
         probe: Option<&Probe>,
-    ) -> Option<Change> {
+    ) -> Option<CircuitChange> {
         let terms = self.terms?;
         let change = self.apply(terms, job, outcome, probe);
         self.ended.notify_one();
@@ -208,7 +208,7 @@ impl Circuit {
         job: Option<&Arc<str>>,
         outcome: &Outcome,
         probe: Option<&Probe>,
-    ) -> Option<Change> {
+    ) -> Option<CircuitChange> {
         let mut state = self.state();
         // The end of a delivery that was fetched before the circuit opened does not permit a second probe.
         let is_probe = probe.is_some_and(|probe| state.probing.remove(&probe.number));
@@ -217,7 +217,7 @@ impl Circuit {
             Some(true) => {
                 state.failed.clear();
                 let was_open = state.open_until.take().is_some();
-                was_open.then_some(Change::Closed)
+                was_open.then_some(CircuitChange::Closed)
             }
             Some(false) if state.open_until.is_some() => {
                 // Deliveries that were running when the circuit opened are no new evidence.
@@ -225,7 +225,7 @@ impl Circuit {
                     state.probing.clear();
                     state.pause = (state.pause * 2).min(terms.longest);
                     state.open_until = Some(Instant::now() + state.pause);
-                    Change::Opened(state.pause)
+                    CircuitChange::Opened(state.pause)
                 })
             }
             Some(false) => {
@@ -238,7 +238,7 @@ impl Circuit {
                 open.then(|| {
                     state.pause = terms.first;
                     state.open_until = Some(Instant::now() + terms.first);
-                    Change::Opened(terms.first)
+                    CircuitChange::Opened(terms.first)
                 })
             }
         }
@@ -260,11 +260,11 @@ fn verdict(outcome: &Outcome) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn fail(circuit: &Circuit, job: &str) -> Option<Change> {
+    fn fail(circuit: &Circuit, job: &str) -> Option<CircuitChange> {
         circuit.record(Some(&job.into()), &Outcome::Retried(Duration::ZERO), None)
     }
 
-    fn probe_fails(circuit: &Arc<Circuit>) -> Option<Change> {
+    fn probe_fails(circuit: &Arc<Circuit>) -> Option<CircuitChange> {
         let probe = circuit.probe();
         assert!(is_probing(circuit));
         circuit.record(Some(&"a".into()), &Outcome::Retried(Duration::ZERO), Some(&probe))
@@ -289,7 +289,7 @@ mod tests {
         for job in 0..50 {
             assert_eq!(fail(circuit, &format!("{job}")), None);
         }
-        assert!(matches!(fail(circuit, "another"), Some(Change::Opened(_))));
+        assert!(matches!(fail(circuit, "another"), Some(CircuitChange::Opened(_))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,7 +302,7 @@ mod tests {
         let circuit = Circuit::new(Some(CircuitBreaker::new().jobs(5).failures(2)));
         assert_eq!(fail(&circuit, "a"), None);
         assert!(
-            matches!(fail(&circuit, "b"), Some(Change::Opened(_))),
+            matches!(fail(&circuit, "b"), Some(CircuitChange::Opened(_))),
             "more jobs than failures are not asked for"
         );
     }
@@ -322,19 +322,19 @@ mod tests {
             assert_eq!(fail(&circuit, job), None);
         }
         assert_eq!(circuit.permit(), Permit::Closed);
-        assert_eq!(fail(&circuit, "a"), Some(Change::Opened(Duration::from_secs(1))));
+        assert_eq!(fail(&circuit, "a"), Some(CircuitChange::Opened(Duration::from_secs(1))));
         assert!(matches!(circuit.permit(), Permit::OpenUntil(_)));
         assert_eq!(fail(&circuit, "b"), None, "a straggler does not make the pause longer");
         for pause in [2, 3, 3] {
             tokio::time::advance(Duration::from_secs(3)).await;
             assert_eq!(circuit.permit(), Permit::Probe);
-            assert_eq!(probe_fails(&circuit), Some(Change::Opened(Duration::from_secs(pause))));
+            assert_eq!(probe_fails(&circuit), Some(CircuitChange::Opened(Duration::from_secs(pause))));
         }
         tokio::time::advance(Duration::from_secs(3)).await;
         let probe = circuit.probe();
         assert_eq!(circuit.record(None, &Outcome::Released(Duration::ZERO), Some(&probe)), None);
         assert_eq!(circuit.permit(), Permit::Probe, "a snooze says nothing; the next one is tried");
-        assert_eq!(circuit.record(None, &Outcome::Completed, None), Some(Change::Closed));
+        assert_eq!(circuit.record(None, &Outcome::Completed, None), Some(CircuitChange::Closed));
         assert_eq!(circuit.permit(), Permit::Closed);
     }
 
@@ -378,14 +378,14 @@ mod tests {
             }
             assert_eq!(
                 (probes.len(), circuit.permit()),
-                (most, Permit::Probing(Instant::now() + LONG_PROBE))
+                (most, Permit::Probing(Instant::now() + MIN_PROBE_PERIOD))
             );
-            tokio::time::advance(LONG_PROBE).await;
+            tokio::time::advance(MIN_PROBE_PERIOD).await;
         }
         let failed = Outcome::Retried(Duration::ZERO);
         assert_eq!(
             circuit.record(None, &failed, probes.pop().as_ref()),
-            Some(Change::Opened(Duration::from_secs(2)))
+            Some(CircuitChange::Opened(Duration::from_secs(2)))
         );
         assert_eq!(
             circuit.record(None, &failed, probes.pop().as_ref()),
@@ -395,6 +395,6 @@ mod tests {
         tokio::time::advance(Duration::from_secs(2)).await;
         let probe = circuit.probe();
         assert!(is_probing(&circuit), "one again");
-        assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(Change::Closed));
+        assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(CircuitChange::Closed));
     }
 }

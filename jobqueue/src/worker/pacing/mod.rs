@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::delivery::Snooze;
 use circuit::Circuit;
 pub use circuit::CircuitBreaker;
-pub(super) use circuit::{Change, Permit, Probe};
+pub(super) use circuit::{CircuitChange, Permit, Probe};
 pub(super) use rejections::Rejections;
 use unknown::UnknownRatio;
 

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use crate::sync::lock;
 
 /// The shortest put-back. Services count in seconds, and the message should not come back at once.
-const LEAST: Duration = Duration::from_secs(1);
+const MIN_PUT_BACK: Duration = Duration::from_secs(1);
 
 /// The longest put-back. A message that comes back too early is put back again.
-const LONGEST: Duration = Duration::from_secs(3600);
+const MAX_PUT_BACK: Duration = Duration::from_secs(3600);
 
 /// The rate of one worker, over all its queues.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl Rejections {
             state.permits -= 1.0;
             return Ok(());
         }
-        let earliest = state.last_return.max(now + LEAST);
-        let latest = now + LONGEST;
+        let earliest = state.last_return.max(now + MIN_PUT_BACK);
+        let latest = now + MAX_PUT_BACK;
         state.last_return = (earliest + Duration::from_secs_f64(1.0 / rate)).min(latest);
         Err(state.last_return - now)
     }
@@ -85,7 +85,7 @@ mod tests {
         let rejections = Rejections::new(Some(10));
         assert!((0..10).all(|_| rejections.permit().is_ok()));
         let waits: Vec<_> = (0..20).map(|_| rejections.permit().unwrap_err()).collect();
-        assert!(waits.is_sorted() && waits[0] >= LEAST);
+        assert!(waits.is_sorted() && waits[0] >= MIN_PUT_BACK);
         assert!(waits[19] >= Duration::from_millis(2_900) && waits[19] <= Duration::from_millis(3_100));
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!((0..20).filter(|_| rejections.permit().is_ok()).count(), 5);
@@ -96,7 +96,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_rejection_waits_for_longer_than_an_hour() {
         let rejections = Rejections::new(Some(0));
-        assert!((0..10_000).filter_map(|_| rejections.permit().err()).all(|wait| wait <= LONGEST));
+        assert!((0..10_000).filter_map(|_| rejections.permit().err()).all(|wait| wait <= MAX_PUT_BACK));
         assert!(Rejections::new(None).permit().is_ok());
     }
 }

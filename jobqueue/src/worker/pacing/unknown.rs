@@ -9,21 +9,21 @@ use crate::runtime::Runtime;
 use crate::sync::lock;
 
 /// The pause before each fetch of a worker that knows none of its messages.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The same after many fetches that brought nothing known and not as much as requested. It is much longer than the
 /// pause of an idle worker that would know the messages: such a worker must be the first at most of them.
-const LONGEST_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
+const MAX_PAUSE_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
 /// The weight of the newest message.
 const WEIGHT: f64 = 0.125;
 /// A share that makes no difference.
-const NONE: f64 = 0.01;
+const NEGLIGIBLE_RATIO: f64 = 0.01;
 
 /// The ratio of messages for other workers among the latest ones of a queue.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct UnknownRatio(Mutex<Latest>);
+pub(in crate::worker) struct UnknownRatio(Mutex<RatioState>);
 
 #[derive(Debug, Default)]
-struct Latest {
+struct RatioState {
     share: f64,
     /// True if an unknown message was seen since the last pause.
     unknown: bool,
@@ -54,11 +54,11 @@ impl UnknownRatio {
         } else if std::mem::take(&mut latest.unknown) {
             latest.doublings = latest.doublings.saturating_add(1).min(16);
         }
-        if latest.share < NONE {
+        if latest.share < NEGLIGIBLE_RATIO {
             return Duration::ZERO;
         }
-        let pause = LONGEST.mul_f64(latest.share) * (1 << latest.doublings);
-        runtime.jitter(pause.min(LONGEST_WITHOUT_BACKLOG), 0.5..=1.0)
+        let pause = MAX_PAUSE.mul_f64(latest.share) * (1 << latest.doublings);
+        runtime.jitter(pause.min(MAX_PAUSE_WITHOUT_BACKLOG), 0.5..=1.0)
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
         let share = after(40);
         let pause = share.pause(false, &Runtime::new());
-        assert!(pause >= LONGEST.mul_f64(0.49) && pause <= LONGEST, "{pause:?}");
+        assert!(pause >= MAX_PAUSE.mul_f64(0.49) && pause <= MAX_PAUSE, "{pause:?}");
         (0..40).for_each(|_| share.note(MessageClass::Known));
         assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
     }
@@ -93,13 +93,13 @@ mod tests {
         let share = after(40);
         // A fetch that finds nothing changes nothing.
         let pause = share.pause(true, &Runtime::new());
-        assert!(pause >= LONGEST_WITHOUT_BACKLOG / 2 && pause <= LONGEST_WITHOUT_BACKLOG, "{pause:?}");
+        assert!(pause >= MAX_PAUSE_WITHOUT_BACKLOG / 2 && pause <= MAX_PAUSE_WITHOUT_BACKLOG, "{pause:?}");
         for short in [MessageClass::Known, MessageClass::OverLimit] {
             let share = after(40);
             share.note(short);
-            assert!(share.pause(true, &Runtime::new()) <= LONGEST, "{short:?}");
+            assert!(share.pause(true, &Runtime::new()) <= MAX_PAUSE, "{short:?}");
         }
         share.note(MessageClass::Unknown);
-        assert!(share.pause(false, &Runtime::new()) <= LONGEST, "a backlog");
+        assert!(share.pause(false, &Runtime::new()) <= MAX_PAUSE, "a backlog");
     }
 }
