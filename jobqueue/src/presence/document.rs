@@ -16,7 +16,7 @@ use crate::json_blob::Edit;
 
 /// A worker's blob: its record, which only the worker writes, and the notifications from operators.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Document {
+pub(super) struct WorkerDocument {
     #[serde(flatten)]
     pub(super) record: WorkerRecord,
     /// The number of times that an operator asked the worker to read the requests.
@@ -28,7 +28,7 @@ pub(super) struct Document {
     pub(super) alive: Option<SystemTime>,
 }
 
-impl Document {
+impl WorkerDocument {
     /// Writes the worker's record. Returns the number of notifications, if it was written before.
     pub(super) fn written(found: Option<Self>, record: &WorkerRecord) -> Edit<Self, Option<u64>> {
         let before = found.map(|found| found.notifications);
@@ -81,8 +81,8 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    fn written(found: Option<Document>, draining: bool) -> (Document, Option<u64>) {
-        match Document::written(found, &record(draining)) {
+    fn written(found: Option<WorkerDocument>, draining: bool) -> (WorkerDocument, Option<u64>) {
+        match WorkerDocument::written(found, &record(draining)) {
             Edit::Write(document, before) => (document, before),
             Edit::Keep(_) => panic!("a worker writes each of its records"),
         }
@@ -92,11 +92,12 @@ mod tests {
     fn worker_and_operators_leave_each_other_what_they_wrote() {
         let (new, before) = written(None, false);
         assert_eq!((before, new.notifications, new.alive), (None, 0, None));
-        let notify = |found, modified, now| match Document::notified(found, at(modified), at(now), |_| true) {
-            Edit::Write(document, 1) => Some(document),
-            Edit::Keep(0) => None,
-            _ => panic!("the number is that of the notifications made"),
-        };
+        let notify =
+            |found, modified, now| match WorkerDocument::notified(found, at(modified), at(now), |_| true) {
+                Edit::Write(document, 1) => Some(document),
+                Edit::Keep(0) => None,
+                _ => panic!("the number is that of the notifications made"),
+            };
         let once = notify(Some(new.clone()), 100, 120).unwrap();
         assert_eq!((once.notifications, once.alive), (1, Some(at(100))));
         // The operator's write is no sign of life.
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!((twice.notifications, twice.alive), (2, Some(at(100))));
         assert!(notify(Some(twice.clone()), 140, 147).is_none(), "stale");
         assert!(notify(None, 100, 120).is_none());
-        assert!(matches!(Document::notified(Some(new), at(100), at(120), |_| false), Edit::Keep(0)));
+        assert!(matches!(WorkerDocument::notified(Some(new), at(100), at(120), |_| false), Edit::Keep(0)));
         let (next, before) = written(Some(twice), true);
         assert_eq!((before, next.notifications, next.alive), (Some(2), 2, None));
         assert!(next.record.draining);

@@ -27,4 +27,4 @@ pub(crate) use record::EVERY_KIND;
 pub use requests::{Answer, CancelRequest, Requests, StoredRequest, is_of_this_life};
 pub use store::{CONTAINER, FoundWorker, Records, storage_time};
 pub(crate) use tracker::{Run, TrackedRun, Tracker};
-pub(crate) use writer::{About, read_once, run_record_writer};
+pub(crate) use writer::{WorkerFacts, read_once, run_record_writer};

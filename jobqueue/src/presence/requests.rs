@@ -36,13 +36,13 @@ const CONTAINER: &str = "jobqueue-cancellations";
 /// The most bytes of a request or an answer.
 const MAX_BYTES: u64 = 16 * 1024;
 /// Blob metadata: the operator, in hexadecimal digits of UTF-8, so that a listing names it.
-const BY: &str = "by";
+const OPERATOR: &str = "by";
 const MAX_OPERATOR_CHARS: usize = 200;
 /// The most listings, answers or removals at the same time.
-pub(super) const AT_ONCE: usize = 32;
+pub(super) const MAX_CONCURRENT_CALLS: usize = 32;
 /// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop, and bounds the requests
 /// for jobs that do not exist: a paused queue may outlast it.
-const LIFE: Duration = Duration::from_secs(30 * 86_400);
+const REQUEST_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 /// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +60,7 @@ pub struct CancelRequest {
 
 /// A request that stands, as a listing shows it.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct ListedRequest {
     /// The time at which it was made, by the storage's clock.
     pub(super) made: SystemTime,
     /// The operator, if the request names one.
@@ -68,16 +68,21 @@ pub(super) struct Standing {
 }
 
 /// Requests that stand, by queue.
-pub(super) type StandingRequests = BTreeMap<String, QueueRequests>;
+pub(super) type RequestsByQueue = BTreeMap<String, QueueRequests>;
 
 /// The requests of a queue that stand, by the key of the job.
 #[derive(Debug, Default)]
-pub(super) struct QueueRequests(BTreeMap<String, Standing>);
+pub(super) struct QueueRequests(BTreeMap<String, ListedRequest>);
 
 impl QueueRequests {
     /// Returns the request to cancel a job, of its sender or of any, and its key. One that was made before the message was put means an
     /// earlier life of the job, before a redrive for instance.
-    pub(super) fn find(&self, id: &str, source: &str, inserted: SystemTime) -> Option<(String, &Standing)> {
+    pub(super) fn find(
+        &self,
+        id: &str,
+        source: &str,
+        inserted: SystemTime,
+    ) -> Option<(String, &ListedRequest)> {
         [Some(source), None].into_iter().find_map(|source| {
             let key = job_key(id, source);
             let found = self.0.get(&key).filter(|request| is_of_this_life(request.made, inserted))?;
@@ -157,7 +162,7 @@ impl Requests {
         // That of an earlier life of the job.
         delete_if_present(&*self.blobs, &answer).await?;
         let by = |request: &CancelRequest| {
-            Metadata::new().with(BY, to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes()))
+            Metadata::new().with(OPERATOR, to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes()))
         };
         let document = self.document(request.name("requests")?).with_metadata(by);
         let made = document.replace(request, self.tries()).await.map_err(|error| match error.kind() {
@@ -220,10 +225,10 @@ impl Requests {
     }
 
     /// Returns all requests for jobs of these queues. Costs a listing for each queue.
-    pub(super) async fn standing(&self, queues: Vec<String>) -> Result<StandingRequests, Error> {
+    pub(super) async fn list_for(&self, queues: Vec<String>) -> Result<RequestsByQueue, Error> {
         let of_queue =
             |queue: String| async move { Ok::<_, Error>((queue.clone(), self.of_queue(&queue).await?)) };
-        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(AT_ONCE);
+        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(MAX_CONCURRENT_CALLS);
         listed.try_filter(|(_, requests)| ready(!requests.0.is_empty())).try_collect().await
     }
 
@@ -234,7 +239,7 @@ impl Requests {
         let prefix = format!("requests/{queue}/");
         let listed = self.list(&prefix).await?.blobs.into_iter().filter_map(|(blob, properties)| {
             let key = blob.name().strip_prefix(&prefix)?.to_owned();
-            Some((key, Standing { made: properties.modified, by: operator(&properties) }))
+            Some((key, ListedRequest { made: properties.modified, by: operator(&properties) }))
         });
         Ok(QueueRequests(listed.collect()))
     }
@@ -244,10 +249,10 @@ impl Requests {
         for prefix in ["requests/", "answers/"] {
             let listed = self.list(prefix).await?;
             let now = listed.now.unwrap_or(now);
-            let is_over = |at| now.duration_since(at).is_ok_and(|age| age > LIFE);
+            let is_over = |at| now.duration_since(at).is_ok_and(|age| age > REQUEST_LIFE);
             let expired = listed.blobs.iter().filter(|(_, properties)| is_over(properties.modified));
             let removals: Vec<_> = expired.map(|(blob, _)| delete_if_present(&*self.blobs, blob)).collect();
-            stream::iter(removals).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+            stream::iter(removals).buffer_unordered(MAX_CONCURRENT_CALLS).try_collect::<()>().await?;
         }
         Ok(())
     }
@@ -285,7 +290,7 @@ pub(super) fn job_key(id: &str, source: Option<&str>) -> String {
 }
 
 fn operator(request: &BlobProperties) -> Option<String> {
-    let digits = request.metadata.get(BY)?.as_bytes().chunks(2);
+    let digits = request.metadata.get(OPERATOR)?.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> = digits.map(|pair| read_hex::<1>(pair).map(|[byte]| byte)).collect();
     String::from_utf8(bytes?).ok()
 }
@@ -300,9 +305,9 @@ mod tests {
 
     /// Delays the first write.
     #[derive(Debug, Default)]
-    struct Slow(AtomicBool);
+    struct SlowFirstWrite(AtomicBool);
 
-    impl Interceptor for Slow {
+    impl Interceptor for SlowFirstWrite {
         async fn call<T: Send>(
             &self,
             call: Call<'_>,
@@ -319,7 +324,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slower_answer_does_not_hide_a_completion() {
         let (storage, runtime) = (Storage::memory(), Runtime::new());
-        let blobs = Intercepted::blobs(Arc::clone(storage.blobs()), &Arc::new(Slow::default()));
+        let blobs = Intercepted::blobs(Arc::clone(storage.blobs()), &Arc::new(SlowFirstWrite::default()));
         let (requests, key) = (Requests::new(blobs, runtime), job_key("7", None));
         let slower = requests.answer("tasks", &key, Answer::Cancelled);
         let (slower, faster) = tokio::join!(slower, requests.answer("tasks", &key, Answer::Completed));

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::document::{Document, is_stale};
+use super::document::{WorkerDocument, is_stale};
 use super::record::WorkerRecord;
 use crate::error::Error;
 use crate::json_blob::{JsonBlob, Known};
@@ -19,15 +19,15 @@ use crate::storage::{
 pub const CONTAINER: &str = "jobqueue-workers";
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The time since the last write after which a record is removed.
-const SWEPT: Duration = Duration::from_secs(86_400);
+const SWEEP_AFTER: Duration = Duration::from_secs(86_400);
 /// The time since the last write for which a record is read, however many there are.
-const RECENT: Duration = Duration::from_secs(3_600);
+const RECENT_AGE: Duration = Duration::from_secs(3_600);
 /// The number of older records that are read: those of workers that write rarely, and of some that are gone.
 const MAX_OLDER: usize = 100;
 /// The most records that are shown.
 const MAX_SHOWN: usize = 2_000;
 /// The number of records that are read at the same time.
-const READS_AT_ONCE: usize = 32;
+const CONCURRENT_READS: usize = 32;
 
 /// The records of the workers of a storage.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ impl Records {
         Self { blobs, runtime }
     }
 
-    pub(super) fn document(&self, blob: BlobName) -> JsonBlob<Document> {
+    pub(super) fn document(&self, blob: BlobName) -> JsonBlob<WorkerDocument> {
         JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
@@ -70,11 +70,11 @@ impl Records {
         let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
             Ok::<_, StoreError>(read.map(|found| {
-                let Document { record, alive, .. } = found.value;
+                let WorkerDocument { record, alive, .. } = found.value;
                 FoundWorker { record, modified: alive.unwrap_or(properties.modified) }
             }))
         });
-        let all: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        let all: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await?;
         Ok((all.into_iter().flatten().collect(), listed.now))
     }
 
@@ -83,7 +83,7 @@ impl Records {
         let mut listed = self.list().await?;
         listed.blobs.sort_by_key(|(_, properties)| std::cmp::Reverse(properties.modified));
         let newest = listed.blobs.first().map(|(_, properties)| properties.modified);
-        let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT));
+        let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT_AGE));
         let recent = listed.blobs.iter().take_while(|(_, of)| since.is_none_or(|since| of.modified >= since));
         listed.blobs.truncate(recent.count() + MAX_OLDER);
         Ok(listed)
@@ -104,11 +104,12 @@ impl Records {
         let now = listed.now.unwrap_or(now);
         let concerns = &concerns;
         let touches = listed.blobs.into_iter().map(|(blob, properties)| async move {
-            let notify = |found| Document::notified(found, properties.modified, now, concerns);
+            let notify = |found| WorkerDocument::notified(found, properties.modified, now, concerns);
             let touched = readable(self.document(blob).change(Known::Nothing, notify).await)?;
             Ok::<u64, StoreError>(touched.map_or(0, |changed| changed.result))
         });
-        let notified: Vec<u64> = stream::iter(touches).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        let notified: Vec<u64> =
+            stream::iter(touches).buffer_unordered(CONCURRENT_READS).try_collect().await?;
         Ok(notified.into_iter().sum())
     }
 
@@ -121,7 +122,7 @@ impl Records {
         let listed = self.list().await?;
         let now = listed.now.unwrap_or(now);
         for (blob, properties) in listed.blobs {
-            if now.duration_since(properties.modified).is_ok_and(|age| age > SWEPT) {
+            if now.duration_since(properties.modified).is_ok_and(|age| age > SWEEP_AFTER) {
                 // Another worker may have removed it just now.
                 delete_if_present(&*self.blobs, &blob).await?;
             }

@@ -13,20 +13,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
-use super::requests::{Answer, Standing, StandingRequests};
+use super::requests::{Answer, ListedRequest, RequestsByQueue};
 use crate::clock::rfc3339;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, kept_text, printable};
 use crate::sync::lock;
 
 /// The most characters of a progress text, with one more for an ellipsis.
-const MAX_TEXT: usize = 199;
+const MAX_PROGRESS_CHARS: usize = 199;
 /// The most running jobs in a record.
 const MAX_RUNNING: usize = 1_000;
 /// The maximum number of pairs of queue and kind with counters. It is limited because producers choose kinds.
 const MAX_COUNTERS: usize = 1_000;
 /// The kind used for counters above the limit.
-const OTHER: &str = "(other)";
+const OTHER_KINDS: &str = "(other)";
 
 /// The state of a worker that its record shows.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ struct TrackedRuns {
     by_kind: BTreeMap<String, BTreeMap<String, usize>>,
     open_circuits: BTreeSet<String>,
     draining: bool,
-    requests: StandingRequests,
+    requests: RequestsByQueue,
     /// The answers that are not stored yet, by queue and the key of the request.
     answers: BTreeMap<(String, String), Answer>,
 }
@@ -77,7 +77,7 @@ pub(crate) struct Run {
 impl Run {
     /// Notes the progress that the next record shows.
     pub(crate) fn progress(&self, done: u64, total: u64, text: &str) {
-        let text = printable(text, MAX_TEXT);
+        let text = printable(text, MAX_PROGRESS_CHARS);
         *lock(&self.progress) = Some(JobProgress { done, total, text });
     }
 
@@ -85,7 +85,7 @@ impl Run {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
-    fn shown(&self, now: SystemTime) -> RunningJob {
+    fn to_record(&self, now: SystemTime) -> RunningJob {
         let (job, elapsed) = (&self.job, self.started.elapsed());
         let since = *self.since.get_or_init(|| now.checked_sub(elapsed).unwrap_or(now));
         RunningJob {
@@ -183,7 +183,7 @@ impl Tracker {
         self.answered.notify_one();
     }
 
-    pub(crate) fn circuit(&self, queue: &str, is_open: bool) {
+    pub(crate) fn set_circuit(&self, queue: &str, is_open: bool) {
         let mut state = lock(&self.state);
         match is_open {
             true => state.open_circuits.insert(queue.to_owned()),
@@ -205,7 +205,7 @@ impl Tracker {
     }
 
     /// Takes the requests, and fires the tokens of the running jobs that they name.
-    pub(super) fn set_requests(&self, requests: StandingRequests) {
+    pub(super) fn set_requests(&self, requests: RequestsByQueue) {
         let mut state = lock(&self.state);
         state.requests = requests;
         for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
@@ -252,7 +252,7 @@ impl Tracker {
         running.sort_by_key(|run| run.number);
         Snapshot {
             running_total: running.len() as u64,
-            running: running.into_iter().take(MAX_RUNNING).map(|run| run.shown(now)).collect(),
+            running: running.into_iter().take(MAX_RUNNING).map(|run| run.to_record(now)).collect(),
             counters: state
                 .by_kind
                 .values()
@@ -276,7 +276,7 @@ pub(super) struct Snapshot {
 
 impl TrackedRuns {
     /// Returns the request to cancel a job, and its key.
-    fn request(&self, job: &JobInfo) -> Option<(String, &Standing)> {
+    fn request(&self, job: &JobInfo) -> Option<(String, &ListedRequest)> {
         self.requests.get(job.queue.as_str())?.find(&job.id, &job.source, job.inserted)
     }
 
@@ -303,9 +303,10 @@ impl TrackedRuns {
         // A producer may write any text.
         let kind = kept_text(kind);
         let known = |kind: &str| self.by_kind.get(queue).and_then(|kinds| kinds.get(kind)).copied();
-        let place = known(kind).or_else(|| known(OTHER).filter(|_| self.counters.len() >= MAX_COUNTERS));
+        let place =
+            known(kind).or_else(|| known(OTHER_KINDS).filter(|_| self.counters.len() >= MAX_COUNTERS));
         let place = place.unwrap_or_else(|| {
-            let kind = if self.counters.len() >= MAX_COUNTERS { OTHER } else { kind };
+            let kind = if self.counters.len() >= MAX_COUNTERS { OTHER_KINDS } else { kind };
             let place = self.counters.len();
             self.counters.push(Counters::new(queue, kind));
             self.by_kind.entry(queue.to_owned()).or_default().insert(kind.to_owned(), place);

@@ -8,9 +8,9 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::document::Document;
+use super::document::WorkerDocument;
 use super::record::{ListeningQueue, WorkerRecord};
-use super::requests::{AT_ONCE, Requests};
+use super::requests::{MAX_CONCURRENT_CALLS, Requests};
 use super::store::{self, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::clock::rfc3339;
@@ -21,17 +21,17 @@ use crate::runtime::Runtime;
 use crate::storage::{BlobStore, StoreErrorKind};
 
 /// The time between two sweeps of the records that dead workers have left.
-const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(86_400);
 /// The least time between two urgent writes.
-const LEAST_PAUSE: Duration = Duration::from_millis(200);
+const MIN_URGENT_PAUSE: Duration = Duration::from_millis(200);
 /// The pause after requests could not be read, or an answer not be stored.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 /// The timeout for the removal of the record at the end.
-const LAST_REQUEST: Duration = Duration::from_secs(3);
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The constant data of a worker.
 #[derive(Debug, Clone)]
-pub(crate) struct About {
+pub(crate) struct WorkerFacts {
     pub(crate) name: String,
     pub(crate) queues: Vec<ListeningQueue>,
     pub(crate) slots: usize,
@@ -42,7 +42,7 @@ pub(crate) struct About {
 pub(crate) async fn run_record_writer(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
-    about: About,
+    facts: WorkerFacts,
     tracker: Arc<Tracker>,
     ended: CancellationToken,
 ) {
@@ -54,17 +54,17 @@ pub(crate) async fn run_record_writer(
     let started = rfc3339(runtime.now());
     let records = Records::new(Arc::clone(&blobs), runtime.clone());
     let requests = Requests::new(blobs, runtime.clone());
-    let mut writer = Writer {
+    let mut writer = RecordWriter {
         document: records.document(blob),
         requests: requests.clone(),
         runtime: runtime.clone(),
-        about,
+        facts,
         tracker: Arc::clone(&tracker),
         id,
         started,
         known: Known::Absent,
-        read: None,
-        written: Instant::now(),
+        read_up_to: None,
+        last_write: Instant::now(),
         is_refused: false,
     };
     // Each on its own: neither many answers nor many old records may delay the record and the reading of requests.
@@ -78,7 +78,7 @@ pub(crate) async fn run_record_writer(
     let _ = ended.run_until_cancelled(run).await;
     // What it answered last, and that it is gone.
     let last = async { tokio::join!(answer(&requests, &tracker), records.remove(writer.document.name())) };
-    if !matches!(timeout(LAST_REQUEST, last).await, Ok((Ok(()), Ok(())))) {
+    if !matches!(timeout(LAST_REQUEST_TIMEOUT, last).await, Ok((Ok(()), Ok(())))) {
         crate::log::debug!("the worker's record was not removed and will become stale");
     }
 }
@@ -95,24 +95,24 @@ pub(crate) async fn read_once(
     let requests = Requests::new(blobs, runtime);
     let run = async {
         loop {
-            match requests.standing(queues.clone()).await {
-                Ok(standing) => break tracker.set_requests(standing),
+            match requests.list_for(queues.clone()).await {
+                Ok(listed) => break tracker.set_requests(listed),
                 Err(error) => {
-                    cannot_read(&error);
+                    warn_unreadable_requests(&error);
                     if !error.is_retryable() {
                         break tracker.set_requests(BTreeMap::new());
                     }
                 }
             }
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         }
         answer_all(&requests, &tracker).await;
     };
     let _ = ended.run_until_cancelled(run).await;
-    let _ = timeout(LAST_REQUEST, answer(&requests, &tracker)).await;
+    let _ = timeout(LAST_REQUEST_TIMEOUT, answer(&requests, &tracker)).await;
 }
 
-fn cannot_read(error: &Error) {
+fn warn_unreadable_requests(error: &Error) {
     crate::log::warn!(error = %chain(error), "the requests to cancel jobs cannot be read; the worker waits for them for a while");
 }
 
@@ -121,7 +121,7 @@ async fn answer_all(requests: &Requests, tracker: &Tracker) {
     loop {
         if let Err(error) = answer(requests, tracker).await {
             crate::log::debug!(error = %chain(&error), "an answer to a request to cancel a job was not stored");
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         } else {
             tracker.answered().await;
         }
@@ -131,7 +131,7 @@ async fn answer_all(requests: &Requests, tracker: &Tracker) {
 /// Stores all answers of this moment, many at the same time.
 async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
     loop {
-        let next = tracker.next_answers(AT_ONCE);
+        let next = tracker.next_answers(MAX_CONCURRENT_CALLS);
         if next.is_empty() {
             return Ok(());
         }
@@ -147,7 +147,7 @@ async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
 /// Removes what dead workers have left, and expired requests.
 async fn sweep_daily(records: &Records, requests: &Requests, runtime: &Runtime) {
     loop {
-        let next = Instant::now() + SWEEP_EVERY;
+        let next = Instant::now() + SWEEP_INTERVAL;
         let now = runtime.now();
         for swept in [records.sweep(now).await, requests.sweep(now).await] {
             if let Err(error) = swept {
@@ -158,29 +158,29 @@ async fn sweep_daily(records: &Records, requests: &Requests, runtime: &Runtime) 
     }
 }
 
-struct Writer {
+struct RecordWriter {
     requests: Requests,
     runtime: Runtime,
-    about: About,
+    facts: WorkerFacts,
     tracker: Arc<Tracker>,
     id: String,
-    document: JsonBlob<Document>,
+    document: JsonBlob<WorkerDocument>,
     started: String,
-    known: Known<Document>,
+    known: Known<WorkerDocument>,
     /// The notifications up to which the requests were read; `None` before the first time.
-    read: Option<u64>,
+    read_up_to: Option<u64>,
     /// The beginning of the last write that succeeded.
-    written: Instant,
+    last_write: Instant,
     /// True after the storage has refused the record for good, which is logged once.
     is_refused: bool,
 }
 
-impl Writer {
+impl RecordWriter {
     async fn run(&mut self) {
         loop {
             let written = Instant::now();
             match self.round().await {
-                Err(error) if !self.tracker.has_requests().is_cancelled() => cannot_read(&error),
+                Err(error) if !self.tracker.has_requests().is_cancelled() => warn_unreadable_requests(&error),
                 Err(error) if !self.is_refused && !error.is_retryable() => {
                     self.is_refused = true;
                     crate::log::warn!(error = %chain(&error), "the worker's record was refused: no tool shows this worker");
@@ -190,11 +190,11 @@ impl Writer {
                 }
                 Ok(()) => {}
             }
-            let next = written + self.about.interval;
+            let next = written + self.facts.interval;
             tokio::select! {
                 biased;
                 () = sleep_until(next) => {}
-                () = self.tracker.urgent() => sleep_until((written + LEAST_PAUSE).min(next)).await,
+                () = self.tracker.urgent() => sleep_until((written + MIN_URGENT_PAUSE).min(next)).await,
             }
         }
     }
@@ -202,19 +202,19 @@ impl Writer {
     async fn round(&mut self) -> Result<(), Error> {
         let written = self.write().await;
         // A request is stored before its notification. It counts also if the record cannot be written, and no notification be read.
-        let told = written.as_ref().ok().copied();
-        if told.is_none() || told != self.read {
-            let queues: Vec<_> = self.about.queues.iter().map(|queue| queue.name.clone()).collect();
-            match self.requests.standing(queues).await {
-                Ok(standing) => self.tracker.set_requests(standing),
+        let notifications = written.as_ref().ok().copied();
+        if notifications.is_none() || notifications != self.read_up_to {
+            let queues: Vec<_> = self.facts.queues.iter().map(|queue| queue.name.clone()).collect();
+            match self.requests.list_for(queues).await {
+                Ok(listed) => self.tracker.set_requests(listed),
                 // The storage refuses for good: the worker does not wait for it.
                 Err(error) if !error.is_retryable() && !self.tracker.has_requests().is_cancelled() => {
-                    cannot_read(&error);
+                    warn_unreadable_requests(&error);
                     self.tracker.set_requests(BTreeMap::new());
                 }
                 Err(error) => return Err(error),
             }
-            self.read = told;
+            self.read_up_to = notifications;
         }
         written.map(drop)
     }
@@ -225,7 +225,7 @@ impl Writer {
         let (mut known, mut record) = (std::mem::replace(&mut self.known, Known::Nothing), self.record());
         let begun = Instant::now();
         let written = loop {
-            match self.document.change(known, |found| Document::written(found, &record)).await {
+            match self.document.change(known, |found| WorkerDocument::written(found, &record)).await {
                 Err(error) if error.kind() == StoreErrorKind::TooLarge && !record.running.is_empty() => {
                     known = Known::Nothing;
                     record.running.truncate(record.running.len() / 2);
@@ -237,10 +237,10 @@ impl Writer {
         let notifications = written.result.unwrap_or_default();
         self.known = written.version.map_or(Known::Nothing, Known::Version);
         // No operator notifies a worker that has not written for three intervals. When within its request a record is written is not known.
-        if is_new || self.written.elapsed() > self.about.interval * 2 {
-            self.read = None;
+        if is_new || self.last_write.elapsed() > self.facts.interval * 2 {
+            self.read_up_to = None;
         }
-        self.written = begun;
+        self.last_write = begun;
         Ok(notifications)
     }
 
@@ -249,22 +249,22 @@ impl Writer {
         let Snapshot { running, running_total, counters, open_circuits, draining } =
             self.tracker.snapshot(now);
         let queues = self
-            .about
+            .facts
             .queues
             .iter()
             .cloned()
             .map(|queue| ListeningQueue { circuit_open: open_circuits.contains(&queue.name), ..queue });
         WorkerRecord {
             id: self.id.clone(),
-            name: self.about.name.clone(),
+            name: self.facts.name.clone(),
             host: crate::process::host().to_owned(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),
             written: rfc3339(now),
-            interval_seconds: self.about.interval.as_secs_f64(),
+            interval_seconds: self.facts.interval.as_secs_f64(),
             queues: queues.collect(),
-            slots: u32::try_from(self.about.slots).unwrap_or(u32::MAX),
+            slots: u32::try_from(self.facts.slots).unwrap_or(u32::MAX),
             draining,
             running,
             running_total,
@@ -294,11 +294,15 @@ mod tests {
             tracker.count("letters", Some(&job), &Outcome::Completed, Duration::ZERO);
             std::mem::forget(tracker.begin(&Arc::new(job), Instant::now(), Duration::from_secs(30)));
         }
-        let about =
-            About { name: "w".into(), queues: Vec::new(), slots: 1_000, interval: Duration::from_secs(15) };
+        let facts = WorkerFacts {
+            name: "w".into(),
+            queues: Vec::new(),
+            slots: 1_000,
+            interval: Duration::from_secs(15),
+        };
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
         let kept =
-            run_record_writer(Arc::clone(&blobs), runtime.clone(), about, tracker, CancellationToken::new());
+            run_record_writer(Arc::clone(&blobs), runtime.clone(), facts, tracker, CancellationToken::new());
         let _ = timeout(Duration::from_secs(1), kept).await;
         let record = Records::new(blobs, runtime).all().await.unwrap().0.remove(0).record;
         assert_eq!((record.running.len(), record.running_total), (250, 1_000));

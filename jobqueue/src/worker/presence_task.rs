@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::options::PresenceSetting;
 use super::state::WorkerState;
 use crate::lease::LeaseRenewer;
-use crate::presence::{About, Tracker, read_once, run_record_writer};
+use crate::presence::{Tracker, WorkerFacts, read_once, run_record_writer};
 
 /// The interval at which a worker writes its record unless configured otherwise.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
@@ -40,8 +40,8 @@ impl PresenceTask {
         // A thread of the library's own: a handler that blocks the worker's runtime does not make the worker look dead.
         let task = match interval {
             Some(every) => {
-                let about = about(state, every);
-                let write = run_record_writer(blobs, runtime.clone(), about, tracked, end);
+                let facts = facts_of(state, every);
+                let write = run_record_writer(blobs, runtime.clone(), facts, tracked, end);
                 LeaseRenewer::spawn_apart(runtime, write)
             }
             None => {
@@ -65,11 +65,11 @@ impl PresenceTask {
     }
 }
 
-fn about(state: &WorkerState, interval: Duration) -> About {
+fn facts_of(state: &WorkerState, interval: Duration) -> WorkerFacts {
     let slots = state.options.concurrency;
-    About {
+    WorkerFacts {
         name: state.delivery_state.queue_options().worker.to_string(),
-        queues: state.options.limits.shown(slots, &state.registry),
+        queues: state.options.limits.record_entries(slots, &state.registry),
         slots,
         interval,
     }

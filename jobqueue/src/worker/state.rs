@@ -62,7 +62,7 @@ impl WorkerState {
     pub(super) fn show_circuit(&self, queue: &QueueName, is_open: bool) {
         self.health.set_circuit(queue, is_open);
         if let Some(tracker) = self.delivery_state.tracker() {
-            tracker.circuit(queue.as_str(), is_open);
+            tracker.set_circuit(queue.as_str(), is_open);
         }
     }
 

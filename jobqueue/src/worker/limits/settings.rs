@@ -190,7 +190,11 @@ impl LimitSettings {
     }
 
     /// Returns the entries of the queues in the record of a worker with so many slots.
-    pub(in crate::worker) fn shown(&self, concurrency: usize, registry: &Registry) -> Vec<ListeningQueue> {
+    pub(in crate::worker) fn record_entries(
+        &self,
+        concurrency: usize,
+        registry: &Registry,
+    ) -> Vec<ListeningQueue> {
         let shares = self.resolve::<()>(concurrency, registry).shares;
         let queues = registry.0.iter().enumerate().map(|(number, (name, handlers))| {
             let queue = ListeningQueue::new(name.to_string(), handlers.all_kinds());
