@@ -36,7 +36,7 @@ impl WorkerBuilder {
     /// address of Azure's blobs. Another name for one of them is not recognised: the relay would send to itself without end, or lose jobs.
     pub fn relay(self, queue: impl Into<String>, destination: &Storage) -> Self {
         let queue = queue.into();
-        if let Some(mistake) = shared(self.storage(), destination) {
+        if let Some(mistake) = shared_place(self.storage(), destination) {
             let text = format!("the relay of the queue `{queue}` {mistake}");
             return self.mistaken(Error::new(ErrorKind::Configuration, text));
         }
@@ -52,7 +52,7 @@ impl WorkerBuilder {
 }
 
 /// Returns the consequence of what two storages share, as far as they show it; `None` if they may be an outbox and its destination.
-fn shared(outbox: &Storage, destination: &Storage) -> Option<&'static str> {
+fn shared_place(outbox: &Storage, destination: &Storage) -> Option<&'static str> {
     let [one, other] = [outbox, destination].map(|storage| &storage.queues().powers().transaction_place);
     if Arc::ptr_eq(outbox.queues(), destination.queues()) || one.is_some() && one == other {
         return Some("would send its jobs to itself");
@@ -88,7 +88,7 @@ impl Destination {
         // The destination does not have the settings of this queue.
         event.version = leased_job.payload_form().0;
         // Its sender has set no time to live; a storage may give each message one.
-        let options = if is_in_order(&event) { SendOptions::new() } else { options(leased_job) };
+        let options = if is_in_order(&event) { SendOptions::new() } else { with_remaining_ttl(leased_job) };
         // What the relay may read, it may send.
         let max_payload_bytes = leased_job.core.claim_checks.max_bytes();
         match self.send(event, options, max_payload_bytes).await {
@@ -113,7 +113,7 @@ fn refused(error: impl Into<BoxError>) -> JobError {
 }
 
 /// Returns the time that the job has left. Its delay is over.
-fn options(leased_job: &LeasedJob) -> SendOptions {
+fn with_remaining_ttl(leased_job: &LeasedJob) -> SendOptions {
     // Some storages have a time in the far future for messages that do not expire.
     let left = leased_job.lease.left_to_live().filter(|left| *left < WITHOUT_END);
     left.map_or_else(SendOptions::new, |left| SendOptions::new().ttl(left.max(Duration::from_secs(1))))

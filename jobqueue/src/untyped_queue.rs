@@ -18,14 +18,14 @@ use crate::group_log::{forget_message, is_in_order};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
 use crate::queue_core::{
-    QueueCore, QueueCoreOptions, UNANSWERED, UNCERTAIN_END, check_length, payload_error,
+    QueueCore, QueueCoreOptions, RESCAN_SECONDS, UNCERTAIN_END, check_length, payload_error,
 };
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
 use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
 
 /// The number of messages that are put back at once.
-const RELEASED_AT_ONCE: usize = 16;
+const CONCURRENT_RELEASES: usize = 16;
 
 /// A queue that was opened without its message type.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl UntypedQueue {
     ) -> Result<(), Error> {
         let settings = self.core.settings();
         let (mut held, mut seen) = (Vec::<LeasedJob>::new(), HashSet::new());
-        let (mut ended, mut pauses) = (Ok(()), UNANSWERED.iter());
+        let (mut ended, mut pauses) = (Ok(()), RESCAN_SECONDS.iter());
         while seen.len() < limit && !stop.is_cancelled() {
             let count = u32::try_from(limit - seen.len()).unwrap_or(u32::MAX).min(MAX_MESSAGES);
             let (received, requested) = match self.core.get(count, &settings).await {
@@ -124,7 +124,7 @@ impl UntypedQueue {
                 let _ = stop.run_until_cancelled(tokio::time::sleep(Duration::from_secs(*seconds))).await;
                 continue;
             }
-            pauses = UNANSWERED.iter();
+            pauses = RESCAN_SECONDS.iter();
             for leased in received.messages {
                 if seen.insert(leased.message.id.clone()) {
                     look(&leased);
@@ -139,7 +139,7 @@ impl UntypedQueue {
                 crate::log::warn!(%queue, error = %chain(&error), "a message stays invisible until its lease is over");
             }
         };
-        stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
+        stream::iter(held).for_each_concurrent(CONCURRENT_RELEASES, release).await;
         ended
     }
 }

@@ -72,7 +72,7 @@ pub(crate) async fn is_done_in_order(job: &LeasedJob) -> Result<bool, Error> {
 pub(crate) fn keep_expected(job: &LeasedJob) {
     let Some(position) = position_of(job) else { return };
     let core = &job.core;
-    let logs = (core.groups.of(&position.entry), core.groups_apart.of(&position.entry));
+    let logs = (core.groups.of(&position.entry), core.detached_groups.of(&position.entry));
     let (Ok(known), Ok(log)) = logs else { return };
     let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
     let (InOrder { entry, turn }, runtime) = (position, core.runtime().clone());

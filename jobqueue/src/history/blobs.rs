@@ -18,7 +18,7 @@ use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::line::{parse_lines, write_line};
-use super::search::{SKEW, Search, range};
+use super::search::{JOURNAL_CLOCK_SKEW, Search, range};
 use super::writer::refuses_entries;
 use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
@@ -30,24 +30,24 @@ use crate::storage::{
 
 const CONTAINER: &str = "jobqueue-history";
 /// The number of bytes from which a segment is full.
-const FULL: usize = 4 * 1024 * 1024;
+const FULL_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
 /// The most bytes of a segment, if one append does not have more.
-const MOST: usize = 8 * 1024 * 1024;
+const MAX_SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 /// The most bytes of a segment that is read.
-const MAX_BYTES: u64 = 32 * 1024 * 1024;
+const MAX_READ_BYTES: u64 = 32 * 1024 * 1024;
 /// The time after which a worker begins another segment.
-const LIFE: Duration = Duration::from_secs(3_600);
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 /// The number of segments that are read at once.
-const PARALLEL: usize = 4;
+const CONCURRENT_READS: usize = 4;
 /// The number of days that a search lists one by one; the days before them are one listing.
-const DAYS: i64 = 31;
+const DAYS_LISTED_SINGLY: i64 = 31;
 /// The number of days that a search lists without looking whether one page lists the whole journal.
-const FEW: usize = 2;
+const DAYS_LISTED_FIRST: usize = 2;
 
 /// The metadata of a segment: its first and last end in microseconds since 1970, and before the names of outcomes the number of jobs.
-const FIRST: &str = "first";
-const LAST: &str = "last";
-const COUNT: &str = "jobs_";
+const FIRST_END: &str = "first";
+const LAST_END: &str = "last";
+const COUNT_PREFIX: &str = "jobs_";
 
 /// The journal in the blobs of a storage, and the segment that this worker writes.
 #[derive(Debug)]
@@ -65,18 +65,20 @@ impl BlobJournal {
     /// Returns the segments of a part of the journal that the query may select, the newest first.
     async fn segments(
         &self,
-        part: Part,
+        part: JournalPart,
         query: &JournalQuery,
         range: &RangeInclusive<i64>,
     ) -> Result<Vec<Segment>, StoreError> {
         let container = container(Operation::ListBlobs)?;
         let mut found = match part {
-            Part::Whole(segments) => segments,
-            Part::Day { prefix, .. } => of(list_all(&*self.blobs, &container, &prefix).await?.blobs),
-            Part::Before(day) => {
+            JournalPart::Whole(segments) => segments,
+            JournalPart::Day { prefix, .. } => {
+                segments_of(list_all(&*self.blobs, &container, &prefix).await?.blobs)
+            }
+            JournalPart::Before(day) => {
                 let mut all = list_all(&*self.blobs, &container, "").await?.blobs;
                 all.retain(|(blob, _)| blob.name() < day.as_str());
-                of(all)
+                segments_of(all)
             }
         };
         found.retain(|segment| segment.may_hold(query, range));
@@ -85,9 +87,9 @@ impl BlobJournal {
     }
 
     /// Returns the parts of the journal in which jobs of a range of time may be, the newest first: days, or all if one page lists it.
-    async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<Part>, StoreError> {
+    async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<JournalPart>, StoreError> {
         let days = days(range, self.runtime.now());
-        if days.len() <= FEW {
+        if days.len() <= DAYS_LISTED_FIRST {
             return Ok(days);
         }
         let container = container(Operation::ListBlobs)?;
@@ -96,7 +98,7 @@ impl BlobJournal {
             Ok(BlobListing { blobs, next: None, .. }) => {
                 let named =
                     |(name, found)| BlobName::new(container.clone(), name).ok().map(|blob| (blob, found));
-                Ok(vec![Part::Whole(of(blobs.into_iter().filter_map(named).collect()))])
+                Ok(vec![JournalPart::Whole(segments_of(blobs.into_iter().filter_map(named).collect()))])
             }
             Ok(_) => Ok(days),
             Err(e) => Err(e),
@@ -109,7 +111,7 @@ impl BlobJournal {
         segment: &Segment,
         query: &JournalQuery,
     ) -> Result<Option<Vec<JournalEntry>>, StoreError> {
-        match self.blobs.get_blob(&segment.blob, MAX_BYTES).await {
+        match self.blobs.get_blob(&segment.blob, MAX_READ_BYTES).await {
             Ok(blob) => Ok(Some(parse_lines(&blob.data, query))),
             Err(e) if e.kind() == StoreErrorKind::BlobNotFound => Ok(Some(Vec::new())),
             Err(e) if e.kind() == StoreErrorKind::TooLarge => {
@@ -135,14 +137,14 @@ impl JournalStore for BlobJournal {
         let range = range(query);
         let mut search = Search::new(query);
         for part in self.parts(&range).await? {
-            if let Part::Day { last, .. } = part
+            if let JournalPart::Day { last, .. } = part
                 && search.is_over(last)
             {
                 return Ok(search.page(Some(last)));
             }
             let segments = self.segments(part, query, &range).await?;
             let reads: Vec<_> = segments.iter().map(|segment| self.read(segment, query)).collect();
-            let mut reads = stream::iter(reads).buffered(PARALLEL);
+            let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
             for segment in &segments {
                 if search.is_over(segment.last) {
                     return Ok(search.page(Some(segment.last)));
@@ -250,8 +252,8 @@ impl OpenSegment {
 
     /// Returns whether further lines of this length begin another segment.
     fn is_full(&self, further: usize) -> bool {
-        let has_room = self.written == 0 || self.written + further <= MOST;
-        self.written >= FULL || !has_room || self.began.elapsed() >= LIFE
+        let has_room = self.written == 0 || self.written + further <= MAX_SEGMENT_BYTES;
+        self.written >= FULL_SEGMENT_BYTES || !has_room || self.began.elapsed() >= MAX_SEGMENT_AGE
     }
 
     /// Replaces the unacknowledged lines, and returns the whole segment. Copies the others only if the storage still holds them.
@@ -285,10 +287,11 @@ impl Summary {
     }
 
     fn metadata(&self) -> Metadata {
-        let range = Metadata::new().with(FIRST, self.first.to_string()).with(LAST, self.last.to_string());
-        self.counts
-            .iter()
-            .fold(range, |all, (outcome, jobs)| all.with(format!("{COUNT}{outcome}"), jobs.to_string()))
+        let range =
+            Metadata::new().with(FIRST_END, self.first.to_string()).with(LAST_END, self.last.to_string());
+        self.counts.iter().fold(range, |all, (outcome, jobs)| {
+            all.with(format!("{COUNT_PREFIX}{outcome}"), jobs.to_string())
+        })
     }
 }
 
@@ -305,16 +308,16 @@ impl Segment {
     fn new(blob: BlobName, properties: BlobProperties) -> Self {
         let metadata = properties.metadata;
         let time = |name| metadata.get(name).and_then(|micros| micros.parse().ok());
-        let (first, last) = (time(FIRST), time(LAST));
+        let (first, last) = (time(FIRST_END), time(LAST_END));
         let last = last.unwrap_or_else(|| to_micros(properties.modified));
         Self { blob, first: first.unwrap_or(i64::MIN), last, metadata }
     }
 
     fn may_hold(&self, query: &JournalQuery, range: &RangeInclusive<i64>) -> bool {
-        let has_outcome = |outcome: &String| self.metadata.get(&format!("{COUNT}{outcome}")).is_some();
+        let has_outcome = |outcome: &String| self.metadata.get(&format!("{COUNT_PREFIX}{outcome}")).is_some();
         self.last >= *range.start()
             && self.first <= *range.end()
-            && self.metadata.get(LAST).is_some()
+            && self.metadata.get(LAST_END).is_some()
             && query.outcome.as_ref().is_none_or(has_outcome)
     }
 }
@@ -326,7 +329,7 @@ fn day(time: SystemTime) -> String {
 
 /// A part of the journal that is listed at once.
 #[derive(Debug)]
-enum Part {
+enum JournalPart {
     Whole(Vec<Segment>),
     Day {
         prefix: String,
@@ -337,22 +340,25 @@ enum Part {
     Before(String),
 }
 
-fn of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
+fn segments_of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
     listed.into_iter().map(|(blob, properties)| Segment::new(blob, properties)).collect()
 }
 
 /// Returns the days in which jobs of a range of time may have ended, the newest first.
-fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<Part> {
-    const A_DAY: i64 = 86_400 * 1_000_000;
+fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<JournalPart> {
+    const DAY_MICROS: i64 = 86_400 * 1_000_000;
     // Nothing has ended later than this, by any clock.
-    let newest = to_micros(now.checked_add(SKEW).unwrap_or(now)).min(*range.end()).div_euclid(A_DAY);
-    let oldest = range.start().div_euclid(A_DAY).max(newest - DAYS + 1);
-    let name = |number: i64| day(from_micros(number.saturating_mul(A_DAY)));
+    let newest = to_micros(now.checked_add(JOURNAL_CLOCK_SKEW).unwrap_or(now))
+        .min(*range.end())
+        .div_euclid(DAY_MICROS);
+    let oldest = range.start().div_euclid(DAY_MICROS).max(newest - DAYS_LISTED_SINGLY + 1);
+    let name = |number: i64| day(from_micros(number.saturating_mul(DAY_MICROS)));
     let days = (oldest..=newest).rev();
-    let days = days.map(|number| Part::Day {
+    let days = days.map(|number| JournalPart::Day {
         prefix: format!("{}/", name(number)),
-        last: (number + 1).saturating_mul(A_DAY) - 1,
+        last: (number + 1).saturating_mul(DAY_MICROS) - 1,
     });
-    let rest = (*range.start() < oldest.saturating_mul(A_DAY)).then(|| Part::Before(name(oldest)));
+    let rest =
+        (*range.start() < oldest.saturating_mul(DAY_MICROS)).then(|| JournalPart::Before(name(oldest)));
     days.chain(rest).collect()
 }

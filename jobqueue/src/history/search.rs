@@ -10,19 +10,20 @@ use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{JournalEntry, JournalPage, JournalQuery, MAX_JOURNAL_SEARCH};
 
 /// The number by which clocks may differ: a job may have ended so long before the time at which its id was made.
-pub(super) const SKEW: Duration = Duration::from_secs(3_600);
+pub(super) const JOURNAL_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 /// The most segments that a search reads.
 const MAX_SEGMENTS: usize = 500;
 
 /// Returns the range of ends of a query, in microseconds since 1970.
 pub(super) fn range(query: &JournalQuery) -> RangeInclusive<i64> {
-    let made = query.id.as_deref().and_then(made).and_then(|made| made.checked_sub(SKEW));
+    let made =
+        query.id.as_deref().and_then(creation_time).and_then(|made| made.checked_sub(JOURNAL_CLOCK_SKEW));
     let since = query.since.max(made);
     since.map_or(i64::MIN, to_micros)..=query.until.map_or(i64::MAX, to_micros)
 }
 
 /// Returns the time at which an id was made, if it is a UUID of version 7.
-fn made(id: &str) -> Option<SystemTime> {
+fn creation_time(id: &str) -> Option<SystemTime> {
     let uuid = Uuid::try_parse(id).ok().filter(|uuid| uuid.get_version_num() == 7)?;
     let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))

@@ -40,14 +40,14 @@ fn buffer() -> Arc<JournalBuffer> {
 
 /// A journal that takes its time for an append, and refuses the entries of one id.
 #[derive(Debug, Default)]
-struct Slow {
+struct SlowJournal {
     delay: Duration,
     refused: &'static str,
     appends: Mutex<Vec<Arc<[JournalEntry]>>>,
 }
 
 #[async_trait]
-impl JournalStore for Slow {
+impl JournalStore for SlowJournal {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
         sleep(self.delay).await;
         if entries.iter().any(|entry| *entry.id == *self.refused) {
@@ -67,7 +67,7 @@ impl JournalStore for Slow {
 }
 
 /// Runs the writer of a journal while a job ends every 20 ms for a minute.
-async fn run_for_a_minute(journal: &Arc<Slow>) {
+async fn run_for_a_minute(journal: &Arc<SlowJournal>) {
     let (buffer, ended) = (buffer(), CancellationToken::new());
     let store = Arc::clone(journal) as Arc<dyn JournalStore>;
     let write = run_journal_writer(store, Arc::clone(&buffer), KEPT, ended.clone());
@@ -83,7 +83,7 @@ async fn run_for_a_minute(journal: &Arc<Slow>) {
 #[tokio::test(start_paused = true)]
 async fn busy_worker_writes_every_15_seconds() {
     for delay in [Duration::ZERO, Duration::from_millis(100)] {
-        let journal = Arc::new(Slow { delay, ..Slow::default() });
+        let journal = Arc::new(SlowJournal { delay, ..SlowJournal::default() });
         run_for_a_minute(&journal).await;
         let appends = journal.appends.lock().unwrap();
         assert!((4..=6).contains(&appends.len()), "{} appends of {delay:?}", appends.len());
@@ -93,7 +93,7 @@ async fn busy_worker_writes_every_15_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_entries_do_not_hold_up_later_ones() {
-    let journal = Arc::new(Slow { refused: "7", ..Slow::default() });
+    let journal = Arc::new(SlowJournal { refused: "7", ..SlowJournal::default() });
     run_for_a_minute(&journal).await;
     let appends = journal.appends.lock().unwrap();
     let written: Vec<_> = appends.iter().flat_map(|entries| entries.iter()).collect();

@@ -12,13 +12,13 @@ use crate::job::outcome::chain;
 use crate::storage::{JournalEntry, JournalStore, StoreError, StoreErrorKind};
 
 /// The time between two writes.
-const INTERVAL: Duration = Duration::from_secs(15);
+const WRITE_INTERVAL: Duration = Duration::from_secs(15);
 /// The time between two removals of old entries.
-const EXPIRE_EVERY: Duration = Duration::from_secs(86_400);
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(86_400);
 /// The time that the last write may take.
-const LAST_WRITE: Duration = Duration::from_secs(3);
+const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before the last write is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Writes the journal until `ended` fires, and then what is left. Removes what is older than `kept`. Errors are logged only.
 pub(crate) async fn run_journal_writer(
@@ -27,25 +27,25 @@ pub(crate) async fn run_journal_writer(
     kept: Duration,
     ended: CancellationToken,
 ) {
-    let mut writer = Writer { journal: Arc::clone(&journal), buffer, unwritten: VecDeque::new() };
+    let mut writer = JournalWriter { journal: Arc::clone(&journal), buffer, unwritten: VecDeque::new() };
     let run = async { tokio::join!(writer.run(), expire(&*journal, kept)) };
     let _ = ended.run_until_cancelled(run).await;
-    if timeout(LAST_WRITE, writer.finish()).await.is_err() {
+    if timeout(LAST_WRITE_TIMEOUT, writer.finish()).await.is_err() {
         crate::log::warn!("the newest ended jobs are missing in the journal");
     }
 }
 
-struct Writer {
+struct JournalWriter {
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,
     /// The appends that have not succeeded yet.
     unwritten: VecDeque<Arc<[JournalEntry]>>,
 }
 
-impl Writer {
+impl JournalWriter {
     async fn run(&mut self) {
         loop {
-            let next = Instant::now() + INTERVAL;
+            let next = Instant::now() + WRITE_INTERVAL;
             tokio::select! {
                 biased;
                 () = sleep_until(next) => {}
@@ -86,7 +86,7 @@ impl Writer {
     async fn finish(&mut self) {
         while let Err(error) = self.write().await {
             crate::log::debug!(error = %chain(&error), "the newest entries were not written; trying again");
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 }
@@ -98,10 +98,10 @@ pub(super) fn refuses_entries(error: &StoreError) -> bool {
 
 /// Removes old entries soon after the start, and then every day.
 async fn expire(journal: &dyn JournalStore, kept: Duration) {
-    let mut next = Instant::now() + INTERVAL;
+    let mut next = Instant::now() + WRITE_INTERVAL;
     loop {
         sleep_until(next).await;
-        next += EXPIRE_EVERY;
+        next += EXPIRE_INTERVAL;
         if let Err(error) = journal.expire(kept).await {
             crate::log::debug!(error = %chain(&error), "old entries of the journal were not removed");
         }

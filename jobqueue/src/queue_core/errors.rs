@@ -5,7 +5,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseError;
 
 /// The seconds before a look is repeated that found no more messages while a part of the queue did not answer.
-pub(crate) const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
+pub(crate) const RESCAN_SECONDS: [u64; 5] = [1, 2, 4, 4, 4];
 /// The cause of the end of a look that could not see the whole queue.
 pub(crate) const UNCERTAIN_END: &str =
     "a part of the queue did not answer, so there may be more messages; try again when the storage is well";

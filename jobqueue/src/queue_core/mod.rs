@@ -14,7 +14,7 @@ mod typed;
 mod wait;
 
 pub(crate) use blobs::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
-pub(crate) use errors::{UNANSWERED, UNCERTAIN_END, no_renewer, payload_error};
+pub(crate) use errors::{RESCAN_SECONDS, UNCERTAIN_END, no_renewer, payload_error};
 pub(crate) use fit::{check_length, fit};
 pub(crate) use idle::Idle;
 pub(crate) use open::{ONCE, ensure};

@@ -14,7 +14,7 @@ use crate::storage::{
 /// The container of recorded effects.
 pub(crate) const ONCE: &str = "jobqueue-once";
 /// The maximum time to wait until a queue that is being deleted can be created again.
-const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
+const DELETION_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Makes sure that a queue exists, and returns its metadata. Creates it without settings and with empty `logs` if it is missing; waits
 /// while a deleted queue of this name is being removed.
@@ -24,7 +24,7 @@ pub(crate) async fn ensure(
     logs: Option<&GroupLogs>,
 ) -> Result<Metadata, Error> {
     let mut wait = Duration::from_millis(500);
-    let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
+    let give_up = tokio::time::Instant::now() + DELETION_TIMEOUT;
     loop {
         let found = match store.queue_metadata(name).await {
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, logs).await,
@@ -51,7 +51,7 @@ pub(crate) async fn ensure(
 async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> Result<Metadata, StoreError> {
     // Deliveries skip entries that cannot be removed.
     if let Some(logs) = logs
-        && let Err(error) = forget_former(store, name, logs).await
+        && let Err(error) = clear_former_logs(store, name, logs).await
     {
         crate::log::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
     }
@@ -64,7 +64,7 @@ async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> R
 }
 
 /// Removes what the logs of a deleted queue of this name have, unless another process has created the queue since.
-async fn forget_former(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Result<(), StoreError> {
+async fn clear_former_logs(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Result<(), StoreError> {
     let stored = logs.stored().await?;
     if stored.is_empty() {
         return Ok(());

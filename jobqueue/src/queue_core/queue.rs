@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::errors::no_renewer;
 use super::idle::Idle;
 use super::open::{create_transaction_containers, ensure};
-use super::settings_cache::{REFRESH, SettingsCache};
+use super::settings_cache::{DEFAULT_REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
@@ -53,7 +53,7 @@ impl Default for QueueCoreOptions {
         Self {
             defaults: MessageDefaults::new(),
             overrides: SettingOverrides::default(),
-            settings_refresh: REFRESH,
+            settings_refresh: DEFAULT_REFRESH,
             max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
             max_run_time: DEFAULT_MAX_RUN_TIME,
             renewer: None,
@@ -65,17 +65,17 @@ impl Default for QueueCoreOptions {
 }
 
 /// The longest time that a caller waits until the settings of its queue are read again.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time that a call has after [`settle_now`](QueueCoreOptions::settle_now): two such calls leave half of the second for the put-back.
-const LAST_CALL: Duration = Duration::from_millis(250);
+const LAST_CALL_GRACE: Duration = Duration::from_millis(250);
 
 impl QueueCoreOptions {
     /// Awaits a call that a delivery can end without. Returns `None` if it has no result shortly after [`settle_now`](Self::settle_now).
     pub(crate) async fn call_before_end<F: Future>(&self, call: F) -> Option<F::Output> {
         let over = async {
             self.settle_now.cancelled().await;
-            tokio::time::sleep(LAST_CALL).await;
+            tokio::time::sleep(LAST_CALL_GRACE).await;
         };
         tokio::select! {
             biased;
@@ -109,7 +109,7 @@ pub(crate) struct QueueCore {
     pub(crate) options: QueueCoreOptions,
     pub(crate) groups: GroupLogs,
     /// The same for the renewer's runtime.
-    pub(crate) groups_apart: GroupLogs,
+    pub(crate) detached_groups: GroupLogs,
     /// True if the storage keeps the order of the FIFO groups itself: they have no logs then.
     pub(crate) orders_groups: bool,
     settings: Arc<SettingsCache>,
@@ -181,7 +181,7 @@ impl QueueCore {
             name,
             claim_checks,
             options,
-            groups_apart: groups.apart(storage),
+            detached_groups: groups.apart(storage),
             groups,
             orders_groups,
             settings,
@@ -224,7 +224,7 @@ impl QueueCore {
 
     /// Returns the settings as they were last read.
     pub(crate) fn settings(&self) -> Arc<QueueSettings> {
-        self.settings.present()
+        self.settings.last_read()
     }
 
     /// Returns the settings. If they are older than the refresh interval, one caller waits a moment until they are read again, while others
@@ -232,7 +232,7 @@ impl QueueCore {
     pub(crate) async fn fresh_settings(&self) -> Arc<QueueSettings> {
         // The settings may be kept elsewhere than the messages, in a place that does not answer.
         if let Some(reading) = self.refresh_settings()
-            && tokio::time::timeout(PATIENCE, reading).await.is_err()
+            && tokio::time::timeout(SETTINGS_TIMEOUT, reading).await.is_err()
         {
             crate::log::warn!(queue = %self.name, "reading the queue's settings takes long; the previous ones remain in use meanwhile");
         }

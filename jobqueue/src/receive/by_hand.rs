@@ -25,9 +25,9 @@ use crate::queue_core::{Idle, Queue, QueueCore};
 /// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
 /// The put-back of a message whose handler has finished in a worker.
-const FINISHED: Duration = Duration::from_secs(30);
+const FINISHED_PUT_BACK: Duration = Duration::from_secs(30);
 /// The put-back of a message that no program knows, once it has waited for long.
-const NOT_MINE: Duration = Duration::from_secs(300);
+const LEFT_TO_OTHERS_PUT_BACK: Duration = Duration::from_secs(300);
 
 impl<M: QueueMessage> Queue<M> {
     /// Waits up to `wait` for a message and leases it. Returns `None` if none arrived. Dead-letters unreadable
@@ -53,9 +53,9 @@ impl<M: QueueMessage> Queue<M> {
         let give_up = Instant::now() + wait.min(WITHOUT_END);
         let mut idle = self.core().idle(MAX_RECEIVE_PAUSE);
         let kinds = KindsOf::<M>(PhantomData);
-        while let Some((leased_job, decoded)) = next(self.core(), give_up, &mut idle, &kinds).await? {
+        while let Some((leased_job, decoded)) = lease_next(self.core(), give_up, &mut idle, &kinds).await? {
             let unread = match decoded {
-                _ if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED),
+                _ if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED_PUT_BACK),
                 Ok(data) => match read_payload::<M>(&leased_job, &data) {
                     Ok((message, info)) => return Ok(Some(Delivery::new(message, info, leased_job))),
                     Err(disposition) => disposition,
@@ -75,7 +75,7 @@ impl<M: QueueMessage> Queue<M> {
 type Leased = (LeasedJob, Result<Bytes, NotRun>);
 
 /// Waits until `give_up` for a message, and leases it.
-fn next<'q>(
+fn lease_next<'q>(
     core: &'q Arc<QueueCore>,
     give_up: Instant,
     idle: &'q mut Idle,
@@ -122,7 +122,7 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
         match disposition {
             Disposition::DeadLetter(rejection) => dead_letter_unread(leased_job, rejection).await,
             Disposition::Release(wait) => leased_job.release_waiting(wait, None).await.map(drop),
-            Disposition::Defer { cause, detail } => leave(leased_job, cause, &detail).await,
+            Disposition::Defer { cause, detail } => leave_to_others(leased_job, cause, &detail).await,
             // Decoding decides nothing else.
             _ => Ok(()),
         }
@@ -130,13 +130,13 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 }
 
 /// Leaves a message to other programs, or to a time when it can be read.
-async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
+async fn leave_to_others(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
     match defer(leased_job, cause, detail, |_| {}).await? {
         Ok(_) => Ok(()),
         // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
         // of many.
         Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
-            leased_job.release_waiting(NOT_MINE, None).await.map(drop)
+            leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop)
         }
         Err(rejection) => dead_letter_unread(leased_job, rejection).await,
     }
@@ -146,7 +146,7 @@ async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(),
 async fn dead_letter_unread(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
     if leased_job.info().is_some_and(|info| is_of_batch(&info.headers)) {
         crate::log::warn!(queue = %leased_job.core.name, "a job of a batch cannot be read; it is left to the workers");
-        return leased_job.release_waiting(NOT_MINE, None).await.map(drop);
+        return leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop);
     }
     dead_letter_by_hand(leased_job, rejection).await
 }

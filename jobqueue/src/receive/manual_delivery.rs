@@ -163,11 +163,11 @@ impl<M> Delivery<M> {
     }
 
     fn leased_job(&self) -> Result<&LeasedJob, Error> {
-        self.leased_job.as_ref().ok_or_else(settled)
+        self.leased_job.as_ref().ok_or_else(already_settled)
     }
 
     fn take(&mut self) -> Result<LeasedJob, Error> {
-        self.leased_job.take().ok_or_else(settled)
+        self.leased_job.take().ok_or_else(already_settled)
     }
 }
 
@@ -225,7 +225,7 @@ async fn traced(
     settled
 }
 
-fn settled() -> Error {
+fn already_settled() -> Error {
     Error::new(
         ErrorKind::LeaseLost,
         "the message was already settled: a delivery is completed, released, failed or dead-lettered once",

@@ -73,6 +73,6 @@ fn read_payload<M: QueueMessage>(
 /// Returns whether a message of this job is among the first that a peek returns.
 #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 pub(crate) async fn is_waiting(core: &QueueCore, job: &Identity) -> bool {
-    let Ok(lying) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
-    events(&lying).any(|found| found.identity() == *job)
+    let Ok(visible) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
+    events(&visible).any(|found| found.identity() == *job)
 }
