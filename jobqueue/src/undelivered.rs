@@ -11,8 +11,10 @@ use crate::storage::{
     ExpiredReceipt, MessageId, MessageRef, PopReceipt, QueueName, Queues, StoreError, StoreErrorKind, Tries,
 };
 
-/// The maximum number of further attempts: after a lost answer, and after a failure that certainly deleted nothing.
-const RESENDS: (u32, u32) = (2, 0);
+/// The maximum number of further attempts after a lost answer.
+const RESENDS_IN_DOUBT: u32 = 2;
+/// The maximum number of further attempts after a failure that certainly deleted nothing.
+const RESENDS_AFTER_REFUSAL: u32 = 0;
 
 /// The maximum difference between the clocks of two processes that the guarantees allow.
 pub(crate) const SKEW: Duration = Duration::from_secs(300);
@@ -103,15 +105,17 @@ pub(crate) async fn delete_undelivered(
     runtime: &Runtime,
     stored: &StoredMessage,
 ) -> Result<bool, StoreError> {
-    let mut tries = Tries::brief(runtime, RESENDS.0, RESENDS.1).in_doubt_if(stored.may_be_deleted);
+    let mut tries =
+        Tries::brief(runtime, RESENDS_IN_DOUBT, RESENDS_AFTER_REFUSAL).in_doubt_if(stored.may_be_deleted);
     loop {
         match store.delete(queue, &stored.message, ExpiredReceipt::Allow).await {
             Ok(()) => return Ok(true),
             Err(e) if e.kind() == StoreErrorKind::MessageNotFound => {
-                let fate = fate(is_hidden(runtime, stored), tries.is_in_doubt(), stored);
-                return match fate.filter(|_| !e.is_ambiguous()) {
-                    Some(is_deleted) => Ok(is_deleted),
-                    None => Err(e.with_ambiguous(true)),
+                let absence = absence(is_hidden(runtime, stored), tries.is_in_doubt(), stored);
+                return match absence {
+                    Absence::Cancelled if !e.is_ambiguous() => Ok(true),
+                    Absence::NotCancelled if !e.is_ambiguous() => Ok(false),
+                    _ => Err(e.with_ambiguous(true)),
                 };
             }
             Err(e) if e.is_lease_lost() => return Ok(false),
@@ -120,15 +124,25 @@ pub(crate) async fn delete_undelivered(
     }
 }
 
-/// Returns whether a message that is not there was deleted by a canceller; `None` if that is unknown.
-fn fate(is_hidden: bool, in_doubt: bool, stored: &StoredMessage) -> Option<bool> {
+/// The reason why a deletion does not find its message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    /// A canceller has deleted the message: this call, or an earlier canceller.
+    Cancelled,
+    /// The message was received, or is gone for another reason than a cancellation.
+    NotCancelled,
+    Unknown,
+}
+
+fn absence(is_hidden: bool, in_doubt: bool, stored: &StoredMessage) -> Absence {
     match (is_hidden, in_doubt) {
-        // No worker can have received it. A storage that drops the repetition of a put answers with a receipt that names no message.
-        (true, _) if stored.may_be_duplicated => None,
-        (true, true) => Some(true),
-        // A canceller has deleted it, or a worker has received it since.
-        (false, true) => None,
-        (_, false) => Some(false),
+        // No worker can have received a hidden message. But a storage that drops a repeated put answers with a
+        // receipt that names no message.
+        (true, _) if stored.may_be_duplicated => Absence::Unknown,
+        (true, true) => Absence::Cancelled,
+        // A canceller has deleted the message, or a worker has received it since.
+        (false, true) => Absence::Unknown,
+        (_, false) => Absence::NotCancelled,
     }
 }
 
@@ -145,14 +159,14 @@ mod tests {
     #[test]
     fn absence_means_what_is_certain() {
         for (hidden, in_doubt, twice, expected) in [
-            (true, true, false, Some(true)),
-            (true, true, true, None),
-            (true, false, true, None),
-            (true, false, false, Some(false)),
-            (false, true, false, None),
-            (false, true, true, None),
-            (false, false, true, Some(false)),
-            (false, false, false, Some(false)),
+            (true, true, false, Absence::Cancelled),
+            (true, true, true, Absence::Unknown),
+            (true, false, true, Absence::Unknown),
+            (true, false, false, Absence::NotCancelled),
+            (false, true, false, Absence::Unknown),
+            (false, true, true, Absence::Unknown),
+            (false, false, true, Absence::NotCancelled),
+            (false, false, false, Absence::NotCancelled),
         ] {
             let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
             let stored = StoredMessage {
@@ -162,7 +176,7 @@ mod tests {
                 may_be_deleted: false,
                 payload: None,
             };
-            assert_eq!(fate(hidden, in_doubt, &stored), expected, "{hidden} {in_doubt} {twice}");
+            assert_eq!(absence(hidden, in_doubt, &stored), expected, "{hidden} {in_doubt} {twice}");
         }
     }
 }
