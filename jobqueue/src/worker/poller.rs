@@ -71,6 +71,7 @@ impl Pace {
 impl Poller {
     /// Polls until the worker stops. A panic of an adapter's notifications or groups, which the storage's wrapper does not see, is a request that failed.
     pub(super) async fn run(self) {
+        let stop = &self.deliveries.stop;
         let (mut failures, mut began) = (0, Instant::now());
         while let Err(panic) = AssertUnwindSafe(self.poll()).catch_unwind().await {
             self.slots.fetched();
@@ -78,18 +79,18 @@ impl Poller {
             let queue = &self.deliveries.executor.core.name;
             let detail = format!("the storage panicked: {}", panic_text(&*panic));
             let error = StoreError::new(StoreErrorKind::Protocol, "get messages", queue).with_detail(detail);
-            self.unless_stopped(self.back_off(&error, Instant::now(), failures)).await;
+            stop.run_until_cancelled(self.back_off(&error, Instant::now(), failures)).await;
             began = Instant::now();
         }
     }
 
     async fn poll(&self) {
-        let Deliveries { state, executor, pacing, .. } = &*self.deliveries;
+        let Deliveries { state, executor, pacing, stop, .. } = &*self.deliveries;
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {
             // A waiting job that an operator has cancelled does not start.
             let known = tokio::time::timeout(FIRST_REQUESTS_TIMEOUT, tracker.has_requests().cancelled());
-            let _ = self.unless_stopped(known).await;
+            let _ = stop.run_until_cancelled(known).await;
         }
         executor.state.events.emit(|| {
             let kinds = executor.handlers.all_kinds().into_iter().filter(|kind| kind != EVERY_KIND);
@@ -98,13 +99,13 @@ impl Poller {
         let idle = core.idle(state.options.max_idle_delay);
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
-        while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
+        while let Some(settings) = stop.run_until_cancelled(self.ready_settings(pace.was_full)).await {
             state.health.note_resting(&core.name);
             let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
-            let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
+            let free = stop.run_until_cancelled(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
             // While this poller waited for a slot, an operator may have paused the queue, the circuit opened, or a handler snoozed it.
-            let settings = self.unless_stopped(core.fresh_settings()).await;
+            let settings = stop.run_until_cancelled(core.fresh_settings()).await;
             let Some(settings) = settings else { return self.slots.fetched() };
             let is_permitted = pacing.circuit.permit() == permit && pacing.snooze.until().is_none();
             if !is_permitted || settings.is_paused(core.now()) {
@@ -121,11 +122,11 @@ impl Poller {
 
     /// Returns the permission to fetch; `None` after a wait for it, since the queue is paused or snoozed or its circuit open.
     async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
-        let Deliveries { executor, pacing, activity, .. } = &*self.deliveries;
+        let Deliveries { executor, pacing, activity, stop, .. } = &*self.deliveries;
         if settings.is_paused(executor.core.now()) {
             activity.found_empty(self.number, activity.generation());
             // Messages that arrive meanwhile stay in the queue.
-            self.unless_stopped(idle.nap()).await;
+            stop.run_until_cancelled(idle.nap()).await;
             return None;
         }
         if let Some(until) = pacing.snooze.until() {
@@ -133,9 +134,10 @@ impl Poller {
             return None;
         }
         match pacing.circuit.permit() {
-            Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
+            Permit::OpenUntil(until) => stop.run_until_cancelled(tokio::time::sleep_until(until)).await?,
             Permit::Probing(until) => {
-                let _ = self.unless_stopped(tokio::time::timeout_at(until, pacing.circuit.ended())).await?;
+                let ended = tokio::time::timeout_at(until, pacing.circuit.ended());
+                let _ = stop.run_until_cancelled(ended).await?;
             }
             permit => return Some(permit),
         }
@@ -167,25 +169,26 @@ impl Poller {
             }
             Some(Err(error)) => {
                 pace.failures += 1;
-                self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
+                stop.run_until_cancelled(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
                 pace.failures = 0;
                 pace.was_full = fetched.messages == asked;
                 self.slots.note_backlog(pace.was_full);
                 let is_empty = fetched.messages == 0;
-                match is_empty && fetched.is_uncertain {
-                    true => state.health.note_uncertain_answer(&core.name),
-                    false => state.health.note_success(&core.name),
+                if is_empty && fetched.is_uncertain {
+                    state.health.note_uncertain_answer(&core.name);
+                } else {
+                    state.health.note_success(&core.name);
                 }
                 if !is_empty {
                     pace.idle.reset();
                     return ControlFlow::Continue(());
                 }
                 if fetched.is_partial && self.until_idle {
-                    self.unless_stopped(pace.idle.nap()).await;
+                    stop.run_until_cancelled(pace.idle.nap()).await;
                 } else if fetched.is_uncertain && self.until_idle {
-                    self.unless_stopped(tokio::time::sleep(UNCERTAIN_PAUSE)).await;
+                    stop.run_until_cancelled(tokio::time::sleep(UNCERTAIN_PAUSE)).await;
                 } else {
                     self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
                 }
@@ -196,7 +199,7 @@ impl Poller {
 
     /// Waits for `pause` because there is nothing to fetch since `generation`. `run_until_idle` waits no longer than until all is quiet.
     async fn rest(&self, generation: u64, pause: impl Future<Output = ()>) {
-        let activity = &self.deliveries.activity;
+        let Deliveries { activity, stop, .. } = &*self.deliveries;
         activity.found_empty(self.number, generation);
         let pause = async {
             tokio::select! {
@@ -205,7 +208,7 @@ impl Poller {
                 () = activity.quiet_after(generation), if self.until_idle => {}
             }
         };
-        self.unless_stopped(pause).await;
+        stop.run_until_cancelled(pause).await;
     }
 
     /// Leases up to a message for each slot, by several requests at once. Returns an error only if every request failed, because messages that
@@ -301,14 +304,6 @@ impl Poller {
         }
         core.storage.throttle().until_ready().await;
         core.fresh_settings().await
-    }
-
-    async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.deliveries.stop.cancelled() => None,
-            done = waiting => Some(done),
-        }
     }
 
     /// Gives a request that is under way at the stop a little time for its answer, so that the messages it leased can
