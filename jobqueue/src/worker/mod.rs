@@ -15,7 +15,6 @@ mod background;
 mod builder;
 mod deliveries;
 mod health;
-mod journal;
 mod limits;
 mod options;
 mod pacing;

@@ -21,7 +21,7 @@ pub(super) struct WorkerOptions {
     pub(super) rejections_per_second: Option<u32>,
     pub(super) presence: PresenceSetting,
     /// The time for which ended jobs are kept; `None`: no journal.
-    pub(super) history: Option<Duration>,
+    pub(super) journal_retention: Option<Duration>,
 }
 
 impl Default for WorkerOptions {
@@ -36,7 +36,7 @@ impl Default for WorkerOptions {
             swept: &[],
             rejections_per_second: Some(100),
             presence: PresenceSetting::default(),
-            history: None,
+            journal_retention: None,
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
+use super::background::BackgroundTask;
 use super::options::PresenceSetting;
 use super::state::WorkerState;
 use crate::lease::LeaseRenewer;
@@ -13,13 +13,11 @@ use crate::presence::{Tracker, WorkerFacts, read_once, run_record_writer};
 
 /// The interval at which a worker writes its record unless configured otherwise.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
-const LAST_ROUND: Duration = Duration::from_secs(5);
 
 /// The record of a running worker. If it is dropped, the record becomes stale.
 pub(super) struct PresenceTask {
     tracker: Arc<Tracker>,
-    ended: CancellationToken,
-    task: AbortOnDropHandle<()>,
+    task: BackgroundTask,
 }
 
 impl PresenceTask {
@@ -51,7 +49,7 @@ impl PresenceTask {
         };
         let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
         state.delivery_state.set_tracker(&tracker);
-        Some(Self { tracker, ended, task: AbortOnDropHandle::new(task) })
+        Some(Self { tracker, task: BackgroundTask::new(ended, task) })
     }
 
     /// Shows that the worker is stopping.
@@ -60,8 +58,7 @@ impl PresenceTask {
     }
 
     pub(super) async fn end(self) {
-        self.ended.cancel();
-        let _ = tokio::time::timeout(LAST_ROUND, self.task).await;
+        self.task.end().await;
     }
 }
 

@@ -13,10 +13,9 @@ use tokio_util::task::TaskTracker;
 
 use super::access;
 use super::activity::Activity;
-use super::background::{Background, BackgroundContext};
+use super::background::{Background, BackgroundContext, BackgroundTask, start_journal};
 use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
-use super::journal::RunningJournal;
 use super::limits::Slots;
 use super::pacing::Pacing;
 use super::poller::Poller;
@@ -167,8 +166,8 @@ impl Worker {
         let mut running = RunningWorker::new(self.state, until_idle);
         let state = Arc::clone(&running.state);
         let queues = open_queues(&state).await?;
-        running.record = PresenceTask::start(&state, until_idle);
-        running.journal = RunningJournal::start(&state);
+        running.presence = PresenceTask::start(&state, until_idle);
+        running.journal = start_journal(&state);
         running.start_pollers(queues);
         let runtime = state.delivery_state.storage.runtime();
         for start in self.background {
@@ -190,8 +189,8 @@ struct RunningWorker {
     abort: CancellationToken,
     pollers: TaskTracker,
     tasks: TaskTracker,
-    record: Option<PresenceTask>,
-    journal: Option<RunningJournal>,
+    presence: Option<PresenceTask>,
+    journal: Option<BackgroundTask>,
     /// A handler that blocks its thread cannot be dropped with its worker.
     _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
     _abort_when_dropped: DropGuard,
@@ -210,7 +209,7 @@ impl RunningWorker {
             activity: Arc::new(Activity::new(state.registry.0.len())),
             pollers: TaskTracker::new(),
             tasks: TaskTracker::new(),
-            record: None,
+            presence: None,
             journal: None,
             _leases_end_when_dropped: guard(Arc::clone(&state), end_leases),
             _abort_when_dropped: abort.clone().drop_guard(),
@@ -258,24 +257,26 @@ impl RunningWorker {
     /// Ends the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
     async fn end(self) -> Result<Report, Error> {
         let Self { state, stop, pollers, tasks, .. } = &self;
-        begin_stopping(state, stop, self.record.as_ref());
+        begin_stopping(state, stop, self.presence.as_ref());
         // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(BACKGROUND_TIMEOUT, pollers.wait()).await;
         stop_deliveries(state).await;
         tasks.close();
         let report = end_handlers(state, tasks, &self.activity).await;
         let state = Arc::clone(state);
-        end_records(self.record, self.journal).await;
+        end_records(self.presence, self.journal).await;
         stopped(&state, report)
     }
 }
 
 /// Stops fetching, and notifies all pollers and deliveries.
-fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&PresenceTask>) {
+fn begin_stopping(state: &WorkerState, stop: &CancellationToken, presence: Option<&PresenceTask>) {
     state.delivery_state.events.emit(|| Event::Stopping);
     state.health.drain();
     stop.cancel();
-    record.into_iter().for_each(PresenceTask::drain);
+    if let Some(presence) = presence {
+        presence.drain();
+    }
 }
 
 /// Waits until no message is on its way to this process any more: it would stay leased without a handler.
@@ -289,9 +290,9 @@ async fn stop_deliveries(state: &WorkerState) {
 }
 
 /// Ends the worker's record and journal, after its handlers have ended.
-async fn end_records(record: Option<PresenceTask>, journal: Option<RunningJournal>) {
-    if let Some(record) = record {
-        record.end().await;
+async fn end_records(presence: Option<PresenceTask>, journal: Option<BackgroundTask>) {
+    if let Some(presence) = presence {
+        presence.end().await;
     }
     if let Some(journal) = journal {
         journal.end().await;

@@ -35,7 +35,7 @@ impl WorkerBuilder {
         ///
         /// The keys of jobs, up to 1,024 bytes, and the texts of their errors, up to 500 characters, are kept for the whole time: keep
         /// personal data out of both, or the time short.
-        history(kept: impl Into<Option<Duration>>) => options.history =
+        history(kept: impl Into<Option<Duration>>) => options.journal_retention =
             kept.into().map(|kept| kept.max(Duration::from_secs(3600)));
     }
 }
