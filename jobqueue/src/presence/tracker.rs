@@ -185,10 +185,11 @@ impl Tracker {
 
     pub(crate) fn set_circuit(&self, queue: &str, is_open: bool) {
         let mut state = lock(&self.state);
-        match is_open {
-            true => state.open_circuits.insert(queue.to_owned()),
-            false => state.open_circuits.remove(queue),
-        };
+        if is_open {
+            state.open_circuits.insert(queue.to_owned());
+        } else {
+            state.open_circuits.remove(queue);
+        }
     }
 
     /// Notes that the worker is stopping.

@@ -78,9 +78,10 @@ impl Deliveries {
             error,
         });
         // The end of a message that did not run says nothing about the handlers.
-        let change = match attempted {
-            true => pacing.circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()),
-            false => None,
+        let change = if attempted {
+            pacing.circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe())
+        } else {
+            None
         };
         match change {
             Some(CircuitChange::Opened(retry_in)) => {
@@ -154,7 +155,9 @@ impl DeliverySlot for DeliveryGuard {
 
     fn give_back(&self) {
         self.slot.give_back();
-        self.probe.iter().for_each(Probe::give_back);
+        if let Some(probe) = &self.probe {
+            probe.give_back();
+        }
     }
 
     fn admit(&self, kind: &str) -> Result<Duration, Duration> {

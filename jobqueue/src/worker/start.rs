@@ -150,19 +150,19 @@ impl Worker {
             // The start may wait, for instance for a queue that is being deleted.
             let running = tokio::select! {
                 biased;
-                running = self.started(until_idle) => running?,
-                () = stop.cancelled() => return stopped(&state, Report::default()),
+                running = self.start(until_idle) => running?,
+                () = stop.cancelled() => return final_result(&state, Report::default()),
             };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = running.stopped() => {}
+                () = running.finished() => {}
             }
-            running.end().await
+            running.shut_down().await
         })
     }
 
-    async fn started(self, until_idle: bool) -> Result<RunningWorker, Error> {
+    async fn start(self, until_idle: bool) -> Result<RunningWorker, Error> {
         let mut running = RunningWorker::new(self.state, until_idle);
         let state = Arc::clone(&running.state);
         let queues = open_queues(&state).await?;
@@ -246,7 +246,7 @@ impl RunningWorker {
     }
 
     /// Waits until the worker ends without a signal: the queues are idle (`run_until_idle`), or the storage has failed permanently.
-    async fn stopped(&self) {
+    async fn finished(&self) {
         tokio::select! {
             biased;
             () = self.activity.idle(), if self.until_idle => {}
@@ -255,7 +255,7 @@ impl RunningWorker {
     }
 
     /// Ends the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
-    async fn end(self) -> Result<Report, Error> {
+    async fn shut_down(self) -> Result<Report, Error> {
         let Self { state, stop, pollers, tasks, .. } = &self;
         begin_stopping(state, stop, self.presence.as_ref());
         // A request that hangs must not use up the time of the running handlers.
@@ -265,7 +265,7 @@ impl RunningWorker {
         let report = end_handlers(state, tasks, &self.activity).await;
         let state = Arc::clone(state);
         end_records(self.presence, self.journal).await;
-        stopped(&state, report)
+        final_result(&state, report)
     }
 }
 
@@ -300,7 +300,7 @@ async fn end_records(presence: Option<PresenceTask>, journal: Option<BackgroundT
 }
 
 /// Returns the report of a worker that has ended, or the error that ended it.
-fn stopped(state: &WorkerState, report: Report) -> Result<Report, Error> {
+fn final_result(state: &WorkerState, report: Report) -> Result<Report, Error> {
     crate::log::info!(?report, "worker stopped");
     state.take_failure().map_or(Ok(report), |error| Err(error.into()))
 }

@@ -95,9 +95,17 @@ impl RateLimit {
     }
 
     fn of(interval: Duration, burst: u32) -> Self {
-        let (taken, begun) = (Bucket::default(), Bucket::default());
-        let (turn, returned, refused) = Default::default();
-        Self { inner: Arc::new(TokenBucket { interval, burst, taken, begun, turn, returned, refused }) }
+        Self {
+            inner: Arc::new(TokenBucket {
+                interval,
+                burst,
+                taken: Bucket::default(),
+                begun: Bucket::default(),
+                turn: tokio::sync::Mutex::default(),
+                returned: Notify::default(),
+                refused: Mutex::default(),
+            }),
+        }
     }
 
     pub(super) fn per_second(&self) -> f64 {

@@ -212,14 +212,14 @@ impl Circuit {
         let mut state = self.state();
         // The end of a delivery that was fetched before the circuit opened does not permit a second probe.
         let is_probe = probe.is_some_and(|probe| state.probing.remove(&probe.number));
-        match verdict(outcome) {
-            None => None,
-            Some(true) => {
+        match CircuitEffect::of(outcome) {
+            CircuitEffect::None => None,
+            CircuitEffect::Success => {
                 state.failed.clear();
                 let was_open = state.open_until.take().is_some();
                 was_open.then_some(CircuitChange::Closed)
             }
-            Some(false) if state.open_until.is_some() => {
+            CircuitEffect::Failure if state.open_until.is_some() => {
                 // Deliveries that were running when the circuit opened are no new evidence.
                 is_probe.then(|| {
                     state.probing.clear();
@@ -228,7 +228,7 @@ impl Circuit {
                     CircuitChange::Opened(state.pause)
                 })
             }
-            Some(false) => {
+            CircuitEffect::Failure => {
                 state.failed.extend(job.cloned());
                 let excess = state.failed.len().saturating_sub(terms.failures as usize);
                 state.failed.drain(..excess);
@@ -245,14 +245,21 @@ impl Circuit {
     }
 }
 
-/// Returns `true` if the outcome counts as a success, `false` if it counts as a failure, `None` if it counts as
-/// neither.
-fn verdict(outcome: &Outcome) -> Option<bool> {
-    match outcome {
-        Outcome::Completed | Outcome::CompletedUncertain => Some(true),
-        Outcome::Retried(_) => Some(false),
-        Outcome::DeadLettered(reason) => (*reason == Reason::ATTEMPTS_EXHAUSTED).then_some(false),
-        _ => None,
+/// The effect of an outcome on the circuit.
+enum CircuitEffect {
+    Success,
+    Failure,
+    None,
+}
+
+impl CircuitEffect {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Completed | Outcome::CompletedUncertain => Self::Success,
+            Outcome::Retried(_) => Self::Failure,
+            Outcome::DeadLettered(reason) if *reason == Reason::ATTEMPTS_EXHAUSTED => Self::Failure,
+            _ => Self::None,
+        }
     }
 }
 
