@@ -213,7 +213,7 @@ fn days(number: u64) -> u64 {
 
 // §14
 #[tokio::test(start_paused = true)]
-async fn a_segment_has_the_jobs_of_one_day() {
+async fn segment_has_the_jobs_of_one_day() {
     let storage = memory::open_on(Runtime::paused());
     let journal = journal_of(&storage);
     journal.append(entries(days(3) - 5..days(3) + 5, "a")).await.unwrap();
@@ -231,7 +231,7 @@ async fn a_segment_has_the_jobs_of_one_day() {
 
 // §14
 #[tokio::test(start_paused = true)]
-async fn a_search_lists_the_days_of_its_range_and_no_others() {
+async fn search_lists_only_the_days_of_its_range() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
     for day in 0..60 {
         journal_of(&faulty.storage()).append(entries(days(day)..days(day) + 2, "a")).await.unwrap();
@@ -265,7 +265,7 @@ async fn a_search_lists_the_days_of_its_range_and_no_others() {
 
 // §14
 #[tokio::test(start_paused = true)]
-async fn the_removal_of_old_segments_takes_these_alone() {
+async fn removal_of_old_segments_lists_and_removes_no_newer_ones() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
     let storage = faulty.storage();
     let journal = journal_of(&storage);
@@ -353,7 +353,7 @@ impl BlobStore for EmptyFirstPages {
 
 // audit 23, delivery C1
 #[tokio::test(start_paused = true)]
-async fn an_empty_page_is_not_the_end_of_a_listing() {
+async fn empty_page_is_not_the_end_of_a_listing() {
     let storage = memory::open_on(Runtime::paused());
     let blobs = Arc::new(EmptyFirstPages(Arc::clone(storage.blobs())));
     let journal = BlobJournal::new(Arc::<EmptyFirstPages>::clone(&blobs), storage.runtime().clone());

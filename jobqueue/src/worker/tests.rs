@@ -81,7 +81,7 @@ fn failing(call: HookCall, retryable: bool, mended_after: u32) -> Arc<Failing> {
 
 // The attempts before it became done do not count, whatever the limit is by then.
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_handler_has_finished_is_not_dead_lettered_for_its_attempts() {
+async fn job_with_finished_handler_is_not_dead_lettered_for_attempts() {
     let storage: Storage = memory::open_on(Runtime::paused());
     let queue = storage.queue::<Part>().await.unwrap();
     let _ = queue.send(&Part {}).await.unwrap();
@@ -137,7 +137,7 @@ async fn run_for_minutes(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
+async fn permanent_hook_failure_dead_letters_the_job_with_the_error() {
     for (call, runs) in [(HookCall::Admit, 0), (HookCall::Completing, 1)] {
         let (ran, report, letters) = run(&failing(call, false, u32::MAX), false, 3).await;
         assert_eq!((ran, report.retried), (runs, 0), "{call:?}");
@@ -153,7 +153,7 @@ async fn a_hook_that_fails_for_good_ends_in_a_dead_letter_that_says_why() {
 
 /// The record that all hooks of the job read is damaged.
 #[tokio::test(start_paused = true)]
-async fn hooks_that_fail_before_and_after_a_run_have_one_hour_together() {
+async fn hooks_that_fail_before_and_after_a_run_share_one_hour() {
     let hooks = [HookCall::Admit, HookCall::DeadLettering].map(|call| failing(call, false, u32::MAX));
     let (ran, _, letters) = run_for_minutes(&[&hooks[0], &hooks[1]], false, 80).await;
     assert_eq!((ran, letters.len()), (0, 1));
@@ -161,7 +161,7 @@ async fn hooks_that_fail_before_and_after_a_run_have_one_hour_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
+async fn hook_with_a_retryable_error_is_called_until_it_succeeds() {
     for (call, fails, runs) in
         [(HookCall::Admit, false, 1), (HookCall::Completing, false, 1), (HookCall::DeadLettering, true, 3)]
     {
@@ -177,7 +177,7 @@ async fn a_hook_that_may_succeed_later_is_asked_for_as_long_as_it_takes() {
 
 // The wait for the first hook lasted until the second was called, two hours later: the job was done, and became a dead letter.
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_was_wrong_before_the_run_shortens_no_wait_after_it() {
+async fn failure_of_a_hook_before_the_run_shortens_no_wait_after_it() {
     let storage: Storage = memory::open_on(Runtime::paused());
     storage.queue::<Part>().await.unwrap().send(&Part {}).await.unwrap();
     let hooks = [failing(HookCall::Admit, false, 1), failing(HookCall::Completing, false, 3)];
@@ -193,7 +193,7 @@ async fn a_hook_that_was_wrong_before_the_run_shortens_no_wait_after_it() {
 
 // An error that cannot be helped by time, once.
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_was_wrong_about_itself_costs_nothing() {
+async fn hook_that_recovers_from_a_permanent_error_costs_nothing() {
     for call in [HookCall::Admit, HookCall::Completing] {
         let (ran, report, letters) = run(&failing(call, false, 5), false, 3).await;
         assert_eq!((ran, report.completed, letters.len()), (1, 1, 0), "{call:?}");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unused_token_goes_to_the_next_who_waits() {
+    async fn unused_token_goes_to_the_next_waiter() {
         let limit = RateLimit::new(1, SECOND * 3_600);
         let unused = limit.take().await;
         let started = Instant::now();

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn with_more_queues_than_slots_nothing_is_reserved() {
+    fn nothing_is_reserved_with_more_queues_than_slots() {
         let mut shares = Shares::new(1, vec![queue(1), queue(1)], vec![]);
         let grant = shares.grant(0).unwrap();
         assert!(shares.grant(0).is_none() && shares.grant(1).is_none());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_reserved_are_never_more_than_there_are() {
+    fn no_more_slots_are_reserved_than_exist() {
         for weight in [1, 2, 1_000, u32::MAX] {
             let mut shares = Shares::new(3, vec![queue(weight), queue(1), queue(1)], vec![]);
             let taken: usize = (0..3).map(|queue| take_all(&mut shares, queue)).sum();

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_slot_for_somebody_who_is_gone_goes_to_the_next() {
+    async fn slot_of_a_dropped_waiter_goes_to_the_next() {
         let slots = one();
         let taken = slots.take().await;
         let mut gone = Box::pin(slots.take());

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jobs_that_fail_in_one_call_do_not_open_it() {
+    async fn jobs_that_fail_in_one_call_do_not_open_the_circuit() {
         let circuit = Circuit::new(Some(CircuitBreaker::new().beyond_chunks_of(50)));
         opens_with_the_51st(&circuit);
     }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn opens_when_everything_fails_and_probes_with_one() {
+    async fn circuit_opens_when_all_jobs_fail_and_tries_one_at_a_time() {
         let circuit = circuit();
         for job in ["a", "b", "c"] {
             assert_eq!(fail(&circuit, job), None);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_another_delivery_does_not_end_the_probe() {
+    async fn end_of_another_delivery_does_not_end_the_probe() {
         let circuit = opened();
         tokio::time::advance(Duration::from_secs(3)).await;
         let probe = circuit.probe();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_bad_job_or_a_success_between_keeps_it_closed() {
+    async fn circuit_stays_closed_for_one_bad_job_and_after_a_success() {
         let circuit = circuit();
         for _ in 0..20 {
             assert_eq!(fail(&circuit, "bad"), None);
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn probes_that_last_long_let_more_of_them_in() {
+    async fn long_probes_permit_more_probes() {
         let circuit = opened();
         tokio::time::advance(Duration::from_secs(3)).await;
         let mut probes = Vec::new();

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_second_of_rate_goes_at_once_the_rest_later() {
+    async fn rejections_beyond_one_second_of_the_rate_wait() {
         let rejections = Rejections::new(Some(10));
         assert!((0..10).all(|_| rejections.permit().is_ok()));
         let waits: Vec<_> = (0..20).map(|_| rejections.permit().unwrap_err()).collect();

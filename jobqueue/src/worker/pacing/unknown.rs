@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_knows_few_kinds_pauses_until_it_learns() {
+    fn worker_that_knows_no_message_pauses_until_it_knows_some() {
         let share = UnknownRatio::default();
         share.note(MessageClass::Known);
         assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
