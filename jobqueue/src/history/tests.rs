@@ -211,7 +211,6 @@ fn days(number: u64) -> u64 {
     number * 86_400
 }
 
-// §14
 #[tokio::test(start_paused = true)]
 async fn segment_has_the_jobs_of_one_day() {
     let storage = memory::open_on(Runtime::paused());
@@ -229,7 +228,6 @@ async fn segment_has_the_jobs_of_one_day() {
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);
 }
 
-// §14
 #[tokio::test(start_paused = true)]
 async fn search_lists_only_the_days_of_its_range() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
@@ -263,7 +261,6 @@ async fn search_lists_only_the_days_of_its_range() {
     assert_eq!((found, lists), (120, 1 + 31 + 2), "31 days, then the rest");
 }
 
-// §14
 #[tokio::test(start_paused = true)]
 async fn removal_of_old_segments_lists_and_removes_no_newer_ones() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
@@ -351,7 +348,6 @@ impl BlobStore for EmptyFirstPages {
     }
 }
 
-// audit 23, delivery C1
 #[tokio::test(start_paused = true)]
 async fn empty_page_is_not_the_end_of_a_listing() {
     let storage = memory::open_on(Runtime::paused());

@@ -188,7 +188,6 @@ mod tests {
 
     use super::*;
 
-    // K44
     #[tokio::test(start_paused = true)]
     async fn failures_count_from_the_first_request_and_while_requests_are_sent() {
         let (health, queue) = (WorkerHealth::default(), "tasks".parse::<QueueName>().unwrap());

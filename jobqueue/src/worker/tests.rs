@@ -285,7 +285,6 @@ impl SlowHook {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-// audit 24, core B4
 #[tokio::test(start_paused = true)]
 async fn shutdown_during_a_call_of_a_hook_keeps_that_the_handler_has_finished() {
     let (runs, report) = SlowHook::of_one_job(Duration::ZERO, HOUR, Duration::from_secs(1)).run().await;
@@ -293,7 +292,6 @@ async fn shutdown_during_a_call_of_a_hook_keeps_that_the_handler_has_finished() 
     assert_eq!((report.released, report.abandoned), (1, 0), "{report:?}");
 }
 
-// audit 24, core B4
 #[tokio::test(start_paused = true)]
 async fn call_of_a_hook_without_an_answer_is_given_up_after_a_minute() {
     let (runs, report) = SlowHook::of_one_job(Duration::ZERO, HOUR, Duration::from_secs(120)).run().await;
@@ -301,7 +299,6 @@ async fn call_of_a_hook_without_an_answer_is_given_up_after_a_minute() {
     assert_eq!((report.released, report.completed), (1, 1), "{report:?}");
 }
 
-// audit 24, core C1
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_during_the_first_call_of_a_hook_beyond_the_run_time() {
     let (lasts, takes) = (Duration::from_millis(29_500), Duration::from_secs(50));

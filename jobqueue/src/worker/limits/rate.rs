@@ -271,7 +271,6 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count(), 2);
     }
 
-    // audit 13, C13-3
     #[tokio::test(start_paused = true)]
     async fn tokens_that_were_held_up_begin_at_the_rate() {
         let limit = RateLimit::new(10, SECOND).burst(2);

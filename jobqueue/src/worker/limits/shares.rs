@@ -351,7 +351,7 @@ mod tests {
         assert!(shares.grant_next().is_none());
     }
 
-    /// C12: a slot cost the square of the number of queues: this took minutes.
+    /// The cost of a slot was once quadratic in the number of queues: this test took minutes.
     #[test]
     fn slots_are_granted_among_thousands_of_queues() {
         let mut shares = Shares::new(1_024, (0..10_000).map(|_| queue(1)).collect(), vec![]);
