@@ -1,4 +1,5 @@
-//! Stored messages that no receiver has leased yet: their deletion by their senders, and their form in records for a later cancellation.
+//! Messages that no receiver has leased yet: their deletion by their senders, and their form in the records
+//! that a later cancellation reads.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,7 +20,8 @@ const RESENDS_AFTER_REFUSAL: u32 = 0;
 /// The maximum difference between the clocks of two processes that the guarantees allow.
 pub(crate) const SKEW: Duration = Duration::from_secs(300);
 
-/// A stored message with its first receipt. The owner of the receipt can cancel the message until its first delivery.
+/// A stored message with its first receipt. The owner of the receipt can cancel the message until its first
+/// delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StoredMessage {
     pub(crate) message: MessageRef,
@@ -27,31 +29,33 @@ pub(crate) struct StoredMessage {
     pub(crate) hidden_until: Option<SystemTime>,
     /// True if an earlier attempt of the send may have stored another copy.
     pub(crate) may_be_duplicated: bool,
-    /// True if an earlier canceller, which died or got no answer, may have deleted the message.
+    /// True if an earlier canceller that died or got no answer may have deleted the message.
     pub(crate) may_be_deleted: bool,
-    /// The payload, if it is in a blob: only the cancellation deletes that of its message. Boxed because it is rare.
+    /// The payload, if it is in a blob: a cancellation deletes only the blob of its message. Boxed because it
+    /// is rare.
     pub(crate) payload: Option<Box<StoredReference>>,
 }
 
-/// A stored message as records beside the queue keep it.
+/// The form of a [`StoredMessage`] in records, such as a group log or the record of a unique key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UndeliveredRef {
     id: String,
     receipt: String,
-    /// In milliseconds since 1970.
+    /// Milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hidden_until: Option<u64>,
     #[serde(rename = "perhaps_twice", default, skip_serializing_if = "std::ops::Not::not")]
     may_be_duplicated: bool,
     #[serde(rename = "perhaps_deleted", default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) may_be_deleted: bool,
-    /// Name, size and SHA-256 of the payload's blob.
+    /// The name, size and SHA-256 of the payload's blob.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     payload: Option<Box<(String, u64, String)>>,
 }
 
 impl UndeliveredRef {
-    /// Returns the reference for a record that says whether an earlier canceller may have deleted the message.
+    /// Returns the reference for a record that says whether an earlier canceller may have deleted the
+    /// message.
     pub(crate) fn deleted_perhaps(self, may_be_deleted: bool) -> Self {
         Self { may_be_deleted, ..self }
     }
@@ -94,11 +98,12 @@ jobqueue_storage::debug_fields! {
     UndeliveredRef { id }
 }
 
-/// Deletes a message of `queue` by its first receipt. Returns false if it was received, or is gone for another reason than a cancellation.
+/// Deletes a message of `queue` by its first receipt. Returns false if the message was received, or is gone
+/// for a reason other than a cancellation.
 ///
 /// # Errors
-/// The error of the storage. It is ambiguous if an attempt, or an earlier canceller, may have deleted the message, or if the message may wait
-/// under another receipt.
+/// The error of the storage. It is ambiguous if an attempt or an earlier canceller may have deleted the
+/// message, or if the message may wait under another receipt.
 pub(crate) async fn delete_undelivered(
     store: &Queues,
     queue: &QueueName,
@@ -129,15 +134,15 @@ pub(crate) async fn delete_undelivered(
 enum Absence {
     /// A canceller has deleted the message: this call, or an earlier canceller.
     Cancelled,
-    /// The message was received, or is gone for another reason than a cancellation.
+    /// The message was received, or is gone for a reason other than a cancellation.
     NotCancelled,
     Unknown,
 }
 
 fn absence(is_hidden: bool, in_doubt: bool, stored: &StoredMessage) -> Absence {
     match (is_hidden, in_doubt) {
-        // No worker can have received a hidden message. But a storage that drops a repeated put answers with a
-        // receipt that names no message.
+        // No worker can have received a hidden message. But a storage that drops a repeated put answers with
+        // a receipt that names no message.
         (true, _) if stored.may_be_duplicated => Absence::Unknown,
         (true, true) => Absence::Cancelled,
         // A canceller has deleted the message, or a worker has received it since.
@@ -146,7 +151,7 @@ fn absence(is_hidden: bool, in_doubt: bool, stored: &StoredMessage) -> Absence {
     }
 }
 
-/// Returns whether the storage certainly still hides the message, despite differing clocks.
+/// Returns whether the storage certainly still hides the message, even if clocks differ by [`SKEW`].
 fn is_hidden(runtime: &Runtime, stored: &StoredMessage) -> bool {
     let surely_now = runtime.now().checked_add(SKEW);
     stored.hidden_until.zip(surely_now).is_some_and(|(until, now)| now < until)

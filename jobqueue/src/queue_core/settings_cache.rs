@@ -1,4 +1,4 @@
-//! The settings of a queue, read from its metadata and refreshed.
+//! A cache of the settings of a queue, which are read from its metadata.
 
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -43,13 +43,14 @@ impl SettingsCache {
         Self { defaults, overrides, refresh, cached: RwLock::new(cached), refreshing: Arc::default() }
     }
 
-    /// Returns the settings as they were last read.
+    /// Returns the settings of the last refresh.
     pub(crate) fn last_read(&self) -> Arc<QueueSettings> {
         Arc::clone(&read(&self.cached).settings)
     }
 
-    /// Reads the metadata again if the cached settings are too old and no other caller reads it. If the storage cannot be read, the cached
-    /// settings stay. The future is run to its end: a storage may take longer to answer than callers wait.
+    /// Returns a future that reads the metadata again, if the cached settings are too old and no other caller
+    /// reads them. If the storage cannot be read, the cached settings stay. The caller must run the future to
+    /// its end: a storage may take longer to answer than callers wait.
     pub(super) fn refresh(
         self: &Arc<Self>,
         store: &Arc<Queues>,
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::storage::Operation;
 
-    /// The settings of an answer are those of the time at which it was asked for.
+    /// Settings are as old as the request that read them, not as its answer.
     #[tokio::test(start_paused = true)]
     async fn slow_read_makes_settings_no_younger() {
         // Quiet: only the planned delay makes the answer late.
