@@ -1,11 +1,13 @@
-//! The journal in blobs, for storages without one of their own.
+//! The journal in blobs, for storages without their own journal.
 //!
-//! A segment is a blob of JSON lines that one worker writes: it rewrites the blob with more lines until it is full, an hour old, or the
-//! day ends, and then begins another. Its name begins with the day on which all of its jobs ended, in UTC: a search lists the days of its
-//! range, the newest first, and stops when it has enough; the removal of old segments lists no further than these. The metadata of the
-//! blob has the first and the last end, and the number of jobs by outcome, so that a listing is enough to find the segments that a
-//! search must read. Nothing else is indexed: a search by id, key or kind reads all segments in its range of time. An id of this
-//! framework has the time at which it was made, which limits that range.
+//! A segment is a blob of JSON lines that one worker writes. The worker rewrites the blob with more lines
+//! until the segment is full, an hour old, or the day ends, and then begins another segment. The name of a
+//! segment begins with the day, in UTC, on which all of its jobs ended. A search lists the days of its range,
+//! newest first, and stops when it has enough entries; the removal of old segments lists only the old days.
+//! The metadata of the blob contains the end times of the first and the last job, and the number of jobs by
+//! outcome: a listing is enough to find the segments that a search must read. No other field is indexed: a
+//! search by id, key or kind reads all segments in its time range. An id of this framework contains its
+//! creation time, which limits that range.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -29,24 +31,27 @@ use crate::storage::{
 };
 
 const CONTAINER: &str = "jobqueue-history";
-/// The number of bytes from which a segment is full.
+/// The size in bytes from which a segment is full.
 const FULL_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
-/// The most bytes of a segment, if one append does not have more.
+/// The maximum size in bytes of a segment, unless a single append is larger.
 const MAX_SEGMENT_BYTES: usize = 8 * 1024 * 1024;
-/// The most bytes of a segment that is read.
+/// The maximum size in bytes of a segment that a search reads.
 const MAX_READ_BYTES: u64 = 32 * 1024 * 1024;
-/// The time after which a worker begins another segment.
+/// The age at which a worker begins another segment.
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
-/// The number of segments that are read at once.
+/// The number of segments that a search reads concurrently.
 const CONCURRENT_READS: usize = 4;
-/// The number of days that a search lists one by one; the days before them are one listing.
+/// The number of days that a search lists one by one. All earlier days together are one listing.
 const DAYS_LISTED_SINGLY: i64 = 31;
-/// The number of days that a search lists without looking whether one page lists the whole journal.
+/// The number of days up to which a search lists them at once. For more days, it first checks whether one
+/// page lists the whole journal.
 const DAYS_LISTED_FIRST: usize = 2;
 
-/// The metadata of a segment: its first and last end in microseconds since 1970, and before the names of outcomes the number of jobs.
+/// The metadata key of the end time of a segment's first job, in microseconds since 1970.
 const FIRST_END: &str = "first";
+/// The metadata key of the end time of its last job.
 const LAST_END: &str = "last";
+/// The prefix of the metadata keys of the numbers of jobs; the name of an outcome follows.
 const COUNT_PREFIX: &str = "jobs_";
 
 /// The journal in the blobs of a storage, and the segment that this worker writes.
@@ -62,7 +67,7 @@ impl BlobJournal {
         Self { blobs, runtime, open: tokio::sync::Mutex::default() }
     }
 
-    /// Returns the segments of a part of the journal that the query may select, the newest first.
+    /// Returns the segments of a part of the journal that may hold entries for the query, newest first.
     async fn segments(
         &self,
         part: JournalPart,
@@ -86,7 +91,8 @@ impl BlobJournal {
         Ok(found)
     }
 
-    /// Returns the parts of the journal in which jobs of a range of time may be, the newest first: days, or all if one page lists it.
+    /// Returns the parts of the journal that may contain jobs of a time range, newest first: days, or the
+    /// whole journal if one page lists it.
     async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<JournalPart>, StoreError> {
         let days = days(range, self.runtime.now());
         if days.len() <= DAYS_LISTED_FIRST {
@@ -105,7 +111,8 @@ impl BlobJournal {
         }
     }
 
-    /// Returns the entries of a segment that the query selects, none if it was removed meanwhile; `None` if it is too large to be read.
+    /// Returns the entries of a segment that the query selects. Returns no entries if the segment has been
+    /// removed, and `None` if it is too large to be read.
     async fn read(
         &self,
         segment: &Segment,
@@ -127,7 +134,7 @@ impl BlobJournal {
 impl JournalStore for BlobJournal {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
         let mut open = self.open.lock().await;
-        for of_day in entries.chunk_by(|one, next| day(one.ended) == day(next.ended)) {
+        for of_day in entries.chunk_by(|entry, next| day(entry.ended) == day(next.ended)) {
             self.append_to(&mut open, of_day).await?;
         }
         Ok(())
@@ -167,7 +174,7 @@ impl JournalStore for BlobJournal {
             };
             let now = page.now.unwrap_or_else(|| self.runtime.now());
             let Some(before) = now.checked_sub(kept) else { return Ok(()) };
-            // A listing is in order of name, and so of day. A page may be empty where blobs were deleted.
+            // A listing is in order of names, and thus of days. A page may be empty where blobs were deleted.
             let is_over = page.blobs.last().is_some_and(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {
                 let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
@@ -195,7 +202,7 @@ impl BlobJournal {
         entries.iter().for_each(|entry| write_line(entry, &mut lines));
         let day = entries.first().map(|entry| day(entry.ended)).unwrap_or_default();
         open.take_if(|segment| segment.day != day || segment.is_full(lines.len()));
-        // A segment keeps its name when a write fails: what it wrote is overwritten.
+        // A segment keeps its name when a write fails, so that the next write overwrites a partial success.
         let segment = match &mut *open {
             Some(segment) => segment,
             none => none.insert(OpenSegment::begin(day, &self.runtime)?),
@@ -225,21 +232,21 @@ fn container(operation: Operation) -> Result<ContainerName, StoreError> {
     })
 }
 
-/// The segment to which a worker adds entries.
+/// The segment that a worker currently writes.
 #[derive(Debug)]
 struct OpenSegment {
     blob: BlobName,
-    /// The day on which its jobs ended, as in its name.
+    /// The day in its name, on which its jobs ended.
     day: String,
     began: Instant,
-    /// The lines. The storage has acknowledged the first `written` bytes, which `summary` describes.
+    /// The lines. The storage has acknowledged the first `written` bytes; `summary` describes these.
     data: Bytes,
     written: usize,
     summary: Summary,
 }
 
 impl OpenSegment {
-    /// Returns an empty segment for jobs that ended on this day.
+    /// Returns an empty segment for jobs that ended on `day`.
     fn begin(day: String, runtime: &Runtime) -> Result<Self, StoreError> {
         let name = format!("{day}/{}", runtime.uuid_v4().simple());
         let blob = BlobName::new(container(Operation::PutBlob)?, name).map_err(|e| {
@@ -250,13 +257,14 @@ impl OpenSegment {
         Ok(Self { blob, day, began: Instant::now(), data: Bytes::new(), written: 0, summary })
     }
 
-    /// Returns whether further lines of this length begin another segment.
+    /// Returns whether `further` more bytes of lines must begin another segment.
     fn is_full(&self, further: usize) -> bool {
         let has_room = self.written == 0 || self.written + further <= MAX_SEGMENT_BYTES;
         self.written >= FULL_SEGMENT_BYTES || !has_room || self.began.elapsed() >= MAX_SEGMENT_AGE
     }
 
-    /// Replaces the unacknowledged lines, and returns the whole segment. Copies the others only if the storage still holds them.
+    /// Replaces the unacknowledged lines, and returns the whole segment. Copies the acknowledged lines only
+    /// if the storage still holds a reference to them.
     fn with_lines(&mut self, lines: &[u8]) -> Bytes {
         let mut data = BytesMut::from(std::mem::take(&mut self.data));
         data.truncate(self.written);
@@ -266,7 +274,7 @@ impl OpenSegment {
     }
 }
 
-/// The metadata of a segment: facts about its lines.
+/// A summary of a segment's lines, for its metadata.
 #[derive(Debug, Clone)]
 struct Summary {
     first: i64,
@@ -304,7 +312,8 @@ struct Segment {
 }
 
 impl Segment {
-    /// Returns the segment in a blob. A blob without the metadata of a segment counts as old as its last write.
+    /// Returns the segment in a blob. If the metadata of a segment is missing, the time of the last write
+    /// counts as the end of its last job.
     fn new(blob: BlobName, properties: BlobProperties) -> Self {
         let metadata = properties.metadata;
         let time = |name| metadata.get(name).and_then(|micros| micros.parse().ok());
@@ -322,21 +331,21 @@ impl Segment {
     }
 }
 
-/// Returns the day of a time in UTC, as names of segments begin: `20261122`.
+/// Returns the day of a time in UTC, as in the names of segments: `20261122`.
 fn day(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).unwrap_or_default().strftime("%Y%m%d").to_string()
 }
 
-/// A part of the journal that is listed at once.
+/// A part of the journal that one listing returns.
 #[derive(Debug)]
 enum JournalPart {
     Whole(Vec<Segment>),
     Day {
         prefix: String,
-        /// The last moment of the day.
+        /// The last microsecond of the day.
         last: i64,
     },
-    /// All days before this one.
+    /// All days before this day.
     Before(String),
 }
 
@@ -344,10 +353,10 @@ fn segments_of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
     listed.into_iter().map(|(blob, properties)| Segment::new(blob, properties)).collect()
 }
 
-/// Returns the days in which jobs of a range of time may have ended, the newest first.
+/// Returns the days on which jobs of a time range may have ended, newest first.
 fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<JournalPart> {
     const DAY_MICROS: i64 = 86_400 * 1_000_000;
-    // Nothing has ended later than this, by any clock.
+    // No job has ended later than this, by any clock.
     let newest = to_micros(now.checked_add(JOURNAL_CLOCK_SKEW).unwrap_or(now))
         .min(*range.end())
         .div_euclid(DAY_MICROS);

@@ -1,4 +1,5 @@
-//! Collects ended jobs in memory, as entries of the journal. Knows jobs and their outcomes; makes no request.
+//! Buffers ended jobs in memory, as entries of the journal. Knows jobs and their outcomes, and makes no
+//! request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,15 +13,16 @@ use crate::storage::JournalEntry;
 use crate::storage::rules::micros::whole_micros;
 use crate::sync::lock;
 
-/// The number of entries that are written at once, before their time if they are there sooner.
+/// The number of entries in a full append, which is written before the interval is over.
 const APPEND_ENTRIES: usize = 4_096;
-/// The number of bytes of their texts from which fewer entries are written at once.
+/// The number of bytes of the entries' texts from which an append with fewer entries is full.
 const APPEND_BYTES: usize = 1024 * 1024;
-/// The number of full appends that wait at most.
+/// The maximum number of full appends that wait.
 const MAX_PENDING_APPENDS: usize = 8;
+/// The maximum length of an error text in an entry.
 const MAX_ERROR_CHARS: usize = 500;
 
-/// The ended jobs of a worker that are not written yet.
+/// The ended jobs of a worker that the journal does not have yet.
 #[derive(Debug)]
 pub(crate) struct JournalBuffer {
     worker: Arc<str>,
@@ -32,21 +34,21 @@ pub(crate) struct JournalBuffer {
 #[derive(Debug)]
 struct PendingEntries {
     ended: Vec<JournalEntry>,
-    /// The sum of their texts.
+    /// The bytes of the entries' texts.
     bytes: usize,
     dropped: u64,
-    /// The number of the next entry. The first is random, so that other workers have others.
+    /// The number of the next entry. The first number is random, so that workers do not share numbers.
     number: u64,
 }
 
 impl PendingEntries {
-    /// Returns whether so many appends wait.
+    /// Returns whether at least this many full appends wait.
     fn holds(&self, appends: usize) -> bool {
         self.ended.len() >= appends * APPEND_ENTRIES || self.bytes >= appends * APPEND_BYTES
     }
 }
 
-/// Returns the number of bytes of the texts that differ from job to job.
+/// Returns the total length of the texts that differ from job to job.
 fn text_bytes(entry: &JournalEntry) -> usize {
     let optional = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
     entry.id.len() + entry.source.len() + entry.kind.len() + optional(&entry.key) + optional(&entry.error)
@@ -65,7 +67,7 @@ impl JournalBuffer {
         Self { worker: Arc::from(worker), runtime, waiting: Mutex::new(waiting), full: Notify::new() }
     }
 
-    /// Adds a job if this delivery was its end. Drops it if too many wait.
+    /// Adds a job if this delivery ended it. Drops the entry and counts it if too many entries wait.
     pub(crate) fn push(&self, job: &JobInfo, outcome: &Outcome, ran: Duration, error: Option<&str>) {
         let (reason, error) = match outcome {
             Outcome::Completed => (None, None),
@@ -106,12 +108,12 @@ impl JournalBuffer {
         }
     }
 
-    /// Waits until there is enough to write. Cancel-safe.
+    /// Waits until an append is full. Cancel-safe.
     pub(super) async fn full(&self) {
         self.full.notified().await;
     }
 
-    /// Takes the entries that wait, divided into appends of limited size.
+    /// Takes the waiting entries, divided into appends of limited size.
     pub(super) fn take(&self) -> Vec<Arc<[JournalEntry]>> {
         let (ended, dropped) = {
             let mut waiting = lock(&self.waiting);

@@ -1,4 +1,4 @@
-//! The pace and the size of what is written, on paused time.
+//! The pace and the size of the journal's writes, on paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -38,7 +38,7 @@ fn buffer() -> Arc<JournalBuffer> {
     Arc::new(JournalBuffer::new("w", Runtime::paused()))
 }
 
-/// A journal that takes its time for an append, and refuses the entries of one id.
+/// A journal whose appends take `delay`, and which refuses entries with the id `refused`.
 #[derive(Debug, Default)]
 struct SlowJournal {
     delay: Duration,
@@ -107,7 +107,7 @@ async fn long_keys_are_cut_and_found() {
     push(&buffer, "a", &format!("x{key}"));
     let entries = &buffer.take()[0];
     let kept = entries[0].key.as_deref().unwrap();
-    assert_eq!(kept.len(), 1_023, "the end of a character");
+    assert_eq!(kept.len(), 1_023, "cut at the end of a character");
     assert_eq!(kept_text(&format!("x{key}")), kept);
 }
 
@@ -175,7 +175,7 @@ async fn segment_ends_before_an_append_would_make_it_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_append_leaves_nothing_in_the_segment() {
-    // Quiet: the planned refusal shall be the only fault of the two writes.
+    // Quiet: the planned refusal is the only fault of the writes.
     let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
     let journal = journal_of(&faulty.storage());
     journal.append(entries(0..2, "a")).await.unwrap();
@@ -188,7 +188,7 @@ async fn failed_append_leaves_nothing_in_the_segment() {
 
 #[tokio::test(start_paused = true)]
 async fn search_is_incomplete_at_a_segment_that_is_too_large() {
-    // Quiet: the planned refusal shall be the only fault of the search.
+    // Quiet: the planned refusal is the only fault of the search.
     let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
     for start in [10, 20, 30] {
         journal_of(&faulty.storage()).append(entries(start..start + 5, "a")).await.unwrap();
@@ -219,11 +219,11 @@ async fn segment_has_the_jobs_of_one_day() {
     journal.append(entries(days(3) + 5..days(3) + 6, "a")).await.unwrap();
     let container = ContainerName::new("jobqueue-history").unwrap();
     let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap().blobs;
-    let told = |found: &BlobProperties, name| found.metadata.get(name).unwrap().parse::<u64>().unwrap();
+    let micros = |found: &BlobProperties, name| found.metadata.get(name).unwrap().parse::<u64>().unwrap();
     let day = |micros: u64| micros / 1_000_000 / 86_400;
     let segments = blobs
         .iter()
-        .map(|(blob, found)| (&blob.name()[..9], day(told(found, "first")), day(told(found, "last"))));
+        .map(|(blob, found)| (&blob.name()[..9], day(micros(found, "first")), day(micros(found, "last"))));
     assert_eq!(segments.collect::<Vec<_>>(), [("19700103/", 2, 2), ("19700104/", 3, 3)]);
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);
 }

@@ -1,4 +1,4 @@
-//! Writes the entries of the buffer into a journal, and removes old ones. Knows nothing of jobs.
+//! Writes the entries of the buffer into a journal, and removes old entries. Knows nothing of jobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,12 +15,13 @@ use crate::storage::{JournalEntry, JournalStore, StoreError, StoreErrorKind};
 const WRITE_INTERVAL: Duration = Duration::from_secs(15);
 /// The time between two removals of old entries.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(86_400);
-/// The time that the last write may take.
+/// The maximum time of the last write, retries included.
 const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The pause before the last write is tried again.
+/// The pause before a retry of the last write.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes the journal until `ended` fires, and then what is left. Removes what is older than `kept`. Errors are logged only.
+/// Writes the journal until `ended` fires, and then the remaining entries. Removes entries older than `kept`.
+/// Errors are only logged.
 pub(crate) async fn run_journal_writer(
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,
@@ -38,7 +39,7 @@ pub(crate) async fn run_journal_writer(
 struct JournalWriter {
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,
-    /// The appends that have not succeeded yet.
+    /// The appends that were taken from the buffer and are not written yet.
     unwritten: VecDeque<Arc<[JournalEntry]>>,
 }
 
@@ -58,16 +59,17 @@ impl JournalWriter {
         }
     }
 
-    /// Writes the entries of this moment, in appends of limited size. Jobs that end meanwhile wait for the next write: each rewrites a
-    /// segment, so a loop until none has ended would not end on a busy worker. While an append fails, further entries stay in the
-    /// buffer, which is limited.
+    /// Writes the entries that wait now, in appends of limited size. Jobs that end during the write wait for
+    /// the next write: each append rewrites a segment, so a loop until the buffer is empty would not end on a
+    /// busy worker. While an append fails, further entries stay in the buffer, which is limited.
     async fn write(&mut self) -> Result<(), StoreError> {
         self.append_unwritten().await?;
         self.unwritten.extend(self.buffer.take());
         self.append_unwritten().await
     }
 
-    /// Writes the taken entries. Drops those that the storage refuses permanently, because others wait behind them.
+    /// Writes the taken appends. Drops an append that the storage refuses permanently, because others wait
+    /// behind it.
     async fn append_unwritten(&mut self) -> Result<(), StoreError> {
         while let Some(entries) = self.unwritten.front() {
             match self.journal.append(Arc::clone(entries)).await {
@@ -82,7 +84,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Writes what is left after the last job has ended; tries until it is done.
+    /// Writes the remaining entries after the last job has ended. Retries until all are written.
     async fn finish(&mut self) {
         while let Err(error) = self.write().await {
             crate::log::debug!(error = %chain(&error), "the newest entries were not written; trying again");
@@ -91,7 +93,7 @@ impl JournalWriter {
     }
 }
 
-/// Returns whether the same entries will be refused again.
+/// Returns whether the storage will refuse the same entries again.
 pub(super) fn refuses_entries(error: &StoreError) -> bool {
     matches!(error.kind(), StoreErrorKind::TooLarge | StoreErrorKind::InvalidInput) && !error.is_ambiguous()
 }
