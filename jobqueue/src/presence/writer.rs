@@ -1,4 +1,4 @@
-//! Keeps the record of a worker up to date for as long as the worker runs.
+//! Keeps the record of a worker up to date while the worker runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobStore, StoreErrorKind};
 
-/// The time between two sweeps of the records that dead workers have left.
+/// The interval of sweeps of the records that dead workers have left.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(86_400);
-/// The least time between two urgent writes.
+/// The minimum time between two urgent writes.
 const MIN_URGENT_PAUSE: Duration = Duration::from_millis(200);
-/// The pause after requests could not be read, or an answer not be stored.
+/// The pause after the requests could not be read or an answer could not be stored.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// The timeout for the removal of the record at the end.
+/// The timeout for the last answers and the removal of the record.
 const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The constant data of a worker.
@@ -38,7 +38,7 @@ pub(crate) struct WorkerFacts {
     pub(crate) interval: Duration,
 }
 
-/// Writes the record at every interval until `ended` fires, then removes it. Errors are only logged.
+/// Writes the record at every interval until `ended` fires, then removes the record. Errors are only logged.
 pub(crate) async fn run_record_writer(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
@@ -67,7 +67,8 @@ pub(crate) async fn run_record_writer(
         last_write: Instant::now(),
         is_refused: false,
     };
-    // Each on its own: neither many answers nor many old records may delay the record and the reading of requests.
+    // Concurrently: neither many answers nor many old records may delay the record and the reading of
+    // requests.
     let run = async {
         tokio::join!(
             writer.run(),
@@ -76,15 +77,15 @@ pub(crate) async fn run_record_writer(
         )
     };
     let _ = ended.run_until_cancelled(run).await;
-    // What it answered last, and that it is gone.
+    // The last answers, and the end of the record.
     let last = async { tokio::join!(answer(&requests, &tracker), records.remove(writer.document.name())) };
     if !matches!(timeout(LAST_REQUEST_TIMEOUT, last).await, Ok((Ok(()), Ok(())))) {
         crate::log::debug!("the worker's record was not removed and will become stale");
     }
 }
 
-/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; a
-/// permanent refusal by the storage does not delay the worker's start.
+/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors
+/// are only logged; after a permanent error the worker starts without the requests.
 pub(crate) async fn read_once(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
@@ -116,7 +117,7 @@ fn warn_unreadable_requests(error: &Error) {
     crate::log::warn!(error = %chain(error), "the requests to cancel jobs cannot be read; the worker waits for them for a while");
 }
 
-/// Stores answers as they come.
+/// Stores answers as jobs end.
 async fn answer_all(requests: &Requests, tracker: &Tracker) {
     loop {
         if let Err(error) = answer(requests, tracker).await {
@@ -128,7 +129,7 @@ async fn answer_all(requests: &Requests, tracker: &Tracker) {
     }
 }
 
-/// Stores all answers of this moment, many at the same time.
+/// Stores all waiting answers, up to [`MAX_CONCURRENT_CALLS`] concurrently.
 async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
     loop {
         let next = tracker.next_answers(MAX_CONCURRENT_CALLS);
@@ -144,7 +145,7 @@ async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
     }
 }
 
-/// Removes what dead workers have left, and expired requests.
+/// Removes the records of dead workers and expired requests every day.
 async fn sweep_daily(records: &Records, requests: &Requests, runtime: &Runtime) {
     loop {
         let next = Instant::now() + SWEEP_INTERVAL;
@@ -167,11 +168,11 @@ struct RecordWriter {
     document: JsonBlob<WorkerDocument>,
     started: String,
     known: Known<WorkerDocument>,
-    /// The notifications up to which the requests were read; `None` before the first time.
+    /// The number of notifications when the requests were last read; `None` if they must be read again.
     read_up_to: Option<u64>,
-    /// The beginning of the last write that succeeded.
+    /// The start of the last successful write.
     last_write: Instant,
-    /// True after the storage has refused the record for good, which is logged once.
+    /// True after the storage has permanently refused the record, which is logged once.
     is_refused: bool,
 }
 
@@ -201,13 +202,14 @@ impl RecordWriter {
 
     async fn round(&mut self) -> Result<(), Error> {
         let written = self.write().await;
-        // A request is stored before its notification. It counts also if the record cannot be written, and no notification be read.
+        // An operator stores a request before its notification. If the record cannot be written, no
+        // notification can be read either, so the requests are read in every round.
         let notifications = written.as_ref().ok().copied();
         if notifications.is_none() || notifications != self.read_up_to {
             let queues: Vec<_> = self.facts.queues.iter().map(|queue| queue.name.clone()).collect();
             match self.requests.list_for(queues).await {
                 Ok(listed) => self.tracker.set_requests(listed),
-                // The storage refuses for good: the worker does not wait for it.
+                // The error is permanent: the worker starts without the requests.
                 Err(error) if !error.is_retryable() && !self.tracker.has_requests().is_cancelled() => {
                     warn_unreadable_requests(&error);
                     self.tracker.set_requests(BTreeMap::new());
@@ -219,8 +221,8 @@ impl RecordWriter {
         written.map(drop)
     }
 
-    /// Writes the record, with as many of its jobs as it has room for beside the counters, whose kinds are bounded. Returns the number of
-    /// notifications.
+    /// Writes the record, with as many running jobs as fit beside the counters, whose number is limited.
+    /// Returns the number of notifications.
     async fn write(&mut self) -> Result<u64, Error> {
         let (mut known, mut record) = (std::mem::replace(&mut self.known, Known::Nothing), self.record());
         let begun = Instant::now();
@@ -236,7 +238,9 @@ impl RecordWriter {
         let is_new = written.result.is_none();
         let notifications = written.result.unwrap_or_default();
         self.known = written.version.map_or(Known::Nothing, Known::Version);
-        // No operator notifies a worker that has not written for three intervals. When within its request a record is written is not known.
+        // Operators do not notify a worker that has not written for three intervals, so the requests are read
+        // again. The limit is two intervals, because a write takes effect at an unknown time within its
+        // request.
         if is_new || self.last_write.elapsed() > self.facts.interval * 2 {
             self.read_up_to = None;
         }
@@ -286,7 +290,7 @@ mod tests {
     async fn record_has_the_first_jobs_that_fit_and_all_counters() {
         let (storage, tracker) = (memory::open_on(Runtime::paused()), Arc::<Tracker>::default());
         for number in 0..1_000 {
-            // JSON has six characters for each of them.
+            // JSON encodes this character in six bytes.
             let long = "\u{1}".repeat(1_000);
             let mut event = Envelope::new(format!("{number}{long}"), long.as_str(), "letter", Payload::None);
             event.key = Some(long);
@@ -301,11 +305,12 @@ mod tests {
             interval: Duration::from_secs(15),
         };
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-        let kept =
+        let writing =
             run_record_writer(Arc::clone(&blobs), runtime.clone(), facts, tracker, CancellationToken::new());
-        let _ = timeout(Duration::from_secs(1), kept).await;
+        let _ = timeout(Duration::from_secs(1), writing).await;
         let record = Records::new(blobs, runtime).all().await.unwrap().0.remove(0).record;
-        assert_eq!((record.running.len(), record.running_total), (250, 1_000));
+        assert_eq!(record.running.len(), 250);
+        assert_eq!(record.running_total, 1_000);
         assert!(record.running[0].id.starts_with('0'));
         assert_eq!(record.counters[0].completed, 1_000);
     }
