@@ -67,7 +67,7 @@ pub(crate) struct Run {
     place: usize,
     job: Arc<JobInfo>,
     started: Instant,
-    /// How long the storage hides the message after each renewal.
+    /// The time for which the storage hides the message after each renewal.
     lease: Duration,
     /// The start time by the worker's clock; set when a record first shows the run.
     since: OnceLock<SystemTime>,

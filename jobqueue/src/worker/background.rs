@@ -1,5 +1,5 @@
-//! Work that runs beside the pollers for as long as the worker does: schedules, and the tasks that write the worker's
-//! journal and its record.
+//! Work that runs beside the pollers for as long as the worker does: schedules, and the tasks that write the
+//! worker's journal and its record.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -68,15 +68,16 @@ impl BackgroundTask {
     }
 }
 
-/// Starts the task that writes the journal of a worker's ended jobs. Returns `None` if the worker keeps no journal.
+/// Starts the task that writes the journal of a worker's ended jobs. Returns `None` if the worker keeps no
+/// journal.
 pub(super) fn start_journal(state: &WorkerState) -> Option<BackgroundTask> {
     let retention = state.options.journal_retention?;
     let storage = &state.delivery_state.storage;
     let worker = state.delivery_state.queue_options().worker;
     let buffer = Arc::new(JournalBuffer::new(&worker, storage.runtime().clone()));
     let ended = CancellationToken::new();
-    // Over separate connections: a lock on the journal's table, for example by an operator who creates an index, must
-    // hold up no leader.
+    // Over separate connections: a lock on the journal's table, for example by an operator who creates an
+    // index, must hold up no leader.
     let journal = history::open(&storage.stores().detached());
     let write = run_journal_writer(journal, Arc::clone(&buffer), retention, ended.clone());
     let task = LeaseRenewer::spawn_apart(storage.runtime(), write)

@@ -1,4 +1,4 @@
-//! Fetches messages of one queue, never more than there are free slots.
+//! Fetches messages of one queue, never more than the worker has free slots.
 
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
@@ -21,17 +21,19 @@ use crate::queue_core::Idle;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
-/// The pause after a request to the queue has failed: doubling, up to a minute.
+/// The pauses after failed requests: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
-/// The time without a panic after which the next one counts as the first.
+/// The time without a panic after which the count of panics begins anew.
 const PANIC_RESET_TIME: Duration = Duration::from_secs(600);
-/// The time that a starting worker waits for the requests to cancel jobs.
+/// The maximum time that a starting worker waits for the requests to cancel jobs.
 const FIRST_REQUESTS_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time that a stopping worker waits for the answer to a request under way.
+/// The maximum time that a stopping worker waits for the answer to its last request.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
+/// The time for which a full worker gathers free slots, so that it requests many messages at once instead of
+/// one at a time.
 const SLOT_GATHER_TIME: Duration = Duration::from_millis(2);
-/// The pause after an empty answer that does not say that the queue is empty, of a worker that runs until it is idle.
+/// The pause of a worker that runs until it is idle, after an empty answer that does not prove that the queue
+/// is empty.
 const UNCERTAIN_PAUSE: Duration = Duration::from_millis(20);
 /// The maximum number of concurrent requests of one round.
 const MAX_REQUESTS: u32 = 8;
@@ -44,7 +46,7 @@ pub(super) struct Poller {
     pub(super) until_idle: bool,
 }
 
-/// The state that one round passes to the next.
+/// The state that a round passes to the next round.
 struct Pace {
     idle: Idle,
     failures: u32,
@@ -53,11 +55,11 @@ struct Pace {
 }
 
 impl Pace {
-    /// Returns the most slots that the next round fills.
+    /// Returns the maximum number of messages that the next round requests.
     fn max_slots(&self, permit: Permit) -> usize {
         if permit == Permit::Probe || self.failures > 0 {
-            // One message is enough to see whether a failed storage works again. If it does not, the message may be leased for nobody, which
-            // counts as a delivery.
+            // One message is enough to see whether a failed storage works again. If it does not, a lease may
+            // be granted without our learning of it, which costs a delivery.
             1
         } else if !self.was_full {
             // One request is enough to see whether a queue is empty.
@@ -69,7 +71,8 @@ impl Pace {
 }
 
 impl Poller {
-    /// Polls until the worker stops. A panic of an adapter's notifications or groups, which the storage's wrapper does not see, is a request that failed.
+    /// Polls until the worker stops. Treats a panic in an adapter's notifications or groups, which the
+    /// storage's wrapper does not catch, as a failed request.
     pub(super) async fn run(self) {
         let stop = &self.deliveries.stop;
         let (mut failures, mut began) = (0, Instant::now());
@@ -98,13 +101,15 @@ impl Poller {
         });
         let idle = core.idle(state.options.max_idle_delay);
         let mut pace = Pace { idle, failures: 0, was_full: false };
-        // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
+        // The stop ends a wait at once. A request gets a little more time, so that the messages that it
+        // leases are put back.
         while let Some(settings) = stop.run_until_cancelled(self.ready_settings(pace.was_full)).await {
             state.health.note_resting(&core.name);
             let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
             let free = stop.run_until_cancelled(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
-            // While this poller waited for a slot, an operator may have paused the queue, the circuit opened, or a handler snoozed it.
+            // While this poller waited for a slot, an operator may have paused the queue, its circuit may
+            // have opened, or a handler may have snoozed it.
             let settings = stop.run_until_cancelled(core.fresh_settings()).await;
             let Some(settings) = settings else { return self.slots.fetched() };
             let is_permitted = pacing.circuit.permit() == permit && pacing.snooze.until().is_none();
@@ -120,12 +125,13 @@ impl Poller {
         }
     }
 
-    /// Returns the permission to fetch; `None` after a wait for it, since the queue is paused or snoozed or its circuit open.
+    /// Returns the permission to fetch. If the queue is paused or snoozed, or its circuit is open, waits and
+    /// returns `None`.
     async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
         let Deliveries { executor, pacing, activity, stop, .. } = &*self.deliveries;
         if settings.is_paused(executor.core.now()) {
             activity.found_empty(self.number, activity.generation());
-            // Messages that arrive meanwhile stay in the queue.
+            // `nap` ignores notifications: messages that arrive stay in the paused queue.
             stop.run_until_cancelled(idle.nap()).await;
             return None;
         }
@@ -144,7 +150,8 @@ impl Poller {
         None
     }
 
-    /// Fetches once. Then starts the deliveries of the messages, or waits until there may be more.
+    /// Fetches once, and starts the deliveries of the messages. After an empty answer, waits until messages
+    /// may have arrived.
     async fn round(
         &self,
         settings: &Arc<QueueSettings>,
@@ -156,12 +163,12 @@ impl Poller {
         let core = &executor.core;
         slots.truncate(pace.max_slots(permit));
         let generation = activity.generation();
-        let (asked, sent) = (slots.len(), Instant::now());
+        let (requested, sent) = (slots.len(), Instant::now());
         let answer = self.with_stop_grace(self.fetch(settings, slots, permit)).await;
         self.slots.fetched();
         match answer {
             None => return ControlFlow::Break(()),
-            // The storage has stopped for good: do not retry.
+            // The storage has stopped permanently: do not retry.
             Some(Err(error)) if error.kind() == StoreErrorKind::Stopped => {
                 state.fail(error);
                 stop.cancel();
@@ -173,7 +180,7 @@ impl Poller {
             }
             Some(Ok(fetched)) => {
                 pace.failures = 0;
-                pace.was_full = fetched.messages == asked;
+                pace.was_full = fetched.messages == requested;
                 self.slots.note_backlog(pace.was_full);
                 let is_empty = fetched.messages == 0;
                 if is_empty && fetched.is_uncertain {
@@ -197,7 +204,8 @@ impl Poller {
         ControlFlow::Continue(())
     }
 
-    /// Waits for `pause` because there is nothing to fetch since `generation`. `run_until_idle` waits no longer than until all is quiet.
+    /// Reports the queue as empty at `generation`, and waits for `pause`. A worker that runs until it is idle
+    /// waits at most until no job is running: the last job may have sent more messages.
     async fn rest(&self, generation: u64, pause: impl Future<Output = ()>) {
         let Deliveries { activity, stop, .. } = &*self.deliveries;
         activity.found_empty(self.number, generation);
@@ -211,8 +219,8 @@ impl Poller {
         stop.run_until_cancelled(pause).await;
     }
 
-    /// Leases up to a message for each slot, by several requests at once. Returns an error only if every request failed, because messages that
-    /// other requests leased are handled.
+    /// Leases up to one message for each slot, by several concurrent requests. Returns an error only if every
+    /// request failed: the messages of the other requests are being handled.
     async fn fetch(
         &self,
         settings: &Arc<QueueSettings>,
@@ -249,8 +257,8 @@ impl Poller {
         }
     }
 
-    /// Leases up to a message for each slot by one request, and starts their deliveries: their leases run, and another request of the round
-    /// may take long to be answered.
+    /// Leases up to one message for each slot by one request. Starts their deliveries at once, because their
+    /// leases run and another request of the round may take long.
     async fn request(
         &self,
         settings: &Arc<QueueSettings>,
@@ -271,7 +279,7 @@ impl Poller {
         Ok(fetched)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "an answer, and what its request was made with")]
+    #[allow(clippy::too_many_arguments, reason = "an answer and the arguments of its request")]
     fn start_all(
         &self,
         messages: Vec<LeasedMessage>,
@@ -282,22 +290,23 @@ impl Poller {
     ) {
         let worker = &*self.deliveries;
         let mut probe = (permit == Permit::Probe).then(|| worker.pacing.circuit.probe());
-        // A storage that returns more than was asked for gets the rest back when the leases run out.
+        // If a storage returns more messages than requested, the excess messages reappear when their leases
+        // run out.
         worker.activity.started(messages.len().min(slots.len()));
         for (leased, slot) in messages.into_iter().zip(slots) {
-            // Boxed, so that the futures through which it goes stay small.
+            // Boxed, so that the futures that hold it stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
             let guard = DeliveryGuard::new(worker, self.slots.occupied(slot), probe.take());
             self.deliveries.start(incoming, guard);
         }
     }
 
-    /// Returns the queue's settings as soon as this worker may fetch: it leaves unknown messages to others for a while,
-    /// and waits until the storage does not throttle.
+    /// Returns the queue's settings once this worker may fetch. First leaves unknown messages to other
+    /// workers for a while, and waits until the storage no longer throttles.
     async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
         let Deliveries { executor, pacing, .. } = &*self.deliveries;
         let core = &executor.core;
-        // With long pauses, a worker that runs until it is idle could find unknown messages again and again.
+        // No long pauses in `run_until_idle`: the unknown messages would be visible again after each pause.
         let pause = pacing.unknown.pause(!was_full && !self.until_idle, core.runtime());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
@@ -306,8 +315,8 @@ impl Poller {
         core.fresh_settings().await
     }
 
-    /// Gives a request that is under way at the stop a little time for its answer, so that the messages it leased can
-    /// be put back at once. Without an answer they become visible again when their leases run out.
+    /// Gives a pending request a little time for its answer after the stop, so that the messages that it
+    /// leases can be put back at once. Without an answer they become visible again when their leases run out.
     async fn with_stop_grace<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let given_up = async {
             self.deliveries.stop.cancelled().await;
@@ -333,13 +342,13 @@ impl Poller {
         tokio::time::sleep(wait).await;
     }
 
-    /// Waits for at least one free slot. After a round that returned as many messages as requested, it waits briefly
-    /// for more slots, so that a full worker does not ask for messages one by one.
+    /// Waits for at least one free slot. After a round that returned as many messages as requested, also
+    /// waits briefly for more slots, so that a full worker does not request messages one at a time.
     async fn free_slots(&self, was_full: bool) -> Vec<Slot> {
         let mut slots = vec![self.slots.take().await];
-        let at_most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES } as usize;
-        let (free, most) = self.slots.free_and_max();
-        let enough = (most / 2).clamp(1, at_most);
+        let limit = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES } as usize;
+        let (free, max) = self.slots.free_and_max();
+        let enough = (max / 2).clamp(1, limit);
         if was_full && free + 1 < enough {
             let gather = async {
                 while slots.len() < enough {
@@ -348,7 +357,7 @@ impl Poller {
             };
             let _ = tokio::time::timeout(SLOT_GATHER_TIME, gather).await;
         }
-        while slots.len() < at_most
+        while slots.len() < limit
             && let Some(slot) = self.slots.try_take_further()
         {
             slots.push(slot);
@@ -364,9 +373,9 @@ struct Fetched {
     messages: usize,
     /// The time until the next message becomes visible, if the storage knows it.
     next_visible_in: Option<Duration>,
-    /// True if messages may be visible that did not come.
+    /// True if visible messages may be missing from the answer.
     is_uncertain: bool,
-    /// True if a part of the queue was not asked, or did not answer.
+    /// True if a shard of the queue was not asked, or did not answer.
     is_partial: bool,
 }
 
@@ -376,7 +385,7 @@ mod tests {
     use crate::runtime::Runtime;
 
     #[test]
-    fn after_a_failure_one_message_is_asked_for() {
+    fn failures_and_probes_limit_a_round_to_one_message() {
         let idle = Idle::new(Runtime::new(), None, Duration::from_secs(5));
         let mut pace = Pace { idle, failures: 1, was_full: true };
         assert_eq!(pace.max_slots(Permit::Closed), 1);

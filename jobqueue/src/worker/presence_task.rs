@@ -1,4 +1,4 @@
-//! Starts and ends the task that writes the record of a running worker.
+//! The task that writes the record of a running worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,16 @@ use crate::presence::{Tracker, WorkerFacts, read_once, run_record_writer};
 /// The interval at which a worker writes its record unless configured otherwise.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The record of a running worker. If it is dropped, the record becomes stale.
+/// The task that writes the record of a running worker. If it is dropped, the record becomes stale.
 pub(super) struct PresenceTask {
     tracker: Arc<Tracker>,
     task: BackgroundTask,
 }
 
 impl PresenceTask {
-    /// Starts the record of a worker, which also reads the requests to cancel its jobs. A worker that runs until it is idle only reads
-    /// the requests, once. Returns `None` if the worker does neither.
+    /// Starts the task that writes the record and reads the requests to cancel jobs. For a worker that runs
+    /// until it is idle, the task by default only reads the requests, once. Returns `None` if the worker does
+    /// neither.
     pub(super) fn start(state: &WorkerState, until_idle: bool) -> Option<Self> {
         let runtime = state.delivery_state.storage.runtime();
         let is_test = !runtime.starts_threads();
@@ -35,7 +36,8 @@ impl PresenceTask {
         let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
         let (tracked, end) = (Arc::clone(&tracker), ended.clone());
         let blobs = state.delivery_state.storage.blobs_apart();
-        // A thread of the library's own: a handler that blocks the worker's runtime does not make the worker look dead.
+        // On the lease renewer's thread: a handler that blocks the worker's runtime does not make the worker
+        // look dead.
         let task = match interval {
             Some(every) => {
                 let facts = facts_of(state, every);
@@ -52,7 +54,7 @@ impl PresenceTask {
         Some(Self { tracker, task: BackgroundTask::new(ended, task) })
     }
 
-    /// Shows that the worker is stopping.
+    /// Shows in the record that the worker is stopping.
     pub(super) fn drain(&self) {
         self.tracker.drain();
     }

@@ -1,4 +1,4 @@
-//! The state that all parts of a running worker share.
+//! The state that the parts of a running worker share.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -19,7 +19,7 @@ pub(super) struct WorkerState {
     pub(super) rejections: Arc<Rejections>,
     report: Mutex<Report>,
     failure: Mutex<Option<StoreError>>,
-    /// The journal of ended jobs; empty if the worker keeps none.
+    /// The journal of ended jobs; empty if the worker keeps no journal.
     journal: OnceLock<Arc<JournalBuffer>>,
 }
 
@@ -41,7 +41,7 @@ impl WorkerState {
         drop(self.journal.set(Arc::clone(journal)));
     }
 
-    /// Records a delivery that has ended in the report, the health, the journal and the worker's record.
+    /// Records an ended delivery in the report, the health, the journal and the worker's record.
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
         self.report().count(outcome);
@@ -70,7 +70,7 @@ impl WorkerState {
         lock(&self.report)
     }
 
-    /// Makes the worker end with `error`, if it is the first.
+    /// Makes the worker end with `error`, unless it already ends with another error.
     pub(super) fn fail(&self, error: StoreError) {
         lock(&self.failure).get_or_insert(error);
     }

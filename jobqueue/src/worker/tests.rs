@@ -175,7 +175,8 @@ async fn hook_with_a_retryable_error_is_called_until_it_succeeds() {
     }
 }
 
-// The wait for the first hook lasted until the second was called, two hours later: the job was done, and became a dead letter.
+// The wait for the first hook lasted until the second was called, two hours later: the job was done, and
+// became a dead letter.
 #[tokio::test(start_paused = true)]
 async fn failure_of_a_hook_before_the_run_shortens_no_wait_after_it() {
     let storage: Storage = memory::open_on(Runtime::paused());
@@ -231,7 +232,8 @@ impl Hook for SlowAtFirst {
     }
 }
 
-/// Jobs with a hook that is slow at the first call for each, and the worker that runs them one after the other until it stops.
+/// Jobs with a hook that is slow at the first call for each, and the worker that runs them one after the
+/// other until it stops.
 #[derive(Debug, Clone, Copy)]
 struct SlowHook {
     jobs: u32,
@@ -250,8 +252,8 @@ impl SlowHook {
         Self { jobs: 1, lasts, result: 1, takes, succeeds: false, stopped_after }
     }
 
-    /// Runs the jobs to their ends, whose run time is 30 seconds, as a lease. Returns the number of handler runs, and the report of the first
-    /// worker.
+    /// Runs the jobs to their ends, whose run time is 30 seconds, as a lease. Returns the number of handler
+    /// runs, and the report of the first worker.
     async fn run(self) -> (u32, Report) {
         let storage: Storage = memory::open_on(Runtime::paused());
         for _ in 0..self.jobs {
