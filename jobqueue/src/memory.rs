@@ -1,7 +1,7 @@
 //! A storage in memory: the strict reference of the port's promises, for tests, simulations and throw-away
 //! work.
 //!
-//! It applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in seconds.
+//! The storage applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in seconds.
 //! Nothing is written to disk: when the last clone of the [`Storage`] is dropped, its content is gone.
 //! Deletions take effect at once, so `QueueBeingDeleted` never occurs.
 //!

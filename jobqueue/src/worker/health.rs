@@ -1,6 +1,6 @@
 //! The health of a worker, for the checks of an orchestrator.
 //!
-//! It collects the observations of the worker's other parts, and sends no requests.
+//! This module collects the observations of the worker's other parts. It sends no requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -23,7 +23,7 @@ use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
 /// The pauses after failed requests: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
-/// The time without a panic after which the count of panics begins anew.
+/// The time without a panic after which the count of panics is reset.
 const PANIC_RESET_TIME: Duration = Duration::from_secs(600);
 /// The maximum time that a starting worker waits for the requests to cancel jobs.
 const FIRST_REQUESTS_TIMEOUT: Duration = Duration::from_secs(30);

@@ -186,8 +186,8 @@ async fn hook_with_a_retryable_error_is_called_until_it_succeeds() {
     }
 }
 
-// The wait for the first hook lasted until the second was called, two hours later: the job was done, and
-// became a dead letter.
+// The deferral for the first hook once lasted until the second hook was called two hours later, so that the
+// finished job became a dead letter.
 #[tokio::test(start_paused = true)]
 async fn failure_of_a_hook_before_the_run_shortens_no_wait_after_it() {
     let storage: Storage = memory::open_on(Runtime::paused());

@@ -2,7 +2,7 @@
 //!
 //! The poller of a queue with only this kind waits for a free place and would get every place. A delivery
 //! from a queue of several kinds does not wait: it is put back when no place is free, and would never find
-//! one while such pollers wait. The next place is therefore reserved for the refused delivery, and the place
+//! a place while such pollers wait. The next place is therefore reserved for the refused delivery, and the place
 //! after that goes to a poller.
 
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The circuit breaker: stops fetching from a queue while every job on it fails.
 //!
-//! It knows how and when attempts ended, and nothing of messages.
+//! This module knows how and when attempts ended. It knows nothing of messages.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -19,7 +19,7 @@ const WEIGHT: f64 = 0.125;
 /// A ratio below which the worker does not pause.
 const NEGLIGIBLE_RATIO: f64 = 0.01;
 
-/// The ratio of messages for other workers among the latest ones of a queue.
+/// The ratio of messages for other workers among the latest messages of a queue.
 #[derive(Debug, Default)]
 pub(in crate::worker) struct UnknownRatio(Mutex<RatioState>);
 
