@@ -22,9 +22,9 @@ use crate::sync::lock;
 use crate::trace::{OpenSpan, Step, TraceContext};
 
 /// The maximum number of messages to delete by one request. A larger number would delay the first for little gain.
-const MAX_TOGETHER: usize = 1_024;
+const MAX_DELETIONS_PER_REQUEST: usize = 1_024;
 /// The maximum number of concurrent requests: while the storage executes one, the next is already on its way.
-const MAX_REQUESTS: usize = 2;
+const MAX_CONCURRENT_REQUESTS: usize = 2;
 
 impl Executor {
     /// Returns whether the message is deleted together with others and not by its own delivery.
@@ -121,7 +121,7 @@ impl Deletions {
         {
             let mut gathered = lock(&self.gathered);
             gathered.deletions.push(deletion);
-            if gathered.requests == MAX_REQUESTS {
+            if gathered.requests == MAX_CONCURRENT_REQUESTS {
                 return;
             }
             gathered.requests += 1;
@@ -145,7 +145,7 @@ impl Deletions {
         loop {
             let deletions: Vec<_> = {
                 let mut gathered = lock(&self.gathered);
-                let count = gathered.deletions.len().min(MAX_TOGETHER);
+                let count = gathered.deletions.len().min(MAX_DELETIONS_PER_REQUEST);
                 if count == 0 {
                     gathered.requests -= 1;
                     return;

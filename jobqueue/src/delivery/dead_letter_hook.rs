@@ -13,7 +13,7 @@ use crate::job::outcome::Reason;
 use crate::storage::QueueName;
 
 /// The maximum run time of a hook.
-const LIMIT: Duration = Duration::from_secs(30);
+const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A message that a worker has moved to the dead-letter queue.
 #[derive(Debug, Clone)]
@@ -56,11 +56,11 @@ impl DeadLetterHooks {
                 crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked");
                 continue;
             };
-            match tokio::time::timeout(LIMIT, AssertUnwindSafe(called).catch_unwind()).await {
+            match tokio::time::timeout(HOOK_TIMEOUT, AssertUnwindSafe(called).catch_unwind()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked"),
                 Err(_) => {
-                    crate::log::error!(queue = %dead.queue, "a hook for dead letters took over {LIMIT:?}")
+                    crate::log::error!(queue = %dead.queue, "a hook for dead letters took over {HOOK_TIMEOUT:?}")
                 }
             }
         }

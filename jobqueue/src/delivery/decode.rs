@@ -23,11 +23,11 @@ use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
 /// The dequeue count if the storage does not count deliveries. The number of the delivery is then the last recorded one plus 1.
-const UNKNOWN: u32 = 0;
+const NOT_COUNTED: u32 = 0;
 /// The problem of a raw payload.
 const NO_ENVELOPE: &str = "the text has no envelope, and the queue has not exactly one message type";
 /// The problem of an event without room for a history.
-const NO_ROOM: &str =
+const NO_HISTORY_SPACE: &str =
     "the attributes of the event leave no room for the notes of its deliveries; send fewer or shorter ones";
 /// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
 /// references.
@@ -147,7 +147,7 @@ fn refuse_without_room(job: &LeasedJob, text: &str) {
     // A handler that has finished does not run again, however little room is left beside its result.
     let is_event = matches!(&*job.content(), Content::Event(event) if event.history.finished.is_none());
     if is_event && !dead_envelope(job, &longest, 1).is_ok_and(has_room) {
-        let (reason, problem) = (Reason::DECODE_ERROR, NO_ROOM.to_owned());
+        let (reason, problem) = (Reason::DECODE_ERROR, NO_HISTORY_SPACE.to_owned());
         let message = UnreadableText { text: Some(text.to_owned()), reason, problem };
         *job.content() = Content::Unreadable(Box::new(message));
     }
@@ -228,7 +228,7 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>) -> (Content, u32) {
 pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32) -> u32 {
     let history = &mut envelope.history;
     let delivery = match dequeue_count {
-        UNKNOWN => history.delivery.saturating_add(1),
+        NOT_COUNTED => history.delivery.saturating_add(1),
         count => count,
     };
     let is_own = (1..delivery).contains(&history.delivery);

@@ -17,13 +17,13 @@ use crate::settings::QueueSettings;
 
 /// The time that a message waits for a payload that does not exist: 5 minutes. A storage that failed over may show it
 /// later.
-const MISSING_GRACE: Duration = Duration::from_secs(5 * 60);
+const MISSING_PAYLOAD_LIMIT: Duration = Duration::from_secs(5 * 60);
 /// The time that a message waits for a hook whose error is not retryable: 1 hour. The hook may be mistaken.
-const HOOK_GRACE: Duration = Duration::from_secs(3_600);
+const BROKEN_HOOK_LIMIT: Duration = Duration::from_secs(3_600);
 /// The time for which outages of the storage that stop a handler cost no attempt: 1 day. Each delivery runs the handler again.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(86_400);
 /// The minimum number of put-backs before a wait ends, however much time has passed.
-const LEAST_TRIES: u32 = 2;
+const MIN_PUT_BACKS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -90,8 +90,10 @@ impl Cause {
         match self {
             Self::UnknownKind => Some((settings.unknown_kind_timeout, Reason::UNKNOWN_KIND)),
             Self::NewerVersion => Some((settings.unknown_kind_timeout, Reason::NEWER_VERSION)),
-            Self::PayloadMissing => Some((MISSING_GRACE, Reason::PAYLOAD_MISSING)),
-            Self::BrokenHook | Self::BrokenAdmission => Some((HOOK_GRACE, Reason::COORDINATION_FAILED)),
+            Self::PayloadMissing => Some((MISSING_PAYLOAD_LIMIT, Reason::PAYLOAD_MISSING)),
+            Self::BrokenHook | Self::BrokenAdmission => {
+                Some((BROKEN_HOOK_LIMIT, Reason::COORDINATION_FAILED))
+            }
             Self::Outage => Some((OUTAGE_LIMIT, Reason::ATTEMPTS_EXHAUSTED)),
             Self::PayloadUnreadable | Self::Hook | Self::SlowPreparation => None,
         }
@@ -163,7 +165,7 @@ pub(super) fn may_defer(job: &LeasedJob, cause: Cause) -> bool {
 /// Returns the reason for dead-lettering a message that has waited for long enough.
 fn reason_to_end(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Duration) -> Option<Reason> {
     let (limit, reason) = cause.limit(&job.settings)?;
-    (deferral.count >= LEAST_TRIES && waited >= limit).then_some(reason)
+    (deferral.count >= MIN_PUT_BACKS && waited >= limit).then_some(reason)
 }
 
 /// Returns the wait of an earlier delivery for the same cause, and its duration. A hook at the end of a job that did not run continues the wait

@@ -16,7 +16,7 @@ use crate::queue_core::QueueCore;
 use crate::storage::{BlobStore, QueueName, Tries};
 
 /// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
-const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+const MIN_WRITE_TIME: Duration = Duration::from_secs(30);
 
 impl Executor {
     /// Remembers that the job is done, so that another message of it does not run.
@@ -32,7 +32,7 @@ impl Executor {
             return;
         }
         let Some(event) = leased_job.event() else { return };
-        let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
+        let give_up = leased_job.lease.deadline().max(Instant::now() + MIN_WRITE_TIME);
         if let Err(error) = record_completion(&leased_job.core, event, give_up).await {
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
         }

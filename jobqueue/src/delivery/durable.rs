@@ -41,11 +41,11 @@ use jobqueue_storage::fast::hex::to_hex;
 /// The container of completions whose deletion got no answer.
 pub(crate) const COMPLETED: &str = "jobqueue-completed";
 /// The minimum time for which a record is kept: 30 days.
-const KEPT: Duration = Duration::from_secs(30 * 86_400);
+const RECORD_LIFE: Duration = Duration::from_secs(30 * 86_400);
 /// The maximum length of a step's name, in bytes.
-const MAX_STEP_NAME: usize = 128;
+const MAX_STEP_NAME_BYTES: usize = 128;
 /// The maximum size of a recorded result, in bytes.
-const MAX_RESULT: u64 = 32 * 1024 * 1024;
+const MAX_RECORD_BYTES: u64 = 32 * 1024 * 1024;
 
 impl Context {
     /// Runs `work` once and saves its result with the message. Later attempts return the saved result without running
@@ -88,8 +88,8 @@ impl Context {
         W: FnOnce() -> F,
         F: Future<Output = Result<T, E>>,
     {
-        if name.is_empty() || name.len() > MAX_STEP_NAME {
-            let text = format!("the name of a step has 1 to {MAX_STEP_NAME} bytes");
+        if name.is_empty() || name.len() > MAX_STEP_NAME_BYTES {
+            let text = format!("the name of a step has 1 to {MAX_STEP_NAME_BYTES} bytes");
             return Err(Error::new(ErrorKind::Invalid, text).into());
         }
         if let Some(saved) = load_saved(self.leased_job()).await?.step(name)? {
@@ -176,7 +176,7 @@ pub(super) fn read_recorded<'j>(
     name: &'j BlobName,
 ) -> BoxFuture<'j, Result<Option<String>, Error>> {
     Box::pin(async {
-        let Some(record) = get_if_present(&**job.core.blobs(), name, MAX_RESULT).await? else {
+        let Some(record) = get_if_present(&**job.core.blobs(), name, MAX_RECORD_BYTES).await? else {
             return Ok(None);
         };
         prolong(job, name, &record).await;
@@ -200,7 +200,7 @@ pub(super) fn prolonged(job: &LeasedJob, record: &Blob) -> Option<PutBlob> {
     let now = job.core.now();
     let end = needed_at_most_until(&record.properties)?;
     // The end of a record is written in whole seconds, and the sweep leaves it for a day longer.
-    let needed = job.expires.unwrap_or(now + KEPT / 2);
+    let needed = job.expires.unwrap_or(now + RECORD_LIFE / 2);
     let is_enough = end.checked_add(Duration::from_secs(1)).is_none_or(|end| end >= needed);
     (!is_enough).then(|| PutBlob::new().with_metadata(needed_until(now, Some(expiry(now, job.expires)))))
 }
@@ -253,12 +253,12 @@ pub(super) fn digest_name<const N: usize>(container: &str, parts: [&str; N]) -> 
 }
 
 pub(super) fn expiry(now: SystemTime, message: Option<SystemTime>) -> SystemTime {
-    let least = now + KEPT;
+    let least = now + RECORD_LIFE;
     message.map_or(least, |message| message.max(least))
 }
 
 pub(super) async fn read(blobs: &dyn BlobStore, name: &BlobName) -> Result<Option<String>, Error> {
-    get_if_present(blobs, name, MAX_RESULT).await?.map(text_of).transpose()
+    get_if_present(blobs, name, MAX_RECORD_BYTES).await?.map(text_of).transpose()
 }
 
 fn text_of(record: Blob) -> Result<String, Error> {

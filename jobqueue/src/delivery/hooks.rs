@@ -16,8 +16,8 @@ use crate::job::JobInfo;
 use crate::job::outcome::chain;
 
 /// The time for which hooks are called after the run, by a delivery without a slot and by one with a slot.
-const CALLED_FOR: Duration = Duration::from_secs(60);
-const CALLED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
+const HOOK_TIME: Duration = Duration::from_secs(60);
+const HOOK_TIME_IN_SLOT: Duration = Duration::from_secs(5);
 
 impl DeliveryState {
     pub(super) fn has_hooks(&self, job: &JobInfo) -> bool {
@@ -84,7 +84,7 @@ impl DeliveryState {
         if !self.has_hooks(job) {
             return Ok(());
         }
-        let time = if is_slot_free || output.to_json().is_err() { CALLED_FOR } else { CALLED_IN_SLOT_FOR };
+        let time = if is_slot_free || output.to_json().is_err() { HOOK_TIME } else { HOOK_TIME_IN_SLOT };
         // The run time may be over, and the first call may take long.
         leased_job.lease.renew_for(time);
         // Boxed, because few jobs have hooks.

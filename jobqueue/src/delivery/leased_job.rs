@@ -28,7 +28,7 @@ use crate::trace::{OpenSpan, Step, TraceContext};
 /// The maximum size of a checkpoint inside the message, in bytes. A larger one goes to a blob.
 const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
 /// The pause after which a turn is confirmed that could not be confirmed at its time.
-const UNCONFIRMED_PAUSE: Duration = Duration::from_secs(5);
+const CONFIRM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// One delivery: the lease, and the content as it is in the storage or as the next change writes it.
 #[derive(Debug)]
@@ -162,7 +162,7 @@ impl LeasedJob {
                     }
                     Err(error) => {
                         crate::log::debug!(%error, "the turn of a job among other messages was not confirmed");
-                        pause = UNCONFIRMED_PAUSE.min(until.saturating_duration_since(Instant::now()));
+                        pause = CONFIRM_RETRY_DELAY.min(until.saturating_duration_since(Instant::now()));
                     }
                 }
             }

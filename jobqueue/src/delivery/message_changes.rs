@@ -20,7 +20,7 @@ use crate::storage::{MAX_VISIBILITY, StoreError};
 use crate::sync::lock;
 
 /// The longest time for which a message is kept back after its handler because the result of an effect cannot be recorded.
-const LONGEST_RECORD: Duration = Duration::from_secs(15 * 60);
+const MAX_EFFECT_WAIT: Duration = Duration::from_secs(15 * 60);
 /// The pauses after which a change is made again.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
 
@@ -149,13 +149,13 @@ impl LeasedJob {
     pub(super) async fn end_effects(&self) {
         let Some(effects) = self.effects.get() else { return };
         effects.close();
-        self.lease.renew_for(LONGEST_RECORD);
+        self.lease.renew_for(MAX_EFFECT_WAIT);
         tokio::select! {
             biased;
             () = effects.wait() => {}
             () = self.core.options.settle_now.cancelled() => {}
             () = self.lease.ended() => {}
-            () = tokio::time::sleep(LONGEST_RECORD) => {}
+            () = tokio::time::sleep(MAX_EFFECT_WAIT) => {}
         }
     }
 

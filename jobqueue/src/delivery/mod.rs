@@ -68,7 +68,7 @@ pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
 pub(crate) use hook::{Hook, HookContext, Waiting};
 pub(crate) use leased_job::LeasedJob;
-pub(crate) use order_position::{LONGEST_UNRECORDED, end_turn, is_done_in_order, keep_expected, position_of};
+pub(crate) use order_position::{MAX_UNLOGGED_DELAY, end_turn, is_done_in_order, keep_expected, position_of};
 pub(crate) use past_dead_letters::add_past_dead_letter;
 pub use past_dead_letters::{PastDeadLetter, past_dead_letters};
 pub use progress::CheckpointOutcome;

@@ -14,13 +14,13 @@ use crate::group_log::{EndState, GRACE, InOrder, Millis, Position};
 use crate::job::outcome::chain;
 
 /// The longest put-back of the first of a group that is not recorded in the log. It is shorter than the jobs behind it wait at least.
-pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
+pub(crate) const MAX_UNLOGGED_DELAY: Duration = Duration::from_secs(59);
 
 /// The time for which a put-back that cannot be noted is tried again at least.
-const LONGEST_NOTE: Duration = Duration::from_secs(15 * 60);
+const MIN_LOG_UPDATE_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// The interval at which a worker confirms that the message of a running job exists.
-const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(GRACE.as_secs() / 3);
 
 /// The time after a message became overdue for which its delivery keeps its turn: half of the shortest time in which others mark it.
 const OVERDUE_MARGIN: Duration = Duration::from_secs(60);
@@ -81,7 +81,12 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
         let due = Millis::from(runtime.now()).after(GRACE);
         async move { Ok(log.change(move |log| log.extend(&entry, turn, due)).await?.then_some(until)) }
     };
-    job.keep_turn(HEARTBEAT, left.min(HEARTBEAT), Instant::now() + left + OVERDUE_MARGIN, confirm);
+    job.keep_turn(
+        HEARTBEAT_INTERVAL,
+        left.min(HEARTBEAT_INTERVAL),
+        Instant::now() + left + OVERDUE_MARGIN,
+        confirm,
+    );
 }
 
 /// Returns whether the log must show that the message is put back for so long. A job behind others has the grace from when it becomes the first.
@@ -90,7 +95,7 @@ pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
         let log = job.core.groups.of(&entry).ok()?;
         log.latest().position(&entry, turn, job.core.now().into())
     };
-    delay > LONGEST_UNRECORDED
+    delay > MAX_UNLOGGED_DELAY
         && position_of(job).is_some_and(|own| {
             let waits =
                 |place| matches!(place, Position::Behind { overdue: false, .. } | Position::Crowded { .. });
@@ -110,7 +115,7 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
         job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due))
     };
     // Also a job that has exceeded its maximum run time still has its lease.
-    let until = job.lease.renew_for(LONGEST_NOTE);
+    let until = job.lease.renew_for(MIN_LOG_UPDATE_TIME);
     let noted = async {
         match may_come_sooner {
             true => note().await,
@@ -119,12 +124,12 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
     };
     let noted = tokio::select! {
         biased;
-        () = job.core.options.settle_now.cancelled() => return LONGEST_UNRECORDED,
+        () = job.core.options.settle_now.cancelled() => return MAX_UNLOGGED_DELAY,
         noted = noted => noted,
     };
     match noted {
         Ok(_) => delay,
-        Err(error) if may_come_sooner && error.is_retryable() => LONGEST_UNRECORDED,
+        Err(error) if may_come_sooner && error.is_retryable() => MAX_UNLOGGED_DELAY,
         Err(error) => {
             crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
             delay

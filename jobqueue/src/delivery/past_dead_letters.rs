@@ -10,7 +10,7 @@ use crate::envelope::{DeadLetterNote, History};
 use crate::job::outcome::{Reason, printable};
 
 /// The maximum number of them that are kept: the latest.
-const MAX_PAST: usize = 10;
+const MAX_PAST_DEAD_LETTERS: usize = 10;
 
 /// An earlier dead letter of a job, before it was redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub(crate) fn add_past_dead_letter(history: &mut History, note: DeadLetterNote) 
     };
     let mut past = list(history);
     past.extend(to_raw_value(&last));
-    let excess = past.len().saturating_sub(MAX_PAST);
+    let excess = past.len().saturating_sub(MAX_PAST_DEAD_LETTERS);
     history.past = serde_json::to_string(&past[excess..]).ok();
 }
 

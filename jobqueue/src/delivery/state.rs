@@ -51,7 +51,7 @@ impl Default for DeliveryOptions {
 
 /// The maximum number of queues that stay open for handlers, which may name a queue for each tenant. Then all are forgotten: to open one
 /// again costs a request.
-const MAX_OPENED: usize = 1_000;
+const MAX_OPEN_QUEUES: usize = 1_000;
 
 pub(crate) struct DeliveryState {
     pub(crate) storage: Storage,
@@ -123,7 +123,7 @@ impl DeliveryState {
             // Callers wait for each other only if they want the same queue.
             let cell = {
                 let mut opened = lock(&self.opened);
-                if opened.len() >= MAX_OPENED && !opened.contains_key(&name) {
+                if opened.len() >= MAX_OPEN_QUEUES && !opened.contains_key(&name) {
                     opened.clear();
                 }
                 Arc::clone(opened.entry(name.clone()).or_default())

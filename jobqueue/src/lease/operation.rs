@@ -10,7 +10,7 @@ use crate::job::outcome::chain;
 use crate::storage::{Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
 
 /// The maximum duration of a single request, whatever the length of the lease.
-const MAX_CALL: Duration = Duration::from_secs(30);
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(30);
 
 /// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -299,7 +299,7 @@ impl Drop for InFlight<'_> {
 /// Returns the time for a request that gets one `share`-th of the remaining time, so that another attempt fits.
 pub(super) fn share_of(until: Instant, share: u32) -> Duration {
     let left = until.saturating_duration_since(Instant::now());
-    (left / share).clamp(Duration::from_millis(10), MAX_CALL)
+    (left / share).clamp(Duration::from_millis(10), MAX_REQUEST_TIME)
 }
 
 #[cfg(test)]

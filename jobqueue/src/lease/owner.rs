@@ -17,10 +17,10 @@ use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName
 use crate::sync::{StopToken, lock};
 
 /// The time for which a lease is renewed at least until its run begins: that of the longest wait for a turn, and of the largest payload.
-const LONGEST_PREPARATION: Duration = Duration::from_secs(15 * 60);
+const MAX_PREPARATION: Duration = Duration::from_secs(15 * 60);
 
 /// A shorter lease has no time to wait for a connection when it is renewed.
-const SHORT: Duration = Duration::from_secs(20);
+const SHORT_LEASE: Duration = Duration::from_secs(20);
 
 /// The reason why the work on a message must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Lease {
         let lease_end = visible.min(now + terms.visibility);
         let deadline = expires.map_or(lease_end, |expires| lease_end.min(expires));
         let length = granted.min(terms.visibility);
-        let run_until = now + terms.max_run_time.max(LONGEST_PREPARATION);
+        let run_until = now + terms.max_run_time.max(MAX_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,
             id: leased.message.id.clone(),
@@ -149,7 +149,7 @@ impl Lease {
         });
         lease.schedule(&mut lease.state());
         lease.watch_end(leased);
-        if lease_end.saturating_duration_since(now) < SHORT
+        if lease_end.saturating_duration_since(now) < SHORT_LEASE
             && let Some(warm_up) = lease.renewer_store.warm_up(&lease.queue)
         {
             lease.renewer.spawn(warm_up);

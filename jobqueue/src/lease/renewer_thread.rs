@@ -18,7 +18,7 @@ use crate::runtime::Runtime;
 /// The number of renewals that are sent at the same time, and the time after which one without an answer counts no more: a storage that hangs
 /// must not hold up the renewals on others.
 const CONCURRENT_RENEWALS: usize = 256;
-const SLOW: Duration = Duration::from_secs(1);
+const MAX_PERMIT_TIME: Duration = Duration::from_secs(1);
 
 /// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not per
 /// lease.
@@ -147,7 +147,7 @@ async fn serve(deadlines: Weak<DeadlineQueue>, runtime: Runtime) {
 
 async fn renew(lease: Arc<Lease>, permit: OwnedSemaphorePermit) {
     let mut renewal = pin!(lease.renew());
-    if timeout(SLOW, &mut renewal).await.is_err() {
+    if timeout(MAX_PERMIT_TIME, &mut renewal).await.is_err() {
         drop(permit);
         renewal.await;
     }

@@ -9,14 +9,14 @@ use super::owner::{Lease, TransactionState};
 use crate::storage::{MessageRef, Queues, StoreError, Tries, Updated};
 
 /// The time in which the answer to a renewal arrives that was made before the transaction began.
-const ANSWER: Duration = Duration::from_secs(1);
+const RENEWAL_ANSWER_TIME: Duration = Duration::from_secs(1);
 
 /// The longest time for which the end of an open transaction is awaited. A server ends a commit within seconds; a transaction that was forgotten or is
 /// prepared is left to the next delivery.
-const LONGEST_COMMIT: Duration = Duration::from_secs(10);
+const MAX_COMMIT_WAIT: Duration = Duration::from_secs(10);
 
 /// The pause between two looks whether it has arrived.
-const LOOK: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A change of the message within a transaction of the caller's own. The caller makes it under the receipt of [`message`](Self::message), and passes on
 /// the [answer](Self::answered).
@@ -56,7 +56,7 @@ impl TransactionChange<'_> {
             Err(error) => return Err(LeaseError::Refused(error)),
         };
         // The receipt was that of a renewal before, whose answer sets it before it gives up the turn, or the lease is lost.
-        let awaits_answer = self.lease.turn.try_lock().is_err() && self.began.elapsed() < ANSWER;
+        let awaits_answer = self.lease.turn.try_lock().is_err() && self.began.elapsed() < RENEWAL_ANSWER_TIME;
         let message = self.lease.message();
         if message == self.message {
             let is_uncertain = self.lease.is_uncertain();
@@ -71,7 +71,7 @@ impl TransactionChange<'_> {
         }
         crate::log::debug!(queue = %self.lease.queue, %error, "the receipt was that of a renewal without an answer");
         self.message = message;
-        Ok(Some(LOOK))
+        Ok(Some(POLL_INTERVAL))
     }
 }
 
@@ -101,7 +101,7 @@ impl Lease {
     }
 
     /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open, for a
-    /// quarter of the lease and [`LONGEST_COMMIT`] at the longest. After an error it may have committed.
+    /// quarter of the lease and [`MAX_COMMIT_WAIT`] at the longest. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
         let has_committed = self.find_out(&self.store).await?;
@@ -117,7 +117,7 @@ impl Lease {
         let renewal = Change::keeping(self.terms.visibility, None);
         // It is refused until the transaction ends, for instance while the server ends a commit whose answer was lost.
         let now = Instant::now();
-        let until = now + (self.deadline().saturating_duration_since(now) / 4).min(LONGEST_COMMIT);
+        let until = now + (self.deadline().saturating_duration_since(now) / 4).min(MAX_COMMIT_WAIT);
         let tries = Tries::until(self.renewer.runtime(), until, 1, u32::MAX).insisting();
         let renewed = self.change(store, renewal, tries).await;
         let mut state = self.state();
