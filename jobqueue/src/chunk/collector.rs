@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::ChunkOptions;
-use super::handler::{ChunkHandler, Running, sealed};
+use super::handler::{ChunkFuture, ChunkHandler, sealed};
 use super::job::ChunkJob;
 use crate::delivery::Context;
 use crate::handler::{ExtractError, FromJob, Job};
@@ -31,9 +31,9 @@ use crate::sync::lock;
 const NOT_BEGUN: &str = "nothing yet: the function was not called, because the job waited for others";
 
 /// The end of a call, and of each of its jobs: the result, or the text of a panic.
-type Answer = Result<Result<(), JobError>, String>;
+type CallResult = Result<Result<(), JobError>, String>;
 
-type Call<M> = Box<dyn Fn(Vec<ChunkJob<M>>, &Job) -> Result<Running, ExtractError> + Send + Sync>;
+type Call<M> = Box<dyn Fn(Vec<ChunkJob<M>>, &Job) -> Result<ChunkFuture, ExtractError> + Send + Sync>;
 
 /// The jobs of one registration.
 pub(super) struct Collector<M> {
@@ -53,18 +53,18 @@ pub(super) struct Chunk<M> {
 struct ChunkState<M> {
     /// False once the call has begun, or no member is left.
     is_open: bool,
-    members: Vec<Member<M>>,
+    members: Vec<ChunkMember<M>>,
     /// The number of members that have not left.
     present: usize,
     /// The member whose task polls the call.
     driver: Option<usize>,
     /// The call between two polls; `None` after its end.
-    call: Option<BoxFuture<'static, Answer>>,
+    call: Option<BoxFuture<'static, CallResult>>,
 }
 
-struct Member<M> {
+struct ChunkMember<M> {
     stage: Stage<M>,
-    answer: Option<Answer>,
+    answer: Option<CallResult>,
     waker: Option<Waker>,
 }
 
@@ -84,7 +84,7 @@ impl<M: QueueMessage> Collector<M> {
     }
 
     /// Returns the run of a job: it brings the job into a call, and ends with the job's verdict. If it is dropped, the job leaves.
-    pub(super) fn take(self: Arc<Self>, job: Job, message: M) -> Running {
+    pub(super) fn take(self: Arc<Self>, job: Job, message: M) -> ChunkFuture {
         Box::pin(async move {
             let member = self.join(job, message)?;
             match poll_fn(|task| member.poll(task)).await {
@@ -95,7 +95,7 @@ impl<M: QueueMessage> Collector<M> {
         })
     }
 
-    fn join(self: &Arc<Self>, job: Job, message: M) -> Result<Membership<M>, ExtractError> {
+    fn join(self: &Arc<Self>, job: Job, message: M) -> Result<ChunkMembership<M>, ExtractError> {
         let context = Context::from_job(&job)?;
         let info = context.info();
         // Three kinds of jobs run alone: those that have failed, also before a redrive; those whose last worker may have died; and those that a
@@ -107,7 +107,7 @@ impl<M: QueueMessage> Collector<M> {
         let mut open = lock(&self.open);
         if is_shared && let Some(chunk) = &*open {
             match chunk.add(joining) {
-                Ok(number) => return Ok(Membership { chunk: Arc::clone(chunk), number }),
+                Ok(number) => return Ok(ChunkMembership { chunk: Arc::clone(chunk), number }),
                 Err(refused) => joining = refused,
             }
         }
@@ -116,11 +116,11 @@ impl<M: QueueMessage> Collector<M> {
         if is_shared {
             *open = Some(Arc::clone(&chunk));
         }
-        Ok(Membership { chunk, number: 0 })
+        Ok(ChunkMembership { chunk, number: 0 })
     }
 
     /// Returns the call: it waits for more jobs, and then runs the function. `job` is the first of them.
-    fn call_of(self: &Arc<Self>, chunk: &Arc<Chunk<M>>, job: Job) -> BoxFuture<'static, Answer> {
+    fn call_of(self: &Arc<Self>, chunk: &Arc<Chunk<M>>, job: Job) -> BoxFuture<'static, CallResult> {
         let (collector, chunk, trace) = (Arc::clone(self), Arc::clone(chunk), job.info().trace);
         let call = async move {
             let _ = timeout(collector.options.linger, chunk.full.notified()).await;
@@ -143,7 +143,7 @@ impl<M: QueueMessage> Collector<M> {
 
 impl<M> Chunk<M> {
     fn new(max: usize, first: Stage<M>) -> Self {
-        let members = vec![Member::new(first)];
+        let members = vec![ChunkMember::new(first)];
         let state = ChunkState { is_open: max > 1, members, present: 1, driver: None, call: None };
         let full = Notify::new();
         if max == 1 {
@@ -158,7 +158,7 @@ impl<M> Chunk<M> {
         if !state.is_open {
             return Err(joining);
         }
-        state.members.push(Member::new(joining));
+        state.members.push(ChunkMember::new(joining));
         state.present += 1;
         if state.present == self.max {
             state.is_open = false;
@@ -190,13 +190,13 @@ impl<M> Chunk<M> {
     }
 }
 
-impl<M> Member<M> {
+impl<M> ChunkMember<M> {
     fn new(stage: Stage<M>) -> Self {
         Self { stage, answer: None, waker: None }
     }
 
     /// Ends the job if it runs and has no verdict, and returns its waker.
-    fn end(&mut self, answer: Answer) -> Option<Waker> {
+    fn end(&mut self, answer: CallResult) -> Option<Waker> {
         if !matches!(self.stage, Stage::Running) || self.answer.is_some() {
             return None;
         }
@@ -205,7 +205,7 @@ impl<M> Member<M> {
     }
 
     /// Returns the end of the job. The task is woken when there is one.
-    fn ended(&mut self, task: &TaskContext<'_>) -> Poll<Answer> {
+    fn ended(&mut self, task: &TaskContext<'_>) -> Poll<CallResult> {
         if let Some(answer) = self.answer.take() {
             return Poll::Ready(answer);
         }
@@ -220,14 +220,14 @@ impl<M> Member<M> {
 }
 
 /// The part of one job in a chunk. When it is dropped, the job leaves; if no other is left, the call is dropped.
-struct Membership<M> {
+struct ChunkMembership<M> {
     chunk: Arc<Chunk<M>>,
     number: usize,
 }
 
-impl<M> Membership<M> {
+impl<M> ChunkMembership<M> {
     /// Polls the call, unless another member does, and returns the end of this job.
-    fn poll(&self, task: &mut TaskContext<'_>) -> Poll<Answer> {
+    fn poll(&self, task: &mut TaskContext<'_>) -> Poll<CallResult> {
         let mut call = {
             let mut state = lock(&self.chunk.state);
             let ended = state.members[self.number].ended(task);
@@ -258,10 +258,10 @@ impl<M> Membership<M> {
     }
 }
 
-impl<M> Drop for Membership<M> {
+impl<M> Drop for ChunkMembership<M> {
     fn drop(&mut self) {
         let mut state = lock(&self.chunk.state);
-        let member = mem::replace(&mut state.members[self.number], Member::new(Stage::Left));
+        let member = mem::replace(&mut state.members[self.number], ChunkMember::new(Stage::Left));
         state.present -= 1;
         if state.driver == Some(self.number) {
             state.driver = None;

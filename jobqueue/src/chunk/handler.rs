@@ -30,7 +30,7 @@ pub trait ChunkHandler<Arguments>: Send + Sync + 'static {
         jobs: Vec<ChunkJob<Self::Message>>,
         job: &Job,
         _: sealed::Token,
-    ) -> Result<Running, ExtractError>;
+    ) -> Result<ChunkFuture, ExtractError>;
 
     /// Checks that all states are set, when the worker is built.
     ///
@@ -40,7 +40,7 @@ pub trait ChunkHandler<Arguments>: Send + Sync + 'static {
 }
 
 /// A call of the function.
-pub(super) type Running = BoxFuture<'static, Result<(), JobError>>;
+pub(super) type ChunkFuture = BoxFuture<'static, Result<(), JobError>>;
 
 /// Seals [`ChunkHandler`]: other crates cannot name the type.
 pub(super) mod sealed {
@@ -60,7 +60,7 @@ macro_rules! chunk_handler {
         {
             type Message = M;
 
-            fn call(&self, jobs: Vec<ChunkJob<M>>, job: &Job, _: sealed::Token) -> Result<Running, ExtractError> {
+            fn call(&self, jobs: Vec<ChunkJob<M>>, job: &Job, _: sealed::Token) -> Result<ChunkFuture, ExtractError> {
                 let _ = job;
                 Ok(Box::pin(self(jobs, $(State::<$state>::from_job(job)?,)*)))
             }

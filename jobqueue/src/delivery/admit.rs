@@ -9,11 +9,11 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::decode::{fetch, payload_here};
-use super::deferral::{Cause, note_known, note_running, waits_for_payload};
+use super::deferral::{DeferralCause, note_known, note_running, waits_for_payload};
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
-use super::hook::Waiting;
+use super::hook::AdmissionContext;
 use super::leased_job::LeasedJob;
 use super::order_position::position_of;
 use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
@@ -36,7 +36,7 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         checked: Result<(), NotRun>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
         report: &mut DeliveryReport,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
@@ -48,17 +48,17 @@ impl Executor {
             Err(not_run) => Some(Err(not_run)),
         };
         let admitted = match data {
-            Some(data) => self.read_and_ask(leased_job, data, &mut info, waiting).await,
+            Some(data) => self.read_and_ask(leased_job, data, &mut info, admission).await,
             None => {
                 // Boxed, because most payloads are inside their messages.
-                let fetched = Box::pin(self.fetch_in_turn(leased_job, &mut info, waiting));
+                let fetched = Box::pin(self.fetch_in_turn(leased_job, &mut info, admission));
                 let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
                 fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
         };
         report.job = Some(info);
         let runnable = admitted?;
-        self.begin(leased_job, &runnable.info, runnable.registration, waiting).await?;
+        self.begin(leased_job, &runnable.info, runnable.registration, admission).await?;
         Continue(runnable)
     }
 
@@ -68,16 +68,16 @@ impl Executor {
         leased_job: &LeasedJob,
         info: &JobInfo,
         registration: &Registration,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun> {
         let begins = async {
-            self.may_begin(leased_job, info, waiting)?;
-            match waiting.slot.admit(registration.kind) {
+            self.may_begin(leased_job, info, admission)?;
+            match admission.slot.admit(registration.kind) {
                 Ok(wait) if wait.is_zero() => Continue(()),
                 Ok(wait) => {
                     // Boxed, because few handlers wait.
-                    let _ = Box::pin(waiting.stop.run_until_cancelled(sleep(wait))).await;
-                    self.may_begin(leased_job, info, waiting)
+                    let _ = Box::pin(admission.stop.run_until_cancelled(sleep(wait))).await;
+                    self.may_begin(leased_job, info, admission)
                 }
                 Err(wait) => Break(self.over_limit(wait)),
             }
@@ -91,12 +91,17 @@ impl Executor {
 
     /// Breaks off if the worker stops, the queue is paused or an operator has cancelled the job. Asked after each wait: for its turn, for
     /// its payload, for the rate of its kind.
-    fn may_begin(&self, leased_job: &LeasedJob, info: &JobInfo, waiting: Waiting<'_>) -> ControlFlow<NotRun> {
+    fn may_begin(
+        &self,
+        leased_job: &LeasedJob,
+        info: &JobInfo,
+        admission: AdmissionContext<'_>,
+    ) -> ControlFlow<NotRun> {
         if let Some(rejection) = self.state.cancelled(info) {
             return Break(rejected(rejection));
         }
         let core = &leased_job.core;
-        if waiting.stop.is_cancelled() || core.settings().is_paused(core.now()) {
+        if admission.stop.is_cancelled() || core.settings().is_paused(core.now()) {
             return Break(Box::new(Disposition::Release(Duration::ZERO)));
         }
         Continue(())
@@ -111,22 +116,22 @@ impl Executor {
         leased_job: &LeasedJob,
         data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        match self.read(leased_job, data, info, waiting.slot).await {
+        match self.read(leased_job, data, info, admission.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
             Break(not_run)
                 if (matches!(*not_run, Disposition::Defer { .. }) && position_of(leased_job).is_some())
                     || HandlerOutput::is_kept(leased_job) =>
             {
-                self.ask_hooks(leased_job, info, waiting).await?;
-                self.may_begin(leased_job, info, waiting)?;
+                self.ask_hooks(leased_job, info, admission).await?;
+                self.may_begin(leased_job, info, admission)?;
                 Break(not_run)
             }
             Break(not_run) => Break(not_run),
             Continue(runnable) => {
-                self.ask_hooks(leased_job, info, waiting).await?;
+                self.ask_hooks(leased_job, info, admission).await?;
                 Continue(runnable)
             }
         }
@@ -138,7 +143,7 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         info: &mut Arc<JobInfo>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
         // A job that is over needs no place, and ends although its kind has none.
@@ -149,22 +154,22 @@ impl Executor {
             return Break(not_run);
         }
         if hooks_first {
-            self.ask_hooks(leased_job, info, waiting).await?;
-            self.may_begin(leased_job, info, waiting)?;
+            self.ask_hooks(leased_job, info, admission).await?;
+            self.may_begin(leased_job, info, admission)?;
         }
         // A handler that has finished needs no place.
         if let Some(registration) = self.handlers.find(&info.kind)
             && !HandlerOutput::is_kept(leased_job)
         {
-            self.reserve(leased_job, registration.kind, waiting.slot)?;
+            self.reserve(leased_job, registration.kind, admission.slot)?;
         }
         let fetched = fetch(leased_job).await;
         // A worker without a free slot asks for no settings meanwhile.
         let _ = leased_job.core.fresh_settings().await;
         match fetched {
-            data if !hooks_first => self.read_and_ask(leased_job, data, info, waiting).await,
-            Ok(data) => self.decode(leased_job, &data, info, waiting.slot).await,
-            failed => self.read(leased_job, failed, info, waiting.slot).await,
+            data if !hooks_first => self.read_and_ask(leased_job, data, info, admission).await,
+            Ok(data) => self.decode(leased_job, &data, info, admission.slot).await,
+            failed => self.read(leased_job, failed, info, admission.slot).await,
         }
     }
 
@@ -231,7 +236,7 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(registration) = self.handlers.find(&info.kind) else {
-            return Break(deferred(Cause::UnknownKind, UNKNOWN_KIND.to_owned()));
+            return Break(deferred(DeferralCause::UnknownKind, UNKNOWN_KIND.to_owned()));
         };
         let (version, media_type) = leased_job.payload_form();
         match (registration.decode)(version, media_type.as_deref(), data) {
@@ -243,12 +248,14 @@ impl Executor {
                     self.reserve(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
                     if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
-                        return Break(deferred(Cause::PayloadUnreadable, chain(&error)));
+                        return Break(deferred(DeferralCause::PayloadUnreadable, chain(&error)));
                     }
                 }
                 Continue(RunnableJob { info: Arc::clone(info), registration, message })
             }
-            Err(error) if error.is_newer_version() => Break(deferred(Cause::NewerVersion, chain(&error))),
+            Err(error) if error.is_newer_version() => {
+                Break(deferred(DeferralCause::NewerVersion, chain(&error)))
+            }
             Err(error) => Break(rejected(Rejection::undecodable(&error))),
         }
     }
@@ -258,10 +265,10 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         info: &JobInfo,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun> {
         let state = &self.state;
-        match state.admit(leased_job, info, waiting).await {
+        match state.admit(leased_job, info, admission).await {
             Ok(None) => {}
             Ok(Some(Disposition::Release(wait))) => {
                 leased_job.end_wait();
@@ -285,7 +292,7 @@ pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
         Some(Loss::MaxRunTime) => {
             let detail =
                 "the job could not begin: its payload, its turn and its hooks took too long".to_owned();
-            Disposition::Defer { cause: Cause::SlowPreparation, detail }
+            Disposition::Defer { cause: DeferralCause::SlowPreparation, detail }
         }
         _ => Disposition::Abandon,
     }

@@ -47,10 +47,10 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// ```
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
+    inner: Arc<ContextInner>,
 }
 
-struct Inner {
+struct ContextInner {
     info: Arc<JobInfo>,
     leased_job: Arc<LeasedJob>,
     state: Arc<DeliveryState>,
@@ -72,12 +72,12 @@ impl Context {
     ) -> Self {
         let (state, snooze) = (Arc::clone(state), Arc::clone(snooze));
         let (stop, left) = (StopToken::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { info, leased_job, state, snooze, stop, run, left }) }
+        Self { inner: Arc::new(ContextInner { info, leased_job, state, snooze, stop, run, left }) }
     }
 
     /// Returns the context as a [`Job`] carries it.
     pub(super) fn erased(&self) -> Arc<dyn Any + Send + Sync> {
-        Arc::<Inner>::clone(&self.inner)
+        Arc::<ContextInner>::clone(&self.inner)
     }
 
     /// Fires the [`token`](Self::token).

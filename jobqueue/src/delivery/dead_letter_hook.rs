@@ -30,11 +30,11 @@ pub struct DeadLettered {
 }
 
 type Called = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Hook = Arc<dyn Fn(DeadLettered) -> Called + Send + Sync>;
+type DeadLetterHook = Arc<dyn Fn(DeadLettered) -> Called + Send + Sync>;
 
 /// The hooks of a worker, in the order in which they were added.
 #[derive(Default, Clone)]
-pub(crate) struct DeadLetterHooks(Vec<Hook>);
+pub(crate) struct DeadLetterHooks(Vec<DeadLetterHook>);
 
 impl DeadLetterHooks {
     pub(crate) fn add<F>(&mut self, hook: impl Fn(DeadLettered) -> F + Send + Sync + 'static)

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::dead_envelope::{UNREADABLE_SOURCE, dead_envelope};
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::leased_job::{Content, LeasedJob, UnreadableText};
 use crate::claim_check::PayloadError;
@@ -181,11 +181,11 @@ fn unknown(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Optio
         if *event.kind == *RAW_KIND {
             return Some(rejected(Rejection::new(Reason::DECODE_ERROR, NO_ENVELOPE)));
         }
-        return Some(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
+        return Some(deferred(DeferralCause::UnknownKind, kinds.unknown().to_owned()));
     };
     let found = leased_job.version_of(event).filter(|found| *found > newest)?;
     let error = DecodeError::unreadable_version(found, newest);
-    Some(deferred(Cause::NewerVersion, chain(&error)))
+    Some(deferred(DeferralCause::NewerVersion, chain(&error)))
 }
 
 /// Reads the text of a message. Returns its content and the number of the delivery.
@@ -255,8 +255,8 @@ fn of_redriven(history: &mut History) -> History {
 fn without_payload(error: PayloadError) -> NotRun {
     match error.reason() {
         Some(reason) => rejected(Rejection::new(reason, chain(&error))),
-        None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
-        None => deferred(Cause::PayloadUnreadable, chain(&error)),
+        None if error.is_missing() => deferred(DeferralCause::PayloadMissing, chain(&error)),
+        None => deferred(DeferralCause::PayloadUnreadable, chain(&error)),
     }
 }
 

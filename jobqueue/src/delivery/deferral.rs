@@ -26,7 +26,7 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(86_400);
 const MIN_PUT_BACKS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum DeferralCause {
     /// No worker has known the kind yet.
     UnknownKind,
     /// No worker has known the version yet.
@@ -47,7 +47,7 @@ pub(crate) enum Cause {
     SlowPreparation,
 }
 
-impl Cause {
+impl DeferralCause {
     /// Returns the name that operators see.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -109,24 +109,27 @@ impl Cause {
 /// Ends a wait for running, because the job runs now. A wait for a hook at the job's end or for the end of an outage continues: the
 /// hook is called again, and the handler may fail again.
 pub(crate) fn note_running(job: &LeasedJob) {
-    if !waits_for(job, &[Cause::Hook, Cause::BrokenHook, Cause::Outage]) {
+    if !waits_for(job, &[DeferralCause::Hook, DeferralCause::BrokenHook, DeferralCause::Outage]) {
         job.end_wait();
     }
 }
 
 /// Ends a wait for a worker that knows the message: this one does, whether or not the job runs now.
 pub(super) fn note_known(job: &LeasedJob) {
-    if waits_for(job, &[Cause::UnknownKind]) {
+    if waits_for(job, &[DeferralCause::UnknownKind]) {
         job.end_wait();
     }
 }
 
 /// Returns whether the last download of the payload or checkpoint has failed, or may have taken too long.
 pub(super) fn waits_for_payload(job: &LeasedJob) -> bool {
-    waits_for(job, &[Cause::PayloadUnreadable, Cause::PayloadMissing, Cause::SlowPreparation])
+    waits_for(
+        job,
+        &[DeferralCause::PayloadUnreadable, DeferralCause::PayloadMissing, DeferralCause::SlowPreparation],
+    )
 }
 
-fn waits_for(job: &LeasedJob, causes: &[Cause]) -> bool {
+fn waits_for(job: &LeasedJob, causes: &[DeferralCause]) -> bool {
     let is_one = |deferral: &Deferral| causes.iter().any(|cause| cause.code() == deferral.cause);
     job.with_envelope(|envelope| envelope.history.deferral.as_ref().is_some_and(is_one)).unwrap_or(false)
 }
@@ -135,7 +138,7 @@ fn waits_for(job: &LeasedJob, causes: &[Cause]) -> bool {
 /// long enough, does nothing and returns the rejection. `detail` is for operators.
 pub(crate) async fn defer(
     job: &LeasedJob,
-    cause: Cause,
+    cause: DeferralCause,
     detail: &str,
     before: impl FnOnce(Duration),
 ) -> Result<Result<Duration, Rejection>, Error> {
@@ -158,21 +161,26 @@ pub(crate) async fn defer(
 }
 
 /// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.
-pub(super) fn may_defer(job: &LeasedJob, cause: Cause) -> bool {
+pub(super) fn may_defer(job: &LeasedJob, cause: DeferralCause) -> bool {
     former(job, cause).is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
 }
 
 /// Returns the reason for dead-lettering a message that has waited for long enough.
-fn reason_to_end(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Duration) -> Option<Reason> {
+fn reason_to_end(
+    job: &LeasedJob,
+    cause: DeferralCause,
+    deferral: &Deferral,
+    waited: Duration,
+) -> Option<Reason> {
     let (limit, reason) = cause.limit(&job.settings)?;
     (deferral.count >= MIN_PUT_BACKS && waited >= limit).then_some(reason)
 }
 
 /// Returns the wait of an earlier delivery for the same cause, and its duration. A hook at the end of a job that did not run continues the wait
 /// for a hook before its run.
-fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
+fn former(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Duration)> {
     let mut former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
-    if cause == Cause::BrokenHook && former.cause == Cause::BrokenAdmission.code() {
+    if cause == DeferralCause::BrokenHook && former.cause == DeferralCause::BrokenAdmission.code() {
         cause.code().clone_into(&mut former.cause);
     }
     if former.cause == cause.code() { waited(former, job.present()) } else { None }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use crate::envelope::MAX_ERROR_CHARS;
 use crate::job::outcome::{Reason, chain, printable};
 use crate::message::DecodeError;
@@ -27,7 +27,7 @@ pub(crate) enum Disposition {
     /// It is put back for this time, without costing an attempt, because its handler has reached a limit.
     OverLimit(Duration),
     /// It is put back until its condition is met, without costing an attempt; `detail` names the condition.
-    Defer { cause: Cause, detail: String },
+    Defer { cause: DeferralCause, detail: String },
     /// Nothing: the lease is lost, or a shutdown has ended it while its handler was running.
     Abandon,
 }
@@ -102,6 +102,6 @@ pub(super) fn rejected(rejection: Rejection) -> NotRun {
     Box::new(Disposition::DeadLetter(rejection))
 }
 
-pub(super) fn deferred(cause: Cause, detail: String) -> NotRun {
+pub(super) fn deferred(cause: DeferralCause, detail: String) -> NotRun {
     Box::new(Disposition::Defer { cause, detail })
 }

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
 use super::decode::{Incoming, inspect, lease_only};
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun};
-use super::hook::Waiting;
+use super::hook::AdmissionContext;
 use super::leased_job::LeasedJob;
 use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
@@ -75,14 +75,15 @@ impl Executor {
         stop: &CancellationToken,
     ) -> DeliveryReport {
         let mut report = DeliveryReport::new(leased_job.waited());
-        let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(leased_job, checked, waiting, &mut report).await;
+        let admission = AdmissionContext { stop, until_idle: self.until_idle, slot };
+        let admitted = self.admit(leased_job, checked, admission, &mut report).await;
         slot.classify(match &admitted {
             Continue(_) => MessageClass::Known,
             Break(disposition) => match **disposition {
-                Disposition::Defer { cause: Cause::UnknownKind | Cause::NewerVersion, .. } => {
-                    MessageClass::Unknown
-                }
+                Disposition::Defer {
+                    cause: DeferralCause::UnknownKind | DeferralCause::NewerVersion,
+                    ..
+                } => MessageClass::Unknown,
                 Disposition::OverLimit(_) => MessageClass::OverLimit,
                 _ => MessageClass::Known,
             },

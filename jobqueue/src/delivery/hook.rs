@@ -29,7 +29,7 @@ pub(crate) struct HookContext<'a> {
 
 /// Lets a hook wait before the handler runs.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct AdmissionContext<'a> {
     /// Fires when no further handler may start.
     pub(crate) stop: &'a CancellationToken,
     /// True if the worker runs until it is idle.
@@ -37,7 +37,7 @@ pub(crate) struct Waiting<'a> {
     pub(super) slot: &'a dyn DeliverySlot,
 }
 
-impl Waiting<'_> {
+impl AdmissionContext<'_> {
     /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
     pub(crate) fn leave_slot(&self) {
         self.slot.give_back();
@@ -49,8 +49,8 @@ impl Waiting<'_> {
     }
 
     /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
-    pub(crate) fn is_left_alone(&self) -> bool {
-        self.slot.is_left_alone()
+    pub(crate) fn is_fetching_paused(&self) -> bool {
+        self.slot.is_fetching_paused()
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error>;
 
     /// Called after the handler has finished and before the message is deleted. `handed_over`: another message

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use super::disposition::{Disposition, Rejection};
 use super::handler_output::HandlerOutput;
-use super::hook::{Hook, HookContext, Waiting};
+use super::hook::{AdmissionContext, Hook, HookContext};
 use super::leased_job::LeasedJob;
 use super::message_changes::{may_pass, no_answer};
 use super::state::DeliveryState;
@@ -34,12 +34,12 @@ impl DeliveryState {
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Box<Disposition>> {
         for hook in self.hooks_of(job).rev() {
-            let decided = hook.admit(self.hook_context(leased_job, job), waiting).await;
+            let decided = hook.admit(self.hook_context(leased_job, job), admission).await;
             if let Some(disposition) =
-                decided.map_err(|error| failed(leased_job, &error, Cause::BrokenAdmission))?
+                decided.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenAdmission))?
             {
                 return Ok(Some(disposition));
             }
@@ -55,7 +55,7 @@ impl DeliveryState {
         output: &HandlerOutput,
     ) -> Result<(), Box<Disposition>> {
         let called = self.call_completing(leased_job, job, output).await;
-        called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))
+        called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
     }
 
     async fn call_completing(
@@ -92,7 +92,7 @@ impl DeliveryState {
         let calls = Box::pin(leased_job.retry_until(Instant::now() + time, call));
         let called = leased_job.core.options.call_before_end(calls).await;
         let called = called.unwrap_or_else(|| Err(no_answer()));
-        called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))
+        called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
     }
 
     /// Calls the hooks because the message is about to be deleted without a run: its job is done. If one of them fails, returns the
@@ -104,7 +104,7 @@ impl DeliveryState {
     ) -> Result<(), Box<Disposition>> {
         for hook in self.hooks_of(job) {
             let called = hook.discarding(self.hook_context(leased_job, job)).await;
-            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
+            called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
         }
         Ok(())
     }
@@ -121,7 +121,9 @@ impl DeliveryState {
             match hook.is_done_elsewhere(self.hook_context(leased_job, job)).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                Err(error) => unknown = unknown.and(Err(failed(leased_job, &error, Cause::BrokenHook))),
+                Err(error) => {
+                    unknown = unknown.and(Err(failed(leased_job, &error, DeferralCause::BrokenHook)))
+                }
             }
         }
         unknown
@@ -137,7 +139,7 @@ impl DeliveryState {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
             let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
-            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
+            called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
         }
         Ok(())
     }
@@ -178,12 +180,12 @@ impl DeliveryState {
 
 /// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help. `broken` is the cause
 /// then.
-fn failed(leased_job: &LeasedJob, error: &Error, broken: Cause) -> Box<Disposition> {
+fn failed(leased_job: &LeasedJob, error: &Error, broken: DeferralCause) -> Box<Disposition> {
     let detail = format!("a hook of the job failed: {}", chain(error));
     crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
         ErrorKind::LeaseLost => Disposition::Abandon,
-        _ if may_pass(error) => Disposition::Defer { cause: Cause::Hook, detail },
+        _ if may_pass(error) => Disposition::Defer { cause: DeferralCause::Hook, detail },
         _ => Disposition::Defer { cause: broken, detail },
     })
 }

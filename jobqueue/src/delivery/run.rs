@@ -12,7 +12,7 @@ use tracing::Span;
 
 use super::admit::{RunnableJob, too_late};
 use super::context::Context;
-use super::deferral::{Cause, may_defer, note_running};
+use super::deferral::{DeferralCause, may_defer, note_running};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
@@ -212,8 +212,8 @@ impl Executor {
         let is_outage = is_outage(&error);
         let error = recover(error);
         let decided = self.ask_policy(job, &error);
-        if is_outage && decided.is_none() && may_defer(leased_job, Cause::Outage) {
-            return Disposition::Defer { cause: Cause::Outage, detail: error.chain() };
+        if is_outage && decided.is_none() && may_defer(leased_job, DeferralCause::Outage) {
+            return Disposition::Defer { cause: DeferralCause::Outage, detail: error.chain() };
         }
         self.judge(job, &error, backoff, decided)
     }

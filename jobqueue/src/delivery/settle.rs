@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_of_lease, record_end, record_end_for_others};
 use super::dead_letter_hook::DeadLettered;
-use super::deferral::{Cause, defer};
+use super::deferral::{DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
@@ -107,7 +107,7 @@ impl Executor {
     async fn defer_or_reject(
         &self,
         leased_job: &LeasedJob,
-        cause: Cause,
+        cause: DeferralCause,
         detail: &str,
         slot: &dyn DeliverySlot,
         report: &mut DeliveryReport,

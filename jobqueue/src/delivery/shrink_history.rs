@@ -5,10 +5,10 @@ use super::past_dead_letters::shorten_past_dead_letters;
 use crate::envelope::History;
 use crate::job::outcome::printable;
 
-type Step = fn(&mut History);
+type TrimStep = fn(&mut History);
 
 /// The steps, in the order of increasing loss.
-const STEPS: [Step; 6] = [
+const STEPS: [TrimStep; 6] = [
     |history| shorten(history, 500),
     |history| shorten_past_dead_letters(history, 10, 200),
     |history| shorten_past_dead_letters(history, 1, 200),
@@ -19,7 +19,7 @@ const STEPS: [Step; 6] = [
 ];
 
 /// The remaining steps for a message.
-pub(crate) struct HistoryTrim(std::slice::Iter<'static, Step>);
+pub(crate) struct HistoryTrim(std::slice::Iter<'static, TrimStep>);
 
 impl HistoryTrim {
     pub(crate) fn new() -> Self {

@@ -40,7 +40,7 @@ pub(crate) trait DeliverySlot: Send + Sync {
     fn leave(&self);
 
     /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
-    fn is_left_alone(&self) -> bool;
+    fn is_fetching_paused(&self) -> bool;
 
     /// Waits for a slot after [`leave`](Self::leave). Cancel-safe.
     fn take(&self) -> BoxFuture<'_, ()>;

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::extract::{ExtractError, States};
 use super::function::{Handler, sealed};
 use super::job::Job;
-use super::service::{JobService, Running};
+use super::service::{HandlerFuture, JobService};
 use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{BoxError, JobError, Verdict};
@@ -121,11 +121,11 @@ where
     })
 }
 
-fn running(started: Result<Running, ExtractError>) -> Running {
+fn running(started: Result<HandlerFuture, ExtractError>) -> HandlerFuture {
     started.unwrap_or_else(|error| failed(JobError::retry(error)))
 }
 
-fn failed(error: JobError) -> Running {
+fn failed(error: JobError) -> HandlerFuture {
     Box::pin(ready(Err(failure(error))))
 }
 

@@ -5,7 +5,7 @@ use std::future::Future;
 use super::erased::failure;
 use super::extract::{ExtractError, FromJob, States};
 use super::job::Job;
-use super::service::Running;
+use super::service::HandlerFuture;
 use crate::job::outcome::JobError;
 use crate::message::QueueMessage;
 
@@ -36,7 +36,12 @@ pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ExtractError`] for an argument that is not available.
-    fn call(&self, message: Self::Message, job: &Job, _: sealed::Token) -> Result<Running, ExtractError>;
+    fn call(
+        &self,
+        message: Self::Message,
+        job: &Job,
+        _: sealed::Token,
+    ) -> Result<HandlerFuture, ExtractError>;
 
     /// Checks that all arguments will be available, when the worker is built.
     ///
@@ -63,7 +68,7 @@ macro_rules! handler {
         {
             type Message = M;
 
-            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<Running, ExtractError> {
+            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<HandlerFuture, ExtractError> {
                 let _ = job;
                 let running = self(message, $($argument::from_job(job)?,)*);
                 Ok(Box::pin(async move { running.await.map_err(failure) }))

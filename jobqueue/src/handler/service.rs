@@ -13,7 +13,7 @@ use super::job::Job;
 use crate::job::outcome::BoxError;
 
 /// A handler that runs, within the layers around it.
-pub(crate) type Running = BoxFuture<'static, Result<(), BoxError>>;
+pub(crate) type HandlerFuture = BoxFuture<'static, Result<(), BoxError>>;
 
 /// A handler, together with the layers already put around it.
 ///
@@ -34,7 +34,7 @@ impl JobService {
     /// Returns a service that runs `function` for each job, and is always ready.
     pub(crate) fn from_fn<F>(function: F) -> Self
     where
-        F: Fn(Job) -> Running + Clone + Send + Sync + 'static,
+        F: Fn(Job) -> HandlerFuture + Clone + Send + Sync + 'static,
     {
         Self(Box::new(FromFn(function)))
     }
@@ -62,24 +62,24 @@ jobqueue_storage::debug_fields! {
 impl Service<Job> for JobService {
     type Response = ();
     type Error = BoxError;
-    type Future = Running;
+    type Future = HandlerFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.0.poll_ready(context)
     }
 
-    fn call(&mut self, job: Job) -> Running {
+    fn call(&mut self, job: Job) -> HandlerFuture {
         self.0.call(job)
     }
 }
 
-trait CloneService: Service<Job, Response = (), Error = BoxError, Future = Running> + Send + Sync {
+trait CloneService: Service<Job, Response = (), Error = BoxError, Future = HandlerFuture> + Send + Sync {
     fn boxed_clone(&self) -> JobService;
 }
 
 impl<S> CloneService for S
 where
-    S: Service<Job, Response = (), Error = BoxError, Future = Running> + Clone + Send + Sync + 'static,
+    S: Service<Job, Response = (), Error = BoxError, Future = HandlerFuture> + Clone + Send + Sync + 'static,
 {
     fn boxed_clone(&self) -> JobService {
         JobService(Box::new(self.clone()))
@@ -98,13 +98,13 @@ where
 {
     type Response = ();
     type Error = BoxError;
-    type Future = Running;
+    type Future = HandlerFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.0.poll_ready(context).map_err(Into::into)
     }
 
-    fn call(&mut self, job: Job) -> Running {
+    fn call(&mut self, job: Job) -> HandlerFuture {
         let running = self.0.call(job);
         Box::pin(async move { running.await.map_err(Into::into) })
     }
@@ -113,16 +113,16 @@ where
 #[derive(Clone)]
 struct FromFn<F>(F);
 
-impl<F: Fn(Job) -> Running> Service<Job> for FromFn<F> {
+impl<F: Fn(Job) -> HandlerFuture> Service<Job> for FromFn<F> {
     type Response = ();
     type Error = BoxError;
-    type Future = Running;
+    type Future = HandlerFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, job: Job) -> Running {
+    fn call(&mut self, job: Job) -> HandlerFuture {
         (self.0)(job)
     }
 }

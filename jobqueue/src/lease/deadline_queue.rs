@@ -11,7 +11,7 @@ use super::owner::Lease;
 use crate::sync::lock;
 
 /// The key of an entry.
-pub(super) type Slot = (Instant, u64);
+pub(super) type DeadlineKey = (Instant, u64);
 
 /// Maps deadlines to leases. Inserting and removing cost a lock and a tree operation. The thread wakes only for an
 /// entry that is earlier than the deadline it sleeps for.
@@ -23,7 +23,7 @@ pub(super) struct DeadlineQueue {
 
 #[derive(Debug, Default)]
 struct Deadlines {
-    due: BTreeMap<Slot, Weak<Lease>>,
+    due: BTreeMap<DeadlineKey, Weak<Lease>>,
     next_number: u64,
     /// The leases whose renewal waits to be sent, and the times at which they began to.
     waiting: VecDeque<(Instant, Weak<Lease>)>,
@@ -35,20 +35,20 @@ impl DeadlineQueue {
         lock(&self.inner)
     }
 
-    pub(super) fn insert(&self, at: Instant, lease: Weak<Lease>) -> Slot {
+    pub(super) fn insert(&self, at: Instant, lease: Weak<Lease>) -> DeadlineKey {
         let mut inner = self.lock();
         inner.next_number += 1;
-        let slot = (at, inner.next_number);
-        inner.due.insert(slot, lease);
+        let deadline_key = (at, inner.next_number);
+        inner.due.insert(deadline_key, lease);
         if inner.asleep_until.is_none_or(|until| at < until) {
             inner.asleep_until = Some(at);
             self.earlier.notify_one();
         }
-        slot
+        deadline_key
     }
 
-    pub(super) fn remove(&self, slot: Slot) {
-        self.lock().due.remove(&slot);
+    pub(super) fn remove(&self, deadline_key: DeadlineKey) {
+        self.lock().due.remove(&deadline_key);
     }
 
     /// Waits until leases are due, and removes them from the map.
@@ -113,8 +113,8 @@ mod tests {
     async fn entries_of_one_instant_are_all_due() {
         let deadlines = DeadlineQueue::default();
         let at = Instant::now() + Duration::from_secs(1);
-        let slots = [deadlines.insert(at, Weak::new()), deadlines.insert(at, Weak::new())];
-        assert_ne!(slots[0], slots[1]);
+        let keys = [deadlines.insert(at, Weak::new()), deadlines.insert(at, Weak::new())];
+        assert_ne!(keys[0], keys[1]);
         assert_eq!(deadlines.due().await.len(), 2);
     }
 

@@ -42,7 +42,7 @@ impl Lease {
         let _turn = self.turn.lock().await;
         let tries = self.few_tries();
         let outcome =
-            self.change(&self.renewer_store, Change::keeping(self.terms.visibility, None), tries).await;
+            self.change(&self.renewer_store, LeaseChange::keeping(self.terms.visibility, None), tries).await;
         // Refused or unanswered: schedule another attempt after a part of the remaining time.
         self.schedule(&mut self.state());
         let queue = &self.queue;
@@ -86,7 +86,7 @@ impl Lease {
         if self.find_out(store).await? {
             return Err(LeaseError::Closed);
         }
-        let change = Change::keeping(self.terms.visibility, Some(text));
+        let change = LeaseChange::keeping(self.terms.visibility, Some(text));
         let outcome = self.change(store, change, self.few_tries()).await;
         let mut state = self.state();
         self.schedule(&mut state);
@@ -108,7 +108,7 @@ impl Lease {
         let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
         // The text of a transaction that has committed says that the job is done.
         let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
-        let change = Change { visibility: delay, text, ends_lease: true };
+        let change = LeaseChange { visibility: delay, text, ends_lease: true };
         let outcome = self.change(store, change, tries).await;
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
@@ -139,11 +139,11 @@ impl Lease {
     pub(super) async fn change(
         &self,
         store: &Queues,
-        change: Change,
+        change: LeaseChange,
         mut tries: Tries,
     ) -> Result<(), LeaseError> {
         self.check_held()?;
-        let Change { visibility: asked, mut text, ends_lease } = change;
+        let LeaseChange { visibility: asked, mut text, ends_lease } = change;
         loop {
             // A later try finds less left of the message's life.
             let visibility = self.within_life(asked);
@@ -262,13 +262,13 @@ impl Lease {
 }
 
 /// A change of a leased message.
-pub(super) struct Change {
+pub(super) struct LeaseChange {
     visibility: Duration,
     text: Option<String>,
     ends_lease: bool,
 }
 
-impl Change {
+impl LeaseChange {
     /// Returns a change after which the lease goes on.
     pub(super) fn keeping(visibility: Duration, text: Option<String>) -> Self {
         Self { visibility, text, ends_lease: false }

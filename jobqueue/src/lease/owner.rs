@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::LeaseError;
-use super::deadline_queue::Slot;
+use super::deadline_queue::DeadlineKey;
 use super::renewer_thread::LeaseRenewer;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
@@ -74,7 +74,7 @@ pub(super) struct ReceiptState {
     pub(super) run_until: Instant,
     /// The time at which renewals end: `run_until`, or the end of the handler's grace.
     pub(super) renewed_until: Instant,
-    pub(super) slot: Option<Slot>,
+    pub(super) deadline_key: Option<DeadlineKey>,
 }
 
 #[derive(Debug)]
@@ -141,7 +141,7 @@ impl Lease {
                 overrun: false,
                 run_until,
                 renewed_until: run_until,
-                slot: None,
+                deadline_key: None,
             }),
             stop: StopToken::default(),
             watch: OnceLock::new(),
@@ -339,8 +339,8 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        if let Some(slot) = state.slot.take() {
-            self.renewer.forget(slot);
+        if let Some(deadline_key) = state.deadline_key.take() {
+            self.renewer.forget(deadline_key);
         }
     }
 }

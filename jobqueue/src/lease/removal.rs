@@ -26,7 +26,7 @@ impl Lease {
     pub(crate) async fn dead_letter(&self, letter: &DeadLetterMessage) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
-        let outcome = self.try_removal(Removal::DeadLetter(letter), None).await;
+        let outcome = self.try_removal(MessageRemoval::DeadLetter(letter), None).await;
         self.deleted(&outcome);
         outcome
     }
@@ -55,10 +55,14 @@ impl Lease {
 
     /// Deletes the message. `first` is the answer to the first attempt if that was already made.
     pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
-        self.try_removal(Removal::Delete, first).await
+        self.try_removal(MessageRemoval::Delete, first).await
     }
 
-    async fn try_removal(&self, how: Removal<'_>, first: Option<StoreError>) -> Result<(), LeaseError> {
+    async fn try_removal(
+        &self,
+        how: MessageRemoval<'_>,
+        first: Option<StoreError>,
+    ) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let deadline = self.deadline();
         let mut tries = Tries::until(self.renewer.runtime(), deadline, 1, 1).insisting();
@@ -85,14 +89,14 @@ impl Lease {
         }
     }
 
-    async fn remove_once(&self, how: Removal<'_>) -> Result<(), StoreError> {
+    async fn remove_once(&self, how: MessageRemoval<'_>) -> Result<(), StoreError> {
         let message = self.message();
         let limit = share_of(self.deadline(), 2);
         match how {
-            Removal::Delete => {
+            MessageRemoval::Delete => {
                 self.within(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse)).await
             }
-            Removal::DeadLetter(letter) => {
+            MessageRemoval::DeadLetter(letter) => {
                 self.within(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
             }
         }
@@ -113,7 +117,7 @@ impl Lease {
 
 /// The way in which a message leaves its queue.
 #[derive(Debug, Clone, Copy)]
-enum Removal<'l> {
+enum MessageRemoval<'l> {
     Delete,
     /// Into the storage's own dead-letter queue.
     DeadLetter(&'l DeadLetterMessage),

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::deadline_queue::{DeadlineQueue, Slot};
+use super::deadline_queue::{DeadlineKey, DeadlineQueue};
 use super::owner::Lease;
 use crate::runtime::Runtime;
 
@@ -111,12 +111,12 @@ impl LeaseRenewer {
         self.runtime.spawn_on(&self.handle, future)
     }
 
-    pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> Slot {
+    pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> DeadlineKey {
         self.deadlines.insert(at, lease)
     }
 
-    pub(super) fn forget(&self, slot: Slot) {
-        self.deadlines.remove(slot);
+    pub(super) fn forget(&self, deadline_key: DeadlineKey) {
+        self.deadlines.remove(deadline_key);
     }
 
     #[cfg(test)]

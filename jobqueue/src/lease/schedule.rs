@@ -30,7 +30,7 @@ impl Lease {
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
         };
-        state.slot = Some(self.renewer.watch(at, self.this.clone()));
+        state.deadline_key = Some(self.renewer.watch(at, self.this.clone()));
     }
 
     /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
@@ -63,8 +63,8 @@ impl Lease {
     }
 
     pub(super) fn unschedule(&self, state: &mut ReceiptState) {
-        if let Some(slot) = state.slot.take() {
-            self.renewer.forget(slot);
+        if let Some(deadline_key) = state.deadline_key.take() {
+            self.renewer.forget(deadline_key);
         }
     }
 
@@ -72,7 +72,7 @@ impl Lease {
     /// already in the queue.
     pub(super) fn is_renewal_due(&self) -> bool {
         let mut state = self.state();
-        state.slot = None;
+        state.deadline_key = None;
         let now = Instant::now();
         let give_up = self.give_up_at(&state);
         match state.phase {
@@ -82,7 +82,7 @@ impl Lease {
                 false
             }
             phase => {
-                state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
+                state.deadline_key = Some(self.renewer.watch(give_up, self.this.clone()));
                 if now >= state.run_until {
                     // Cut off while this process still owns the message, so that the failed attempt can be counted.
                     state.overrun = true;

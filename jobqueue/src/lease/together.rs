@@ -10,13 +10,13 @@ use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
 use crate::storage::{ExpiredReceipt, StoreError};
 
-type Outcome = Result<(), LeaseError>;
+type DeleteResult = Result<(), LeaseError>;
 
 /// Deletes the messages of leases of one queue and with the same terms by one request, and ends the leases. Returns the outcomes in
 /// the order of the leases: those that [`delete`](Lease::delete) would return. A lease that goes on gets `None`: its message has
 /// to be deleted alone, which can take as long as the lease.
-pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
-    let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
+pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<DeleteResult>> {
+    let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
     let mut together = Vec::with_capacity(leases.len());
     let mut requested = Vec::with_capacity(leases.len());
     for (place, lease) in leases.iter().enumerate() {
@@ -40,9 +40,9 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
 
 /// Sends one request for all leases, then further ones for each message of which it is not known whether it is deleted. Keeps the turn of a
 /// lease until its outcome is known, so that nothing renews a message while it is deleted.
-async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Option<Outcome>> {
+async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Option<DeleteResult>> {
     let answers = request(&leases.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()).await;
-    let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
+    let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
     let mut undecided = Vec::new();
     for (place, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
         match answer {

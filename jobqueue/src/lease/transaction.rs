@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::operation::{Change, LeaseError};
+use super::operation::{LeaseChange, LeaseError};
 use super::owner::{Lease, TransactionState};
 use crate::storage::{MessageRef, Queues, StoreError, Tries, Updated};
 
@@ -114,7 +114,7 @@ impl Lease {
         if !self.is_in_transaction() {
             return Ok(false);
         }
-        let renewal = Change::keeping(self.terms.visibility, None);
+        let renewal = LeaseChange::keeping(self.terms.visibility, None);
         // It is refused until the transaction ends, for instance while the server ends a commit whose answer was lost.
         let now = Instant::now();
         let until = now + (self.deadline().saturating_duration_since(now) / 4).min(MAX_COMMIT_WAIT);
