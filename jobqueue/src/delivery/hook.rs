@@ -27,30 +27,21 @@ pub(crate) struct HookContext<'a> {
     pub(crate) leased_job: &'a LeasedJob,
 }
 
-/// Lets a hook wait before the handler runs.
+/// The means by which a hook can wait before the handler runs.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionContext<'a> {
     /// Fires when no further handler may start.
     pub(crate) stop: &'a CancellationToken,
     /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
-    pub(super) slot: &'a dyn DeliverySlot,
+    pub(crate) slot: &'a dyn DeliverySlot,
 }
 
 impl AdmissionContext<'_> {
-    /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
+    /// Frees the slot for another delivery until [`DeliverySlot::take`].
     pub(crate) fn leave_slot(&self) {
         self.slot.give_back();
         self.slot.leave();
-    }
-
-    pub(crate) async fn take_slot(&self) {
-        self.slot.take().await;
-    }
-
-    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
-    pub(crate) fn is_fetching_paused(&self) -> bool {
-        self.slot.is_fetching_paused()
     }
 }
 

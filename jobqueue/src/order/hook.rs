@@ -185,7 +185,7 @@ impl Delivery<'_> {
             }
             // The delivery looks at them when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
-            if self.admission.is_fetching_paused() {
+            if self.admission.slot.is_fetching_paused() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }
         }
@@ -262,7 +262,7 @@ impl Delivery<'_> {
             biased;
             () = self.leased_job.lease.stop_token().cancelled() => false,
             () = self.admission.stop.cancelled() => false,
-            () = self.admission.take_slot() => true,
+            () = self.admission.slot.take() => true,
             () = tokio::time::sleep(longest_wait) => false,
         }
     }
