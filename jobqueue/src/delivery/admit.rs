@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::time::sleep;
 
 use super::decode::{fetch, payload_here};
-use super::deferral::{DeferralCause, note_known, note_running, waits_for_payload};
+use super::deferral::{DeferralCause, end_wait_for_known_kind, end_wait_for_run, waits_for_payload};
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
@@ -48,50 +48,50 @@ impl Executor {
             Err(not_run) => Some(Err(not_run)),
         };
         let admitted = match data {
-            Some(data) => self.read_and_ask(leased_job, data, &mut info, admission).await,
+            Some(data) => self.decode_and_ask_hooks(leased_job, data, &mut info, admission).await,
             None => {
                 // Boxed, because most payloads are inside their messages.
-                let fetched = Box::pin(self.fetch_in_turn(leased_job, &mut info, admission));
+                let fetched = Box::pin(self.fetch_and_decode(leased_job, &mut info, admission));
                 let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
                 fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
         };
         report.job = Some(info);
         let runnable = admitted?;
-        self.begin(leased_job, &runnable.info, runnable.registration, admission).await?;
+        self.take_permits(leased_job, &runnable.info, runnable.registration, admission).await?;
         Continue(runnable)
     }
 
     /// Takes the permits that the handler needs, and sleeps for the start interval of its limiter.
-    async fn begin(
+    async fn take_permits(
         &self,
         leased_job: &LeasedJob,
         info: &JobInfo,
         registration: &Registration,
         admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun> {
-        let begins = async {
-            self.may_begin(leased_job, info, admission)?;
+        let started = async {
+            self.check_may_begin(leased_job, info, admission)?;
             match admission.slot.admit(registration.kind) {
                 Ok(wait) if wait.is_zero() => Continue(()),
                 Ok(wait) => {
                     // Boxed, because few handlers wait.
                     let _ = Box::pin(admission.stop.run_until_cancelled(sleep(wait))).await;
-                    self.may_begin(leased_job, info, admission)
+                    self.check_may_begin(leased_job, info, admission)
                 }
                 Err(wait) => Break(self.over_limit(wait)),
             }
         };
-        // All that the job has waited for before its run is there: a later wait is a new one.
-        begins.await.map_break(|not_run| {
-            note_running(leased_job);
+        // All that the job has waited for before its run is there: a release wait is a new one.
+        started.await.map_break(|not_run| {
+            end_wait_for_run(leased_job);
             not_run
         })
     }
 
     /// Breaks off if the worker stops, the queue is paused or an operator has cancelled the job. Asked after each wait: for its turn, for
     /// its payload, for the rate of its kind.
-    fn may_begin(
+    fn check_may_begin(
         &self,
         leased_job: &LeasedJob,
         info: &JobInfo,
@@ -111,14 +111,14 @@ impl Executor {
         Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0)))
     }
 
-    async fn read_and_ask(
+    async fn decode_and_ask_hooks(
         &self,
         leased_job: &LeasedJob,
         data: Result<Bytes, NotRun>,
         info: &mut Arc<JobInfo>,
         admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        match self.read(leased_job, data, info, admission.slot).await {
+        match self.check_and_decode(leased_job, data, info, admission.slot).await {
             // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
             // has finished needs nothing of the message.
             Break(not_run)
@@ -126,7 +126,7 @@ impl Executor {
                     || HandlerOutput::is_kept(leased_job) =>
             {
                 self.ask_hooks(leased_job, info, admission).await?;
-                self.may_begin(leased_job, info, admission)?;
+                self.check_may_begin(leased_job, info, admission)?;
                 Break(not_run)
             }
             Break(not_run) => Break(not_run),
@@ -138,8 +138,8 @@ impl Executor {
     }
 
     /// Fetches a payload when the limit of its kind lets the job run, and its turn has come in its key, or among the messages of its child:
-    /// until then the message may come often. Otherwise a batch gives a turn only to a message that can be read, so it is asked after that.
-    async fn fetch_in_turn(
+    /// until then the message may come often. Otherwise a batch gives a turn only to a message that can be check_and_decode, so it is asked after that.
+    async fn fetch_and_decode(
         &self,
         leased_job: &LeasedJob,
         info: &mut Arc<JobInfo>,
@@ -149,34 +149,39 @@ impl Executor {
         // A job that is over needs no place, and ends although its kind has none.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
         if (hooks_first || is_over)
-            && let Some(not_run) = self.needs_no_run(leased_job, info).await
+            && let Some(not_run) = self.end_without_run(leased_job, info).await
         {
             return Break(not_run);
         }
         if hooks_first {
             self.ask_hooks(leased_job, info, admission).await?;
-            self.may_begin(leased_job, info, admission)?;
+            self.check_may_begin(leased_job, info, admission)?;
         }
         // A handler that has finished needs no place.
         if let Some(registration) = self.handlers.find(&info.kind)
             && !HandlerOutput::is_kept(leased_job)
         {
-            self.reserve(leased_job, registration.kind, admission.slot)?;
+            self.reserve_permit(leased_job, registration.kind, admission.slot)?;
         }
         let fetched = fetch(leased_job).await;
         // A worker without a free slot asks for no settings meanwhile.
         let _ = leased_job.core.fresh_settings().await;
         match fetched {
-            data if !hooks_first => self.read_and_ask(leased_job, data, info, admission).await,
-            Ok(data) => self.decode(leased_job, &data, info, admission.slot).await,
-            failed => self.read(leased_job, failed, info, admission.slot).await,
+            data if !hooks_first => self.decode_and_ask_hooks(leased_job, data, info, admission).await,
+            Ok(data) => self.decode_message(leased_job, &data, info, admission.slot).await,
+            failed => self.check_and_decode(leased_job, failed, info, admission.slot).await,
         }
     }
 
     /// Takes a handler's place before the download, so that no payload is fetched for a job that cannot start. A message whose last download
     /// failed takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
-    fn reserve(&self, leased_job: &LeasedJob, kind: &str, slot: &dyn DeliverySlot) -> ControlFlow<NotRun> {
-        note_known(leased_job);
+    fn reserve_permit(
+        &self,
+        leased_job: &LeasedJob,
+        kind: &str,
+        slot: &dyn DeliverySlot,
+    ) -> ControlFlow<NotRun> {
+        end_wait_for_known_kind(leased_job);
         if waits_for_payload(leased_job) {
             slot.give_back();
             return Continue(());
@@ -189,7 +194,7 @@ impl Executor {
 
     /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
     /// could run.
-    async fn needs_no_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
+    async fn end_without_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
         // Its payload may be removed: this message is a copy from a repeated send.
         if self.was_completed_before(leased_job, info).await {
             return Some(Box::new(Disposition::Discard));
@@ -202,7 +207,7 @@ impl Executor {
     }
 
     /// Reads the handler's message, unless the job must not run.
-    async fn read(
+    async fn check_and_decode(
         &self,
         leased_job: &LeasedJob,
         data: Result<Bytes, NotRun>,
@@ -210,25 +215,25 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let data = match data {
-            Err(never) if matches!(*never, Disposition::DeadLetter(_)) => {
+            Err(rejection) if matches!(*rejection, Disposition::DeadLetter(_)) => {
                 let was_completed = self.was_completed_before(leased_job, info).await;
-                return Break(if was_completed { Box::new(Disposition::Discard) } else { never });
+                return Break(if was_completed { Box::new(Disposition::Discard) } else { rejection });
             }
-            Err(later)
-                if matches!(*later, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
+            Err(release)
+                if matches!(*release, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
             {
-                return Break(later);
+                return Break(release);
             }
-            data => match (self.needs_no_run(leased_job, info).await, data) {
+            data => match (self.end_without_run(leased_job, info).await, data) {
                 (Some(not_run), _) | (None, Err(not_run)) => return Break(not_run),
                 (None, Ok(data)) => data,
             },
         };
-        self.decode(leased_job, &data, info, slot).await
+        self.decode_message(leased_job, &data, info, slot).await
     }
 
     /// Decodes the handler's message. An upgraded message changes the version in `info`.
-    async fn decode(
+    async fn decode_message(
         &self,
         leased_job: &LeasedJob,
         data: &[u8],
@@ -245,7 +250,7 @@ impl Executor {
                     Arc::make_mut(info).version = version;
                 }
                 if has_stored_checkpoint(leased_job) {
-                    self.reserve(leased_job, registration.kind, slot)?;
+                    self.reserve_permit(leased_job, registration.kind, slot)?;
                     // Boxed, because most checkpoints are inside their messages.
                     if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
                         return Break(deferred(DeferralCause::PayloadUnreadable, chain(&error)));
@@ -285,7 +290,7 @@ impl Executor {
     }
 }
 
-/// Returns the disposition of a message whose handler may not begin. After `MaxRunTime` the lease is still held: the preparation was too slow,
+/// Returns the disposition of a message whose handler may not take_permits. After `MaxRunTime` the lease is still held: the preparation was too slow,
 /// for example the download of the payload, and the message is put back. Otherwise the lease is lost.
 pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {

@@ -42,7 +42,7 @@ impl Executor {
             self.remember(leased_job);
             Box::pin(self.record(leased_job)).await;
         }
-        self.completed(leased_job, deleted).await
+        self.completion_outcome(leased_job, deleted).await
     }
 
     /// Deletes the message of a job that is done by one request with others. Returns `None` if it must be deleted alone, which can take
@@ -59,12 +59,12 @@ impl Executor {
         match answer.await.unwrap_or(Some(Err(LeaseError::Uncertain(None))))? {
             Ok(()) => Some(Ok(Outcome::Completed)),
             // Boxed, because most messages are deleted.
-            failed => Some(Box::pin(self.completed(leased_job, failed)).await),
+            failed => Some(Box::pin(self.completion_outcome(leased_job, failed)).await),
         }
     }
 
     /// Returns the job's outcome for this answer to the deletion.
-    async fn completed(
+    async fn completion_outcome(
         &self,
         leased_job: &LeasedJob,
         deleted: Result<(), LeaseError>,
@@ -88,11 +88,11 @@ pub(crate) struct Deletions {
     tasks: TaskTracker,
     /// Fires when these tasks must be dropped.
     abort: CancellationToken,
-    gathered: Mutex<Gathered>,
+    pending: Mutex<PendingDeletions>,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct PendingDeletions {
     deletions: Vec<Deletion>,
     /// The number of tasks that send requests.
     requests: usize,
@@ -113,18 +113,18 @@ impl Deletions {
             core: Arc::clone(core),
             tasks: tasks.clone(),
             abort: abort.clone(),
-            gathered: Mutex::default(),
+            pending: Mutex::default(),
         })
     }
 
     fn add(self: &Arc<Self>, deletion: Deletion) {
         {
-            let mut gathered = lock(&self.gathered);
-            gathered.deletions.push(deletion);
-            if gathered.requests == MAX_CONCURRENT_REQUESTS {
+            let mut pending = lock(&self.pending);
+            pending.deletions.push(deletion);
+            if pending.requests == MAX_CONCURRENT_REQUESTS {
                 return;
             }
-            gathered.requests += 1;
+            pending.requests += 1;
         }
         let this = Arc::clone(self);
         // A request that panics when it is dropped ends alone: its deletions are uncertain, and not those that wait for the next.
@@ -144,13 +144,13 @@ impl Deletions {
     async fn send_requests(&self) {
         loop {
             let deletions: Vec<_> = {
-                let mut gathered = lock(&self.gathered);
-                let count = gathered.deletions.len().min(MAX_DELETIONS_PER_REQUEST);
+                let mut pending = lock(&self.pending);
+                let count = pending.deletions.len().min(MAX_DELETIONS_PER_REQUEST);
                 if count == 0 {
-                    gathered.requests -= 1;
+                    pending.requests -= 1;
                     return;
                 }
-                gathered.deletions.drain(..count).collect()
+                pending.deletions.drain(..count).collect()
             };
             let deleted = self.request(&deletions).await;
             for (Deletion { done, .. }, deleted) in deletions.into_iter().zip(deleted) {

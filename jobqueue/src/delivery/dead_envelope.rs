@@ -83,8 +83,8 @@ pub fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
     (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
 }
 
-pub(crate) fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
-    lying.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
+pub(crate) fn events(letters: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
+    letters.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
         Ok(Parsed::Event(event)) => Some(*event),
         _ => None,
     })

@@ -108,14 +108,14 @@ impl DeferralCause {
 
 /// Ends a wait for running, because the job runs now. A wait for a hook at the job's end or for the end of an outage continues: the
 /// hook is called again, and the handler may fail again.
-pub(crate) fn note_running(job: &LeasedJob) {
+pub(crate) fn end_wait_for_run(job: &LeasedJob) {
     if !waits_for(job, &[DeferralCause::Hook, DeferralCause::BrokenHook, DeferralCause::Outage]) {
         job.end_wait();
     }
 }
 
 /// Ends a wait for a worker that knows the message: this one does, whether or not the job runs now.
-pub(super) fn note_known(job: &LeasedJob) {
+pub(super) fn end_wait_for_known_kind(job: &LeasedJob) {
     if waits_for(job, &[DeferralCause::UnknownKind]) {
         job.end_wait();
     }
@@ -130,8 +130,9 @@ pub(super) fn waits_for_payload(job: &LeasedJob) -> bool {
 }
 
 fn waits_for(job: &LeasedJob, causes: &[DeferralCause]) -> bool {
-    let is_one = |deferral: &Deferral| causes.iter().any(|cause| cause.code() == deferral.cause);
-    job.with_envelope(|envelope| envelope.history.deferral.as_ref().is_some_and(is_one)).unwrap_or(false)
+    let matches_cause = |deferral: &Deferral| causes.iter().any(|cause| cause.code() == deferral.cause);
+    job.with_envelope(|envelope| envelope.history.deferral.as_ref().is_some_and(matches_cause))
+        .unwrap_or(false)
 }
 
 /// Puts the message back because of `cause`, and returns for how long; calls `before` with the time. If the message has waited for that
@@ -142,8 +143,8 @@ pub(crate) async fn defer(
     detail: &str,
     before: impl FnOnce(Duration),
 ) -> Result<Result<Duration, Rejection>, Error> {
-    let (mut deferral, waited) = match former(job, cause) {
-        Some(former) => former,
+    let (mut deferral, waited) = match earlier_wait(job, cause) {
+        Some(found) => found,
         None => {
             let first = Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count: 0 };
             (first, Duration::ZERO)
@@ -162,7 +163,8 @@ pub(crate) async fn defer(
 
 /// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.
 pub(super) fn may_defer(job: &LeasedJob, cause: DeferralCause) -> bool {
-    former(job, cause).is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
+    earlier_wait(job, cause)
+        .is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
 }
 
 /// Returns the reason for dead-lettering a message that has waited for long enough.
@@ -178,16 +180,16 @@ fn reason_to_end(
 
 /// Returns the wait of an earlier delivery for the same cause, and its duration. A hook at the end of a job that did not run continues the wait
 /// for a hook before its run.
-fn former(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Duration)> {
-    let mut former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
-    if cause == DeferralCause::BrokenHook && former.cause == DeferralCause::BrokenAdmission.code() {
-        cause.code().clone_into(&mut former.cause);
+fn earlier_wait(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Duration)> {
+    let mut earlier_wait = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
+    if cause == DeferralCause::BrokenHook && earlier_wait.cause == DeferralCause::BrokenAdmission.code() {
+        cause.code().clone_into(&mut earlier_wait.cause);
     }
-    if former.cause == cause.code() { waited(former, job.present()) } else { None }
+    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.present()) } else { None }
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.
-fn waited(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
+fn with_duration(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
     let since = parse_rfc3339(&deferral.since)?;
     Some((deferral, now.duration_since(since).unwrap_or_default()))
 }

@@ -33,7 +33,7 @@ impl Executor {
         }
         let Some(event) = leased_job.event() else { return };
         let give_up = leased_job.lease.deadline().max(Instant::now() + MIN_WRITE_TIME);
-        if let Err(error) = record_completion(&leased_job.core, event, give_up).await {
+        if let Err(error) = write_completion(&leased_job.core, event, give_up).await {
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
         }
     }
@@ -65,7 +65,7 @@ impl Executor {
 }
 
 /// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
-async fn record_completion(core: &QueueCore, event: EventDigest, give_up: Instant) -> Result<(), Error> {
+async fn write_completion(core: &QueueCore, event: EventDigest, give_up: Instant) -> Result<(), Error> {
     let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
     let (expires, tries) = (expiry(core.now(), None), Tries::persistent(core.runtime()));
     let recorded = record(core, &name, "true".to_owned(), expires, tries);
@@ -75,7 +75,7 @@ async fn record_completion(core: &QueueCore, event: EventDigest, give_up: Instan
     }
 }
 
-/// Returns whether [`record_completion`] has recorded the job.
+/// Returns whether [`write_completion`] has recorded the job.
 async fn is_recorded(blobs: &dyn BlobStore, queue: &QueueName, event: EventDigest) -> Result<bool, Error> {
     match blobs.blob_properties(&digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?).await {
         Ok(_) => Ok(true),

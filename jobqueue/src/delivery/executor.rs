@@ -54,7 +54,7 @@ impl Executor {
             Ok((leased_job, checked)) => (Arc::new(leased_job), checked),
             // The message becomes visible again when its lease runs out.
             Err(panic) => {
-                let error = Some(text_outside_handler(&*panic));
+                let error = Some(panic_outside_handler(&*panic));
                 return DeliveryReport { error, ..DeliveryReport::new(Duration::ZERO) };
             }
         };
@@ -63,7 +63,7 @@ impl Executor {
         let attempt = self.attempt(&leased_job, checked, slot, stop);
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(report) => report,
-            Err(panic) => Box::pin(self.after_panic(&leased_job, slot, text_outside_handler(&*panic))).await,
+            Err(panic) => Box::pin(self.after_panic(&leased_job, slot, panic_outside_handler(&*panic))).await,
         }
     }
 
@@ -174,7 +174,7 @@ impl DeliveryReport {
 
     /// Records the answer to an attempt to settle the delivery. If it has failed, the message becomes visible again
     /// when its lease runs out.
-    pub(super) fn settled(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
+    pub(super) fn record_settlement(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
         match settled {
             Ok(outcome) => {
                 self.settle_error = match outcome {
@@ -198,6 +198,6 @@ impl DeliveryReport {
 }
 
 /// Returns the error text of a panic of application code that is no handler.
-fn text_outside_handler(panic: &(dyn Any + Send)) -> String {
+fn panic_outside_handler(panic: &(dyn Any + Send)) -> String {
     format!("a panic outside the handler: {}", panic_text(panic))
 }

@@ -90,7 +90,7 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
 }
 
 /// Returns whether the log must show that the message is put back for so long. A job behind others has the grace from when it becomes the first.
-pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
+pub(super) fn needs_log_update(job: &LeasedJob, delay: Duration) -> bool {
     let place = |InOrder { entry, turn }: InOrder| {
         let log = job.core.groups.of(&entry).ok()?;
         log.latest().position(&entry, turn, job.core.now().into())
@@ -107,7 +107,7 @@ pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
 /// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by. One that
 /// `may_come_sooner` is put back for less instead, which needs no note, and so is each during a shutdown. Returns the delay.
 pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner: bool) -> Duration {
-    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_note(job, delay)) else {
+    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_log_update(job, delay)) else {
         return delay;
     };
     let note = || {

@@ -34,7 +34,7 @@ impl Registry {
             check_names(&registration)?;
             let queue_handlers = queues.entry(queue.clone()).or_default();
             for other in &*queue_handlers {
-                check_apart(&queue, other, &registration)?;
+                check_disjoint(&queue, other, &registration)?;
             }
             queue_handlers.push(registration);
         }
@@ -59,14 +59,14 @@ fn check_names(handler: &Registration) -> Result<(), Error> {
 }
 
 /// Checks that no kind is read by both handlers.
-fn check_apart(queue: &QueueName, one: &Registration, other: &Registration) -> Result<(), Error> {
-    let shared = one.kinds.iter().find(|kind| other.accepts(kind));
-    let Some(kind) = shared.or_else(|| other.kinds.iter().find(|kind| one.accepts(kind))) else {
+fn check_disjoint(queue: &QueueName, first: &Registration, second: &Registration) -> Result<(), Error> {
+    let shared = first.kinds.iter().find(|kind| second.accepts(kind));
+    let Some(kind) = shared.or_else(|| second.kinds.iter().find(|kind| first.accepts(kind))) else {
         return Ok(());
     };
     let text = format!(
         "two handlers on the queue `{queue}` accept the kind `{kind}`, those for `{}` and `{}`; give one of them another queue, or other kinds, aliases and former versions",
-        one.kind, other.kind
+        first.kind, second.kind
     );
     Err(Error::new(ErrorKind::Configuration, text))
 }

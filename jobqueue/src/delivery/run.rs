@@ -12,7 +12,7 @@ use tracing::Span;
 
 use super::admit::{RunnableJob, too_late};
 use super::context::Context;
-use super::deferral::{DeferralCause, may_defer, note_running};
+use super::deferral::{DeferralCause, end_wait_for_run, may_defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
@@ -81,7 +81,7 @@ impl Executor {
         if !leased_job.lease.begin_run() {
             return too_late(leased_job);
         }
-        note_running(leased_job);
+        end_wait_for_run(leased_job);
         let mut process_span = self.trace(leased_job, &mut info, report);
         let started = Instant::now();
         let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.hidden()));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
-use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_of_lease, record_end, record_end_for_others};
+use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_lease_error, record_end, record_end_or_fail};
 use super::dead_letter_hook::DeadLettered;
 use super::deferral::{DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
-use super::order_position::{end_position_of_done, needs_note};
+use super::order_position::{end_position_of_done, needs_log_update};
 use super::slot::DeliverySlot;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -32,7 +32,7 @@ impl Executor {
             && self.deletes_in_batch(leased_job)
             && let Some(settled) = self.complete_with_others(leased_job, &report).await
         {
-            report.settled(leased_job, settled);
+            report.record_settlement(leased_job, settled);
             return report;
         }
         report.error = report.error.or(disposition.error());
@@ -40,19 +40,21 @@ impl Executor {
             Disposition::Abandon => OpenSpan::none(),
             _ => leased_job.settle_span(report.process),
         };
-        let records = leased_job.is_recording() && disposition.may_run_again();
-        if records {
+        let is_recording = leased_job.is_recording() && disposition.may_run_again();
+        if is_recording {
             // The number of places is bounded: in an outage the deliveries of 15 minutes would gather.
             let _ = slot.handler_is_done();
         }
         // Boxed, because most deliveries end above.
         let mut settling = Box::pin(async {
-            if records {
+            if is_recording {
                 leased_job.end_effects().await;
             }
-            disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
+            if let Some(wait) = disposition.delay() {
+                leave_slot_for_log(wait, leased_job, slot);
+            }
             let settled = self.perform(leased_job, disposition, slot, &mut report).await;
-            report.settled(leased_job, settled);
+            report.record_settlement(leased_job, settled);
         });
         span.run(settling.as_mut()).await;
         drop(settling);
@@ -112,7 +114,7 @@ impl Executor {
         slot: &dyn DeliverySlot,
         report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
-        match defer(leased_job, cause, detail, |wait| leave_before(wait, leased_job, slot)).await? {
+        match defer(leased_job, cause, detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
             Err(rejection) => self.reject(leased_job, rejection, slot, report).await,
         }
@@ -132,11 +134,11 @@ impl Executor {
                 // The job may have run again since, so this is not the time of its end.
                 report.earlier_end = Some(rejection.reason);
                 // Its blobs stay, because the letter may refer to them.
-                let deleted = settled(leased_job.lease.delete().await);
+                let deleted = deletion_outcome(leased_job.lease.delete().await);
                 return deleted.map(|()| Outcome::Duplicate);
             }
             Ok(false) => {}
-            Err(error) => return stay(leased_job, error).await,
+            Err(error) => return retry_dead_letter_later(leased_job, error).await,
         }
         if leased_job.is_recording() {
             // A redrive would repeat the effect: the next delivery stores the letter, after the lease in which it is still recorded.
@@ -146,7 +148,7 @@ impl Executor {
         if !rejection.attempted
             && let Err(wait) = slot.reject()
         {
-            leave_before(wait, leased_job, slot);
+            leave_slot_for_log(wait, leased_job, slot);
             return release(leased_job, wait).await;
         }
         let job = report.job.clone();
@@ -154,8 +156,8 @@ impl Executor {
             return self.dead_letter(leased_job, job, rejection).await;
         };
         // The hooks make others act upon the end, who would start although this job may run again.
-        if let Err(error) = record_end_for_others(leased_job, &mut rejection).await {
-            return stay(leased_job, error).await;
+        if let Err(error) = record_end_or_fail(leased_job, &mut rejection).await {
+            return retry_dead_letter_later(leased_job, error).await;
         }
         let called = match self.state.is_done_elsewhere(leased_job, hooked).await {
             Ok(true) => return self.discard_done(leased_job, job, slot).await,
@@ -216,14 +218,14 @@ impl Executor {
             leased_job.lease.abandon();
             return Ok(Outcome::LeaseLost);
         };
-        match defer(leased_job, cause, &detail, |wait| leave_before(wait, leased_job, slot)).await? {
+        match defer(leased_job, cause, &detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(of_hook) => match rejection {
+            Err(hook_rejection) => match rejection {
                 Some(rejection) => self.give_up(leased_job, job, rejection).await,
                 // It has not failed, so that no hook records a failure.
                 None => {
                     end_position_of_done(leased_job).await?;
-                    self.dead_letter(leased_job, job, of_hook).await
+                    self.dead_letter(leased_job, job, hook_rejection).await
                 }
             },
         }
@@ -237,8 +239,8 @@ impl Executor {
         mut rejection: Rejection,
     ) -> Result<Outcome, Error> {
         if let Some(job) = &job {
-            if let Err(error) = record_end_for_others(leased_job, &mut rejection).await {
-                return stay(leased_job, error).await;
+            if let Err(error) = record_end_or_fail(leased_job, &mut rejection).await {
+                return retry_dead_letter_later(leased_job, error).await;
             }
             self.state.giving_up(leased_job, job, &rejection).await?;
         }
@@ -255,7 +257,7 @@ impl Executor {
     ) -> Result<Outcome, Error> {
         record_end(leased_job, &mut rejection).await?;
         if let Err(error) = dead_letter(leased_job, &rejection).await {
-            return stay(leased_job, error).await;
+            return retry_dead_letter_later(leased_job, error).await;
         }
         let Rejection { reason, detail, .. } = rejection;
         let dead = || DeadLettered {
@@ -270,19 +272,19 @@ impl Executor {
 }
 
 /// Frees the slot of a delivery that is put back for this time if it may have to wait until its group log can be changed.
-fn leave_before(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
-    if needs_note(leased_job, wait) {
+fn leave_slot_for_log(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
+    if needs_log_update(leased_job, wait) {
         slot.leave();
     }
 }
 
 /// Deletes the message of a job that is done, or that lives on as another message.
 async fn discard(leased_job: &LeasedJob) -> Result<Outcome, Error> {
-    settled(leased_job.complete().await).map(|()| Outcome::Duplicate)
+    deletion_outcome(leased_job.complete().await).map(|()| Outcome::Duplicate)
 }
 
 /// Returns whether a message without a run was deleted. One that may still be there is deleted at its next delivery.
-fn settled(deleted: Result<(), LeaseError>) -> Result<(), Error> {
+fn deletion_outcome(deleted: Result<(), LeaseError>) -> Result<(), Error> {
     match deleted {
         Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(()),
         Err(error) => Err(error.into()),
@@ -294,8 +296,8 @@ async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Erro
 }
 
 /// Leaves a message that could not be dead-lettered in its queue, and retries later.
-async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
-    if is_of_lease(&error) {
+async fn retry_dead_letter_later(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
+    if is_lease_error(&error) {
         return Err(error);
     }
     crate::log::error!(

@@ -35,7 +35,7 @@ pub(crate) struct Registration {
     pub(crate) newest: u32,
     pub(crate) decode: Decode,
     pub(crate) check: fn(&States) -> Result<(), ExtractError>,
-    /// The most jobs of one call of the handler.
+    /// The max jobs of one call of the handler.
     pub(crate) chunk: usize,
     pub(crate) service: JobService,
 }
@@ -49,9 +49,9 @@ impl Registration {
         Self::of_message::<H::Message>(H::check, service)
     }
 
-    /// Returns a handler of which one call takes up to `most` jobs. `handler` brings a job into such a call.
+    /// Returns a handler of which one call takes up to `max` jobs. `handler` brings a job into such a call.
     pub(crate) fn in_chunks<M, H>(
-        most: usize,
+        max: usize,
         check: fn(&States) -> Result<(), ExtractError>,
         handler: H,
     ) -> Self
@@ -59,7 +59,7 @@ impl Registration {
         M: QueueMessage,
         H: Fn(Job, M) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
     {
-        Self { chunk: most, ..Self::of_message::<M>(check, service_of(handler)) }
+        Self { chunk: max, ..Self::of_message::<M>(check, service_of(handler)) }
     }
 
     fn of_message<M: QueueMessage>(

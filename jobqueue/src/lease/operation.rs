@@ -83,7 +83,7 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
-        if self.find_out(store).await? {
+        if self.resolve_transaction(store).await? {
             return Err(LeaseError::Closed);
         }
         let change = LeaseChange::keeping(self.terms.visibility, Some(text));
@@ -157,7 +157,7 @@ impl Lease {
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
             let in_flight = InFlight { lease: self, hidden_until: Some(sent + visibility) };
-            let answer = self.within(limit, store.update(&self.queue, &message, change)).await;
+            let answer = self.with_timeout(limit, store.update(&self.queue, &message, change)).await;
             in_flight.answered();
             let error = match answer {
                 Ok(updated) => {
@@ -243,7 +243,7 @@ impl Lease {
     }
 
     /// Limits the duration of a request to `limit`.
-    pub(super) async fn within<T>(
+    pub(super) async fn with_timeout<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, StoreError>>,

@@ -210,7 +210,7 @@ impl Lease {
     /// Returns whether the lease has ended with the life of its message, so that no other worker runs the job.
     pub(crate) fn has_ended_with_message(&self) -> bool {
         let state = self.state_by_clock();
-        state.phase == Phase::Lost(Loss::Expired) && self.lasts_to_the_end(&state)
+        state.phase == Phase::Lost(Loss::Expired) && self.lasts_until_expiry(&state)
     }
 
     /// Gives the lease up because something else that the delivery needs could not be renewed in time.
@@ -314,7 +314,7 @@ impl Lease {
             let cause = match loss {
                 Loss::Taken => LossCause::Taken,
                 // The renewer has missed nothing.
-                _ if self.lasts_to_the_end(state) => return,
+                _ if self.lasts_until_expiry(state) => return,
                 _ => LossCause::Expired,
             };
             self.observers.emit(|| Event::LeaseLost { queue: self.queue.clone(), cause });

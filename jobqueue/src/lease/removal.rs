@@ -60,7 +60,7 @@ impl Lease {
 
     async fn try_removal(
         &self,
-        how: MessageRemoval<'_>,
+        removal: MessageRemoval<'_>,
         first: Option<StoreError>,
     ) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
@@ -70,7 +70,7 @@ impl Lease {
         loop {
             let error = match failed.take() {
                 Some(error) => error,
-                None => match self.remove_once(how).await {
+                None => match self.remove_once(removal).await {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
@@ -79,7 +79,7 @@ impl Lease {
                 continue;
             }
             if error.is_lease_lost() {
-                return self.not_there(error.kind(), tries.is_in_doubt(), outdated);
+                return self.interpret_not_found(error.kind(), tries.is_in_doubt(), outdated);
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
             // If the process was suspended until now, it does not own the message any more.
@@ -89,22 +89,28 @@ impl Lease {
         }
     }
 
-    async fn remove_once(&self, how: MessageRemoval<'_>) -> Result<(), StoreError> {
+    async fn remove_once(&self, removal: MessageRemoval<'_>) -> Result<(), StoreError> {
         let message = self.message();
         let limit = share_of(self.deadline(), 2);
-        match how {
+        match removal {
             MessageRemoval::Delete => {
-                self.within(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse)).await
+                self.with_timeout(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse))
+                    .await
             }
             MessageRemoval::DeadLetter(letter) => {
-                self.within(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
+                self.with_timeout(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
             }
         }
     }
 
     /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an earlier
     /// attempt (`in_doubt`) or an unanswered update that has `outdated` the receipt.
-    fn not_there(&self, kind: StoreErrorKind, in_doubt: bool, outdated: bool) -> Result<(), LeaseError> {
+    fn interpret_not_found(
+        &self,
+        kind: StoreErrorKind,
+        in_doubt: bool,
+        outdated: bool,
+    ) -> Result<(), LeaseError> {
         // While no other worker could lease the message, none can have deleted it.
         let still_ours = Instant::now() < self.deadline();
         match (in_doubt, outdated) {

@@ -20,12 +20,12 @@ impl Lease {
         self.unschedule(state);
         let (now, give_up) = (Instant::now(), self.give_up_at(state));
         let at = match state.phase {
-            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_cut(state)),
+            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_run_cutoff(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(now);
                 // 70 % of the remaining time, spread so that leases of one request are not renewed together.
                 let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (now + part).min(give_up).min(Self::next_cut(state))
+                (now + part).min(give_up).min(Self::next_run_cutoff(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
@@ -35,11 +35,11 @@ impl Lease {
 
     /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
     fn is_renewed(&self, state: &ReceiptState, now: Instant) -> bool {
-        !self.lasts_to_the_end(state) && now < state.renewed_until
+        !self.lasts_until_expiry(state) && now < state.renewed_until
     }
 
     /// Returns whether the lease ends with the life of its message, which no other worker runs after it.
-    pub(super) fn lasts_to_the_end(&self, state: &ReceiptState) -> bool {
+    pub(super) fn lasts_until_expiry(&self, state: &ReceiptState) -> bool {
         self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
     }
 
@@ -50,7 +50,7 @@ impl Lease {
     }
 
     /// Returns when to cut off the job, unless that has happened.
-    fn next_cut(state: &ReceiptState) -> Instant {
+    fn next_run_cutoff(state: &ReceiptState) -> Instant {
         if state.overrun { state.deadline } else { state.run_until }
     }
 

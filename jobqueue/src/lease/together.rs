@@ -19,21 +19,21 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<DeleteResult
     let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
     let mut together = Vec::with_capacity(leases.len());
     let mut requested = Vec::with_capacity(leases.len());
-    for (place, lease) in leases.iter().enumerate() {
+    for (index, lease) in leases.iter().enumerate() {
         // A renewal under way would delay the others.
         let Ok(turn) = lease.turn.try_lock() else { continue };
         match lease.check_deletable() {
             // A receipt that may be outdated needs several answers, and a lease near its end would leave the common request no time.
             Ok(()) if lease.is_uncertain() || lease.time_left() < lease.terms.visibility / 4 => {}
             Ok(()) => {
-                together.push(place);
+                together.push(index);
                 requested.push((&**lease, turn));
             }
-            Err(error) => outcomes[place] = Some(Err(error)),
+            Err(error) => outcomes[index] = Some(Err(error)),
         }
     }
-    for (place, outcome) in together.into_iter().zip(delete_together(requested).await) {
-        outcomes[place] = outcome;
+    for (index, outcome) in together.into_iter().zip(delete_together(requested).await) {
+        outcomes[index] = outcome;
     }
     outcomes
 }
@@ -44,11 +44,11 @@ async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Optio
     let answers = request(&leases.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()).await;
     let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
     let mut undecided = Vec::new();
-    for (place, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
+    for (index, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
         match answer {
             Ok(()) => {
                 lease.deleted(&Ok(()));
-                outcomes[place] = Some(Ok(()));
+                outcomes[index] = Some(Ok(()));
             }
             // Its lease goes on, and may have to be renewed before the others are decided.
             Err(error) if is_held_up(&error) => drop(turn),
@@ -56,12 +56,12 @@ async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Optio
                 let outcome = lease.try_delete(Some(error)).await;
                 lease.deleted(&outcome);
                 drop(turn);
-                (place, outcome)
+                (index, outcome)
             }),
         }
     }
-    for (place, outcome) in join_all(undecided).await {
-        outcomes[place] = Some(outcome);
+    for (index, outcome) in join_all(undecided).await {
+        outcomes[index] = Some(outcome);
     }
     outcomes
 }

@@ -104,13 +104,13 @@ impl Lease {
     /// quarter of the lease and [`MAX_COMMIT_WAIT`] at the longest. After an error it may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        let has_committed = self.find_out(&self.store).await?;
+        let has_committed = self.resolve_transaction(&self.store).await?;
         self.state().transaction = TransactionState::Over;
         Ok(has_committed)
     }
 
     /// Finds out whether the transaction has committed, for an operation that has the turn. The state keeps how it has ended.
-    pub(super) async fn find_out(&self, store: &Queues) -> Result<bool, LeaseError> {
+    pub(super) async fn resolve_transaction(&self, store: &Queues) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);
         }

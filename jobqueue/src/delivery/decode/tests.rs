@@ -25,7 +25,7 @@ fn event(delivery: u32) -> Envelope {
     envelope
 }
 
-fn believed(delivery: u32, dequeue_count: u32) -> (Envelope, u32) {
+fn without_forged_history(delivery: u32, dequeue_count: u32) -> (Envelope, u32) {
     let mut envelope = event(delivery);
     let number = discard_forged_history(&mut envelope, dequeue_count);
     (envelope, number)
@@ -34,7 +34,7 @@ fn believed(delivery: u32, dequeue_count: u32) -> (Envelope, u32) {
 #[test]
 fn the_history_of_a_delivery_that_was_not_is_forgotten() {
     for (delivery, dequeue_count) in [(0, 1), (1, 1), (7, 1), (0, 5), (5, 5), (6, 5), (u32::MAX, 5), (0, 0)] {
-        let (envelope, number) = believed(delivery, dequeue_count);
+        let (envelope, number) = without_forged_history(delivery, dequeue_count);
         assert_eq!(envelope.history, History::default(), "{delivery} at {dequeue_count}");
         assert!(envelope.dead_letter.is_none() && number == dequeue_count.max(1));
     }
@@ -42,14 +42,14 @@ fn the_history_of_a_delivery_that_was_not_is_forgotten() {
 
 #[test]
 fn uncounted_deliveries_never_exceed_real_deliveries() {
-    let (envelope, number) = believed(3, 5);
+    let (envelope, number) = without_forged_history(3, 5);
     assert_eq!((envelope.history.attempts, envelope.history.uncounted, number), (2, 3, 5));
     assert!(envelope.history.checkpoint.is_some() && envelope.dead_letter.is_some());
 }
 
 #[test]
 fn without_a_dequeue_count_the_history_tells_the_delivery() {
-    let (envelope, number) = believed(3, 0);
+    let (envelope, number) = without_forged_history(3, 0);
     assert_eq!((envelope.history.attempts, number), (2, 4));
 }
 
