@@ -186,7 +186,9 @@ impl<M> Chunk<M> {
     /// Gives a verdict to one job that runs.
     pub(super) fn end_one(&self, number: usize, verdict: Result<(), JobError>) {
         let waker = lock(&self.state).members[number].end(Ok(verdict));
-        waker.into_iter().for_each(Waker::wake);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
@@ -275,7 +277,9 @@ impl<M> Drop for ChunkMembership<M> {
             next = state.members.iter_mut().rev().find_map(|member| member.waker.take());
         }
         drop(state);
-        next.into_iter().for_each(Waker::wake);
+        if let Some(waker) = next {
+            waker.wake();
+        }
         // Dropped without the lock: the call, the message and the error are the application's.
         drop((call, member));
     }

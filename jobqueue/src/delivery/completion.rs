@@ -39,8 +39,7 @@ impl Executor {
         if has_blobs && deleted.is_ok() {
             // Another message may share the blobs, for instance because a producer repeated a put: it cannot run without
             // them.
-            self.remember(leased_job);
-            Box::pin(self.record(leased_job)).await;
+            Box::pin(self.record_completion(leased_job)).await;
         }
         self.completion_outcome(leased_job, deleted).await
     }
@@ -72,8 +71,7 @@ impl Executor {
         match deleted {
             Ok(()) => Ok(Outcome::Completed),
             Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
-                self.remember(leased_job);
-                Box::pin(self.record(leased_job)).await;
+                Box::pin(self.record_completion(leased_job)).await;
                 Ok(Outcome::CompletedUncertain)
             }
             Err(error) => Err(error.into()),

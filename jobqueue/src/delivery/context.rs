@@ -59,7 +59,7 @@ struct ContextInner {
     /// The run in the worker's record, if it keeps one.
     run: Option<Arc<Run>>,
     /// The output of the handler, which the hooks receive.
-    left: Mutex<HandlerOutput>,
+    output: Mutex<HandlerOutput>,
 }
 
 impl Context {
@@ -70,9 +70,17 @@ impl Context {
         snooze: &Arc<Snooze>,
         run: Option<Arc<Run>>,
     ) -> Self {
-        let (state, snooze) = (Arc::clone(state), Arc::clone(snooze));
-        let (stop, left) = (StopToken::default(), Mutex::default());
-        Self { inner: Arc::new(ContextInner { info, leased_job, state, snooze, stop, run, left }) }
+        Self {
+            inner: Arc::new(ContextInner {
+                info,
+                leased_job,
+                state: Arc::clone(state),
+                snooze: Arc::clone(snooze),
+                stop: StopToken::default(),
+                run,
+                output: Mutex::default(),
+            }),
+        }
     }
 
     /// Returns the context as a [`Job`] carries it.
@@ -238,17 +246,17 @@ impl Context {
             );
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        self.left().result = Some(raw);
+        self.output().result = Some(raw);
         Ok(())
     }
 
     /// Records that another message continues the job after this handler.
     pub(crate) fn hand_over(&self) {
-        self.left().handed_over = true;
+        self.output().handed_over = true;
     }
 
-    pub(super) fn left(&self) -> MutexGuard<'_, HandlerOutput> {
-        lock(&self.inner.left)
+    pub(super) fn output(&self) -> MutexGuard<'_, HandlerOutput> {
+        lock(&self.inner.output)
     }
 
     pub(crate) fn leased_job(&self) -> &Arc<LeasedJob> {

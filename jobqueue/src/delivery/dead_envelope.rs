@@ -69,10 +69,11 @@ impl DeathOf {
     /// Returns the end that a dead letter records; `None` if it records none.
     pub(crate) fn of(dead_letter: &Envelope) -> Option<Self> {
         let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
-        let event = match *dead_letter.kind == *UNREADABLE_KIND {
-            // Its id is that of the message. The digest of some texts changes when they move to a blob.
-            true => Envelope { payload: Payload::None, ..dead_letter.clone() }.digest(),
-            false => dead_letter.digest(),
+        let event = if *dead_letter.kind == *UNREADABLE_KIND {
+            // The id of the message identifies it: the digest of some texts changes when they move to a blob.
+            Envelope { payload: Payload::None, ..dead_letter.clone() }.digest()
+        } else {
+            dead_letter.digest()
         };
         Some(Self { event, message })
     }

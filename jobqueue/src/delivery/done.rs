@@ -19,15 +19,11 @@ use crate::storage::{BlobStore, QueueName, Tries};
 const MIN_WRITE_TIME: Duration = Duration::from_secs(30);
 
 impl Executor {
-    /// Remembers that the job is done, so that another message of it does not run.
-    pub(super) fn remember(&self, leased_job: &LeasedJob) {
+    /// Remembers that the job is done, so that another message of it does not run, and records that durably if
+    /// the worker is configured so. A failure does not change that the job is done.
+    pub(super) async fn record_completion(&self, leased_job: &LeasedJob) {
         let queue = &leased_job.core.name;
-        let completed = &self.state.completed;
-        leased_job.with_envelope(|event| completed.remember(queue, event.digest()));
-    }
-
-    /// Records the completion durably if the worker is configured so. A failure does not change that the job is done.
-    pub(super) async fn record(&self, leased_job: &LeasedJob) {
+        leased_job.with_envelope(|event| self.state.completed.remember(queue, event.digest()));
         if !self.state.options.durable_completions {
             return;
         }

@@ -60,7 +60,7 @@ impl Context {
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         };
         let Some(mut envelope) = job.envelope() else { return Err(LeaseError::Closed.into()) };
-        envelope.history.finished = Some(self.left().to_json()?);
+        envelope.history.finished = Some(self.output().to_json()?);
         let rendered = job.render(&mut envelope)?;
         let mut blobs = Vec::with_capacity(rendered.blobs.len());
         for (reference, data) in rendered.blobs {

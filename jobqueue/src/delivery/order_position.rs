@@ -116,12 +116,7 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
     };
     // Also a job that has exceeded its maximum run time still has its lease.
     let until = job.lease.renew_for(MIN_LOG_UPDATE_TIME);
-    let noted = async {
-        match may_come_sooner {
-            true => note().await,
-            false => job.retry_until(until, note).await,
-        }
-    };
+    let noted = async { if may_come_sooner { note().await } else { job.retry_until(until, note).await } };
     let noted = tokio::select! {
         biased;
         () = job.core.options.settle_now.cancelled() => return MAX_UNLOGGED_DELAY,

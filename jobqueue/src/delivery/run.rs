@@ -112,11 +112,12 @@ impl Executor {
             return Disposition::Abandon;
         }
         let is_slot_free = ended.is_ok() && slot.handler_is_done();
-        let left = std::mem::take(&mut *context.left());
-        let ended = match leased_job.lease.end_transactions() {
+        let output = std::mem::take(&mut *context.output());
+        let ended = if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            true => Box::pin(after_transaction(leased_job, ended, left)).await,
-            false => ended.map(|()| left),
+            Box::pin(after_transaction(leased_job, ended, output)).await
+        } else {
+            ended.map(|()| output)
         };
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
@@ -317,12 +318,12 @@ impl Executor {
 async fn after_transaction(
     leased_job: &LeasedJob,
     ended: Result<(), HandlerEnd>,
-    left: HandlerOutput,
+    last_output: HandlerOutput,
 ) -> Result<HandlerOutput, HandlerEnd> {
     match has_committed(leased_job).await {
         Ok(true) => {
             let mut output = HandlerOutput::kept_with(leased_job).unwrap_or_default();
-            output.handed_over |= left.handed_over;
+            output.handed_over |= last_output.handed_over;
             Ok(output)
         }
         Ok(false) => ended.and_then(|()| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
