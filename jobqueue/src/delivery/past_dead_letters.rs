@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_kept_and_what_others_wrote_stays_as_it_is() {
+    fn newest_are_kept_and_external_entries_stay_unchanged() {
         let mut history = History { past: Some(r#"[{"by":"another"}]"#.to_owned()), ..History::default() };
         for attempts in 0..12 {
             history.attempts = attempts;

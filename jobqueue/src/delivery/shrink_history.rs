@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_error_outlives_those_of_former_dead_letters() {
+    fn last_error_outlives_past_dead_letters() {
         let mut history = History {
             attempts: 3,
             last_error: Some("e".repeat(2_000)),

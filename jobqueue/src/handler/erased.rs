@@ -200,7 +200,7 @@ mod tests {
 
     // audit 23, sending C3
     #[test]
-    fn back_pressure_is_no_failure_of_the_job() {
+    fn back_pressure_is_not_a_job_failure() {
         let is_outage = |kind, retryable| {
             let error = Error::new(kind, "the log of its key is full").with_retryable(retryable);
             is_outage(&failure(JobError::from(error)))

@@ -85,7 +85,7 @@ async fn lease_is_renewed_until_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_lease_is_forgotten() {
+async fn dropped_lease_is_forgotten() {
     let (_storage, _queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
     drop(lease);
     assert_eq!(renewer.watched(), 0);
@@ -107,7 +107,7 @@ async fn renewals_end_with_the_run_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_time_counts_from_the_begin_of_the_run() {
+async fn run_time_counts_from_start_of_run() {
     for (prepared, max_run_time) in [(1, TERM / 3), (10 * 60, TERM / 3), (10 * 60, 100 * TERM)] {
         let (_storage, _queue, _renewer, lease) = leased(max_run_time).await;
         tokio::time::sleep(Duration::from_secs(prepared)).await;
@@ -119,7 +119,7 @@ async fn run_time_counts_from_the_begin_of_the_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_that_is_not_begun_for_long_does_not_begin() {
+async fn run_that_starts_too_late_is_refused() {
     let (_storage, _queue, _renewer, lease) = leased(TERM).await;
     lease.stop_token().cancelled().await;
     assert!(!lease.begin_run());
@@ -148,7 +148,7 @@ async fn lease_beyond_the_life_of_its_message_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_in_the_last_second_of_a_message_does_not_show_it() {
+async fn change_in_last_second_does_not_show_message() {
     let life = Duration::from_secs(5);
     let (storage, queue, lease) = leased_with_life(life, life).await;
     tokio::time::sleep(life - Duration::from_millis(500)).await;
@@ -159,7 +159,7 @@ async fn change_in_the_last_second_of_a_message_does_not_show_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn put_back_in_the_last_second_of_a_message_does_not_show_it() {
+async fn put_back_in_last_second_does_not_show_message() {
     let life = Duration::from_secs(5);
     for (delay, visible) in [(TERM, 0), (Duration::ZERO, 1)] {
         let (storage, queue, lease) = leased_with_life(life, life).await;
@@ -223,7 +223,7 @@ async fn missing_message_is_a_lost_lease() {
 
 /// A get from many shards has asked one of them late, or one from Service Bus has waited for its first message.
 #[tokio::test(start_paused = true)]
-async fn lease_that_begins_long_after_the_request_lasts_for_its_whole_time() {
+async fn lease_that_begins_long_after_request_has_full_length() {
     const SECOND: Duration = Duration::from_secs(1);
     for (late, storage_leases, lasts) in [
         (2 * TERM, TERM, TERM),
@@ -260,7 +260,7 @@ async fn lease_ends_no_later_than_in_the_storage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_is_lost_by_the_clock_although_the_renewer_is_late() {
+async fn lease_is_lost_by_clock_even_if_renewer_is_late() {
     let (_storage, _queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
     // Polled once: the clock moves, and no other task runs.
     let mut stopped = Box::pin(tokio::time::advance(2 * TERM));

@@ -32,7 +32,7 @@ fn without_forged_history(delivery: u32, dequeue_count: u32) -> (Envelope, u32) 
 }
 
 #[test]
-fn the_history_of_a_delivery_that_was_not_is_forgotten() {
+fn history_of_impossible_delivery_is_discarded() {
     for (delivery, dequeue_count) in [(0, 1), (1, 1), (7, 1), (0, 5), (5, 5), (6, 5), (u32::MAX, 5), (0, 0)] {
         let (envelope, number) = without_forged_history(delivery, dequeue_count);
         assert_eq!(envelope.history, History::default(), "{delivery} at {dequeue_count}");
@@ -48,13 +48,13 @@ fn uncounted_deliveries_never_exceed_real_deliveries() {
 }
 
 #[test]
-fn without_a_dequeue_count_the_history_tells_the_delivery() {
+fn missing_dequeue_count_is_taken_from_history() {
     let (envelope, number) = without_forged_history(3, 0);
     assert_eq!((envelope.history.attempts, number), (2, 4));
 }
 
 #[test]
-fn a_redriven_job_keeps_its_checkpoint_and_its_past() {
+fn redriven_job_keeps_checkpoint_and_past() {
     let mut envelope = event(0);
     envelope.history.past = Some("[]".into());
     discard_forged_history(&mut envelope, 1);

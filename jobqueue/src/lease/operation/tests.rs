@@ -114,7 +114,7 @@ async fn checkpoint_after_a_rollback_needs_no_connection_of_the_application() {
 
 // The first attempt was applied, whatever the storage says about the second.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
+async fn refusal_after_lost_answer_leaves_change_in_doubt() {
     for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized] {
         let scene = Scene::new().await;
         let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
@@ -127,7 +127,7 @@ async fn a_refusal_after_a_lost_answer_leaves_a_change_in_doubt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_in_doubt_is_not_refused() {
+async fn deletion_in_doubt_is_not_refused() {
     let scene = Scene::new().await;
     let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
     scene.faulty.plan_always(Operation::Delete, Fault::Refuse(StoreErrorKind::Unauthorized));
@@ -137,7 +137,7 @@ async fn a_deletion_in_doubt_is_not_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_answer_does_not_revive_a_lost_lease() {
+async fn late_answer_does_not_revive_lost_lease() {
     let scene = Scene::new().await;
     // It has exceeded its run time, so the renewer leaves it alone.
     let lease = scene.leased(Duration::ZERO, SECOND).await;
@@ -152,7 +152,7 @@ async fn a_late_answer_does_not_revive_a_lost_lease() {
 
 // W-report: a process is suspended in its deletion, or before it tries again, while another one does the job.
 #[tokio::test(start_paused = true)]
-async fn an_owner_stopped_in_its_deletion_does_not_claim_it() {
+async fn owner_suspended_during_deletion_does_not_claim_success() {
     for in_request in [true, false] {
         // With latency, the second attempt has no time for its answer.
         let scene = Scene::quiet().await;
@@ -181,7 +181,7 @@ fn done_by_another(inner: &Storage, queue: &QueueName) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
+async fn throttled_deletion_is_retried_until_lease_ends() {
     for ambiguous in [false, true] {
         let scene = if ambiguous { Scene::new().await } else { Scene::quiet().await };
         let lease = scene.leased(Duration::ZERO, SECOND).await;
@@ -200,7 +200,7 @@ async fn a_throttled_deletion_is_tried_as_long_as_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttled_release_is_tried_as_long_as_its_lease() {
+async fn throttled_release_is_retried_until_lease_ends() {
     let scene = Scene::new().await;
     let lease = scene.leased(Duration::ZERO, SECOND).await;
     for nth in 1..=3 {
@@ -212,7 +212,7 @@ async fn a_throttled_release_is_tried_as_long_as_its_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_tried_again_stays_within_the_life_of_its_message() {
+async fn retried_release_stays_within_message_ttl() {
     for life in [2 * TERM, 6 * SECOND] {
         let scene = Scene::quiet().await;
         let message = PutMessage::new("text").with_ttl(Some(life));
@@ -229,7 +229,7 @@ async fn a_release_that_is_tried_again_stays_within_the_life_of_its_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
+async fn lease_near_its_end_is_left_out_of_batch_deletion() {
     let scene = Scene::new().await;
     let mut leases = Vec::new();
     for ago in [Duration::ZERO, TERM - 2 * SECOND, Duration::ZERO] {
@@ -243,7 +243,7 @@ async fn a_lease_near_its_end_does_not_hurry_a_common_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_update_whose_caller_is_dropped_leaves_doubt() {
+async fn update_whose_caller_is_dropped_leaves_doubt() {
     let scene = Scene::new().await;
     let lease = scene.leased(Duration::ZERO, SECOND).await;
     scene.faulty.plan(Operation::Update, 1, Fault::HangAfter);
@@ -270,7 +270,7 @@ async fn renewal_that_panics_does_not_cost_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_of_no_length_does_not_hammer_a_busy_storage() {
+async fn zero_retry_after_does_not_hammer_busy_storage() {
     let scene = Scene::new().await;
     let lease = scene.leased(Duration::ZERO, SECOND).await;
     let fault = Fault::ThrottleInDoubt { retry_after: Duration::ZERO, applied: false };

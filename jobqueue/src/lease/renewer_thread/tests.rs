@@ -46,7 +46,7 @@ async fn hanging(renewer: &LeaseRenewer, count: usize, visibility: Duration) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_hang_hold_up_no_others() {
+async fn hanging_renewals_do_not_delay_others() {
     for hanging_leases in [200, 1_000] {
         let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
         let good = crate::memory::open_on(Runtime::paused());
@@ -58,7 +58,7 @@ async fn renewals_that_hang_hold_up_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_wait_to_be_sent_are_behind() {
+async fn unsent_renewals_count_as_behind() {
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let _hanging = hanging(&renewer, 2_000, TERM).await;
     let mut most = Duration::ZERO;

@@ -75,7 +75,7 @@ async fn batch_delete_answers_for_each_message() {
 
 /// The storage refuses a message that an open transaction holds up: it is neither waited for nor asked for again, and its lease is renewed.
 #[tokio::test(start_paused = true)]
-async fn message_that_is_held_up_is_left_to_a_deletion_of_its_own() {
+async fn held_up_message_is_left_to_its_own_deletion() {
     let (faulty, queue, _renewer, leases) = many_leased(2).await;
     faulty.plan(Operation::DeleteAll, 1, Fault::Refuse(StoreErrorKind::Timeout));
     let outcomes = delete_all(&leases).await;
@@ -108,7 +108,7 @@ impl Interceptor for HoldsUpTheFirst {
 
 // audit 27, runtime B2: its turn was kept until the others were decided, for as long as their leases.
 #[tokio::test(start_paused = true)]
-async fn lease_of_a_message_that_is_held_up_is_renewed_while_others_are_undecided() {
+async fn lease_of_held_up_message_is_renewed_while_others_are_undecided() {
     let wrap = |stores: Stores| stores.intercepted(&Arc::new(HoldsUpTheFirst));
     let (faulty, _queue, _renewer, leases) = many_leased_through(2, wrap).await;
     faulty.plan_always(Operation::Delete, Fault::Hang);
