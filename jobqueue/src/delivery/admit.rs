@@ -1,4 +1,8 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
+//!
+//! A payload inside its message is decoded before the hooks are asked. A payload in a blob is fetched only
+//! for a job that can run, so the hooks of a FIFO job are asked before the download. The permits for the
+//! handler are taken last.
 
 use std::any::Any;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -31,7 +35,8 @@ pub(super) struct RunnableJob<'e> {
 }
 
 impl Executor {
-    /// Returns the job that can run, or breaks off with the end of its delivery, and reports its job.
+    /// Returns the job that can run, or breaks with the disposition of its message. Writes the job into the
+    /// report.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
@@ -40,7 +45,7 @@ impl Executor {
         report: &mut DeliveryReport,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let Some(mut info) = leased_job.info().map(Arc::new) else {
-            // A text that is not an event has no payload.
+            // An unreadable text has no payload.
             return Break(checked.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
         let data = match checked {
@@ -62,7 +67,7 @@ impl Executor {
         Continue(runnable)
     }
 
-    /// Takes the permits that the handler needs, and sleeps for the start interval of its limiter.
+    /// Takes the handler's permits, and sleeps until its rate limiter lets it begin.
     async fn take_permits(
         &self,
         leased_job: &LeasedJob,
@@ -82,15 +87,15 @@ impl Executor {
                 Err(wait) => Break(self.over_limit(wait)),
             }
         };
-        // All that the job has waited for before its run is there: a release wait is a new one.
+        // The conditions for which the job was deferred are met: a later deferral starts its own backoff.
         started.await.map_break(|not_run| {
             end_wait_for_run(leased_job);
             not_run
         })
     }
 
-    /// Breaks off if the worker stops, the queue is paused or an operator has cancelled the job. Asked after each wait: for its turn, for
-    /// its payload, for the rate of its kind.
+    /// Breaks if the worker is stopping, the queue is paused or an operator has cancelled the job. Called
+    /// after each wait: for the turn, for the payload, and for the rate limiter of the kind.
     fn check_may_begin(
         &self,
         leased_job: &LeasedJob,
@@ -119,8 +124,9 @@ impl Executor {
         admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         match self.check_and_decode(leased_job, data, info, admission.slot).await {
-            // Its turn comes first: its position would otherwise seem to be abandoned, and the next of its key pass it. A handler that
-            // has finished needs nothing of the message.
+            // A deferred FIFO job must still take its turn: its log would treat the position as abandoned,
+            // and the next job of the key would pass it. A handler that finished in an earlier delivery does
+            // not need the payload.
             Break(not_run)
                 if (matches!(*not_run, Disposition::Defer { .. }) && position_of(leased_job).is_some())
                     || HandlerOutput::is_kept(leased_job) =>
@@ -137,8 +143,10 @@ impl Executor {
         }
     }
 
-    /// Fetches a payload when the limit of its kind lets the job run, and its turn has come in its key, or among the messages of its child:
-    /// until then the message may come often. Otherwise a batch gives a turn only to a message that can be check_and_decode, so it is asked after that.
+    /// Fetches and decodes a payload in a blob. If the job has a position in a FIFO group, or a hook that
+    /// [decides first](super::hook::Hook::decides_first), the hooks are asked before the fetch: until they
+    /// admit the job, its message may be received many times, and each delivery would fetch. Otherwise the
+    /// hooks are asked after the fetch, because a batch gives a turn only to a message that can be read.
     async fn fetch_and_decode(
         &self,
         leased_job: &LeasedJob,
@@ -146,7 +154,7 @@ impl Executor {
         admission: AdmissionContext<'_>,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
-        // A job that is over needs no place, and ends although its kind has none.
+        // Completed and cancelled jobs need no permit, and end even if their kind has none left.
         let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
         if (hooks_first || is_over)
             && let Some(not_run) = self.end_without_run(leased_job, info).await
@@ -157,14 +165,15 @@ impl Executor {
             self.ask_hooks(leased_job, info, admission).await?;
             self.check_may_begin(leased_job, info, admission)?;
         }
-        // A handler that has finished needs no place.
+        // A handler that finished in an earlier delivery needs no permit.
         if let Some(registration) = self.handlers.find(&info.kind)
             && !HandlerOutput::is_kept(leased_job)
         {
             self.reserve_permit(leased_job, registration.kind, admission.slot)?;
         }
         let fetched = fetch(leased_job).await;
-        // A worker without a free slot asks for no settings meanwhile.
+        // The queue may have been paused during the download, and the worker refreshes no settings while all
+        // its slots are taken.
         let _ = leased_job.core.fresh_settings().await;
         match fetched {
             data if !hooks_first => self.decode_and_ask_hooks(leased_job, data, info, admission).await,
@@ -173,8 +182,9 @@ impl Executor {
         }
     }
 
-    /// Takes a handler's place before the download, so that no payload is fetched for a job that cannot start. A message whose last download
-    /// failed takes its place afterwards: the next may hang as well, and must not hold up jobs that could run.
+    /// Reserves a permit for the handler before the download, so that no payload is fetched for a job that
+    /// cannot start. If the last download failed, the permit is taken after this one: it may hang as well,
+    /// and must not hold up jobs that could run.
     fn reserve_permit(
         &self,
         leased_job: &LeasedJob,
@@ -192,21 +202,21 @@ impl Executor {
         }
     }
 
-    /// Returns the end of a job that was done before or that an operator has cancelled: also before its time, and whether or not it
-    /// could run.
+    /// Returns the disposition of a job that was completed before or that an operator has cancelled. Such a
+    /// job ends even before its `notbefore` time, and even if it could not run.
     async fn end_without_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
-        // Its payload may be removed: this message is a copy from a repeated send.
+        // This message is a copy from a repeated send, and its payload may be gone.
         if self.was_completed_before(leased_job, info).await {
             return Some(Box::new(Disposition::Discard));
         }
-        // Its handler succeeded within the grace of the cancellation, and a hook failed after it.
+        // The handler succeeded within the cancellation's grace, and a hook failed afterwards.
         if HandlerOutput::is_kept(leased_job) {
             return None;
         }
         self.state.cancelled(info).map(rejected)
     }
 
-    /// Reads the handler's message, unless the job must not run.
+    /// Decodes the message for the handler, unless the job must not run.
     async fn check_and_decode(
         &self,
         leased_job: &LeasedJob,
@@ -232,7 +242,7 @@ impl Executor {
         self.decode_message(leased_job, &data, info, slot).await
     }
 
-    /// Decodes the handler's message. An upgraded message changes the version in `info`.
+    /// Decodes the message for the handler. Upgrading an older message updates the version in `info`.
     async fn decode_message(
         &self,
         leased_job: &LeasedJob,
@@ -265,7 +275,8 @@ impl Executor {
         }
     }
 
-    /// Asks the hooks whether the handler may run now.
+    /// Asks the hooks whether the handler may run now. If the handler finished in an earlier delivery,
+    /// completes the job instead.
     async fn ask_hooks(
         &self,
         leased_job: &LeasedJob,
@@ -290,8 +301,9 @@ impl Executor {
     }
 }
 
-/// Returns the disposition of a message whose handler may not take_permits. After `MaxRunTime` the lease is still held: the preparation was too slow,
-/// for example the download of the payload, and the message is put back. Otherwise the lease is lost.
+/// Returns the disposition of a message whose handler may not begin. After [`Loss::MaxRunTime`] the lease is
+/// still held: the preparation, such as the download of the payload, took too long, and the message is put
+/// back. Otherwise the lease is lost.
 pub(super) fn too_late(leased_job: &LeasedJob) -> Disposition {
     match leased_job.lease.loss() {
         Some(Loss::MaxRunTime) => {

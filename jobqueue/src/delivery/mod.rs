@@ -7,15 +7,20 @@
 //!                                          └── Disposition ─────────────┴──────────────────┘
 //! ```
 //!
-//! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it. Programs that receive by hand use the same steps without a handler. This module
-//! knows no worker.
+//! The worker passes a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A
+//! [`Disposition`] names the end of the delivery; `settle` performs it. Programs that receive by hand use the
+//! same steps without a handler. This module knows no worker.
 //!
-//! A job passes through these files from its fetch to its report: `worker/poller`, `worker/deliveries`, `executor`, `decode`,
-//! `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`, `completion`, `lease/together` (or `lease/removal`, where messages are deleted one by one). The others are for the jobs that need them:
-//! - before the handler: `done` (another delivery has done the job), `hooks`, `deferral` (a wait for a condition), `order_position`;
-//! - during it: `context`, `checkpoint`s in `progress` and `saved`, `durable` (steps and effects), `in_transaction`;
-//! - at the end: `handler_output` (kept for hooks), `message_changes` (put back), `dead_letter`, `dead_envelope`, `shrink_history`.
+//! A job passes through these files from its fetch to its report: `worker/poller`, `worker/deliveries`,
+//! `executor`, `decode`, `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`,
+//! `completion`, `lease/together` (or `lease/removal`, where messages are deleted individually). The other
+//! files serve the jobs that need them:
+//! - before the handler: `done` (was the job completed before?), `hooks`, `deferral` (waits for a condition),
+//!   `order_position` (FIFO groups);
+//! - during the handler: `context`, `progress` and `saved` (checkpoints), `durable` (steps and effects),
+//!   `in_transaction`;
+//! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,
+//!   `dead_envelope`, `shrink_history`.
 
 mod admit;
 mod claimed_letter;
