@@ -1,5 +1,6 @@
-//! Remembers and records completed jobs, and answers whether a job was completed before: by the worker's memory (`completed.rs`), then by
-//! records in blobs (`durable.rs`) if the worker is configured to write them. Hooks have logs and ledgers of their own.
+//! Remembers and records completed jobs, and answers whether a job was completed before: from the worker's
+//! memory (`completed.rs`), then from records in blobs (`durable.rs`) if the worker is configured to write
+//! them. Hooks have their own logs and ledgers.
 
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
 use crate::storage::{BlobStore, QueueName, Tries};
 
-/// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
+/// The minimum time for trying to record a completion, even if the lease has ended: a message whose deletion
+/// got no answer may be delivered again.
 const MIN_WRITE_TIME: Duration = Duration::from_secs(30);
 
 impl Executor {
-    /// Remembers that the job is done, so that another message of it does not run, and records that durably if
-    /// the worker is configured so. A failure does not change that the job is done.
+    /// Remembers that the job is done, so that no other message of it runs. Also records that durably if the
+    /// worker is configured so. A failed record does not change that the job is done.
     pub(super) async fn record_completion(&self, leased_job: &LeasedJob) {
         let queue = &leased_job.core.name;
         leased_job.with_envelope(|event| self.state.completed.remember(queue, event.digest()));
@@ -40,12 +42,12 @@ impl Executor {
         leased_job.with_envelope(|event| completed.contains(&job.queue, || event.digest())) == Some(true)
     }
 
-    /// Returns whether the job was done in an earlier delivery, or through another message of it.
+    /// Returns whether the job was done in an earlier delivery, or through another message.
     pub(super) async fn was_completed_before(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         if self.is_remembered(leased_job, job) {
             return true;
         }
-        // At the first delivery, only a job with blobs can have been done through another message.
+        // In the first delivery, only a job with blobs can have been done through another message.
         let is_first = leased_job.is_certainly_first() && !leased_job.has_blobs();
         if !self.state.options.durable_completions || is_first {
             return false;
@@ -60,7 +62,8 @@ impl Executor {
     }
 }
 
-/// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
+/// Records that a job is done although a message of it may still be delivered. Tries until `give_up`, when
+/// that message can be delivered.
 async fn write_completion(core: &QueueCore, event: EventDigest, give_up: Instant) -> Result<(), Error> {
     let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
     let (expires, tries) = (expiry(core.now(), None), Tries::persistent(core.runtime()));

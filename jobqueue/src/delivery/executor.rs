@@ -141,15 +141,16 @@ pub(crate) struct DeliveryReport {
     pub(crate) outcome: Outcome,
     /// True if the job was admitted to its handler.
     pub(crate) attempted: bool,
-    /// How long the handler ran; zero if it did not run.
+    /// The run time of the handler; zero if it did not run.
     pub(crate) ran: Duration,
-    /// How long the message waited until this delivery.
+    /// The time that the message waited until this delivery.
     pub(crate) waited: Duration,
     /// The error in one line.
     pub(crate) error: Option<String>,
     /// True if the lease expired without a renewal, and not because its message expired.
     pub(crate) lease_expired: bool,
-    /// Why the job had already ended, if its message is deleted without a run and the job was not completed.
+    /// The reason of an earlier end of the job, if its message is deleted without a run and the job was not
+    /// completed.
     pub(crate) earlier_end: Option<Reason>,
     /// The code of a settlement that failed or is in doubt.
     pub(super) settle_error: Option<&'static str>,

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
 
-/// How long hooks are called after the run: by a delivery that has freed its slot, and by a delivery that
+/// The time for calling hooks after the run: by a delivery that has freed its slot, and by a delivery that
 /// still has it.
 const HOOK_TIME: Duration = Duration::from_secs(60);
 const HOOK_TIME_IN_SLOT: Duration = Duration::from_secs(5);

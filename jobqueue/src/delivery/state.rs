@@ -31,7 +31,7 @@ use crate::sync::lock;
 pub(crate) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
 
 pub(crate) struct DeliveryOptions {
-    /// How long a handler may go on after its token has fired.
+    /// The time that a handler has to end after its token has fired.
     pub(crate) cancel_grace: Duration,
     pub(crate) retry_policy: Option<RetryPolicy>,
     pub(crate) durable_completions: bool,

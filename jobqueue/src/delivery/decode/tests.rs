@@ -1,7 +1,8 @@
 use super::*;
 use crate::envelope::{Checkpoint, DeadLetterNote, Deferral};
 
-/// Returns an event with every attribute of former deliveries, of which `delivery` is the last.
+/// Returns an event with every attribute that earlier deliveries write; `delivery` is the number of the last
+/// one.
 fn event(delivery: u32) -> Envelope {
     let mut envelope = Envelope::new("1", "s", "t", Payload::None);
     envelope.history = History {
