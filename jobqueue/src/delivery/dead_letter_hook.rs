@@ -12,7 +12,7 @@ use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::storage::QueueName;
 
-/// The maximum run time of a hook.
+/// The maximum time that a hook may run.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A message that a worker has moved to the dead-letter queue.
@@ -51,7 +51,7 @@ impl DeadLetterHooks {
         }
         let dead = dead();
         for hook in &self.0 {
-            // The hook may also panic before its first await.
+            // A hook may also panic before its future is created.
             let Ok(called) = catch_unwind(AssertUnwindSafe(|| hook(dead.clone()))) else {
                 crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked");
                 continue;

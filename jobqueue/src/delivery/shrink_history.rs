@@ -1,5 +1,5 @@
-//! Shortens the history of a message that has no room for all of it: the framework's notes for operators, which
-//! grow with every failure. Attributes of a producer or a handler are never removed.
+//! Shortens the history of a message that has no space for all of it: the framework's notes for operators,
+//! which grow with every failure. Attributes of a producer or a handler are never removed.
 
 use super::past_dead_letters::shorten_past_dead_letters;
 use crate::envelope::History;
@@ -7,7 +7,7 @@ use crate::job::outcome::printable;
 
 type TrimStep = fn(&mut History);
 
-/// The steps, in the order of increasing loss.
+/// The steps, in order of increasing loss.
 const STEPS: [TrimStep; 6] = [
     |history| shorten(history, 500),
     |history| shorten_past_dead_letters(history, 10, 200),
@@ -18,7 +18,7 @@ const STEPS: [TrimStep; 6] = [
     |history| history.last_error = None,
 ];
 
-/// The remaining steps for a message.
+/// The steps that are left for a message.
 pub(crate) struct HistoryTrim(std::slice::Iter<'static, TrimStep>);
 
 impl HistoryTrim {
