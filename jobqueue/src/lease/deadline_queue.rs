@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::owner::Lease;
 use crate::sync::lock;
 
-/// The key of an entry.
+/// The key of an entry; the number distinguishes equal deadlines.
 pub(super) type DeadlineKey = (Instant, u64);
 
-/// Maps deadlines to leases. Inserting and removing cost a lock and a tree operation. The thread wakes only for an
-/// entry that is earlier than the deadline it sleeps for.
+/// Maps deadlines to leases. Inserting and removing each cost a lock and a tree operation. The thread wakes
+/// up early only for an entry before the deadline that it sleeps for.
 #[derive(Debug, Default)]
 pub(super) struct DeadlineQueue {
     inner: Mutex<Deadlines>,
@@ -25,7 +25,7 @@ pub(super) struct DeadlineQueue {
 struct Deadlines {
     due: BTreeMap<DeadlineKey, Weak<Lease>>,
     next_number: u64,
-    /// The leases whose renewal waits to be sent, and the times at which they began to.
+    /// The leases whose renewal waits to be sent, with the times at which the wait began.
     waiting: VecDeque<(Instant, Weak<Lease>)>,
     asleep_until: Option<Instant>,
 }
@@ -75,7 +75,7 @@ impl DeadlineQueue {
         }
     }
 
-    /// Lets the renewal of a lease wait behind the others.
+    /// Queues the renewal of a lease behind those that already wait.
     pub(super) fn wait(&self, lease: Weak<Lease>) {
         self.lock().waiting.push_back((Instant::now(), lease));
     }
@@ -84,12 +84,13 @@ impl DeadlineQueue {
         !self.lock().waiting.is_empty()
     }
 
-    /// Removes the lease that has waited for longest.
+    /// Removes the lease that has waited for the longest time.
     pub(super) fn next_waiting(&self) -> Option<Weak<Lease>> {
         self.lock().waiting.pop_front().map(|(_, lease)| lease)
     }
 
-    /// Returns the time since the earliest deadline passed, or the first waiting renewal began to wait; zero if there is none.
+    /// Returns the time since the earliest deadline passed, or since the oldest waiting renewal began to
+    /// wait, whichever is longer; zero if there is neither.
     pub(super) fn overdue(&self) -> Duration {
         let inner = self.lock();
         let due = inner.due.keys().next().map(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! The removal of a leased message: by a deletion, or into the storage's own dead-letter queue.
+//! Removes a leased message from its queue: by deletion, or into the storage's native dead-letter queue.
 
 use tokio::time::Instant;
 
@@ -10,7 +10,8 @@ impl Lease {
     /// Deletes the message and ends the lease.
     ///
     /// # Errors
-    /// [`LeaseError::Uncertain`] if the message may be deleted or not; after every other error it is not deleted.
+    /// [`LeaseError::Uncertain`] if the message may or may not be deleted; after any other error it is not
+    /// deleted.
     pub(crate) async fn delete(&self) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
@@ -19,10 +20,11 @@ impl Lease {
         outcome
     }
 
-    /// Moves the message to the storage's own dead-letter queue and ends the lease.
+    /// Moves the message to the storage's native dead-letter queue and ends the lease.
     ///
     /// # Errors
-    /// [`LeaseError::Uncertain`] if the message may be in either queue; after every other error it was not moved.
+    /// [`LeaseError::Uncertain`] if the message may be in either queue; after any other error it was not
+    /// moved.
     pub(crate) async fn dead_letter(&self, letter: &DeadLetterMessage) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
@@ -53,7 +55,7 @@ impl Lease {
         }
     }
 
-    /// Deletes the message. `first` is the answer to the first attempt if that was already made.
+    /// Deletes the message. `first` is the error of the first try, if that was already made.
     pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
         self.try_removal(MessageRemoval::Delete, first).await
     }
@@ -82,7 +84,7 @@ impl Lease {
                 return self.interpret_not_found(error.kind(), tries.is_in_doubt(), outdated);
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
-            // If the process was suspended until now, it does not own the message any more.
+            // A process that was suspended until now no longer owns the message.
             if Instant::now() >= deadline {
                 return Err(if tries.is_in_doubt() { LeaseError::Uncertain(None) } else { LeaseError::Lost });
             }
@@ -103,15 +105,15 @@ impl Lease {
         }
     }
 
-    /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an earlier
-    /// attempt (`in_doubt`) or an unanswered update that has `outdated` the receipt.
+    /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an
+    /// earlier try (`in_doubt`) or an unanswered update that has `outdated` the receipt.
     fn interpret_not_found(
         &self,
         kind: StoreErrorKind,
         in_doubt: bool,
         outdated: bool,
     ) -> Result<(), LeaseError> {
-        // While no other worker could lease the message, none can have deleted it.
+        // While no other worker could lease the message, no other worker can have deleted it.
         let still_ours = Instant::now() < self.deadline();
         match (in_doubt, outdated) {
             (true, false) if still_ours && kind == StoreErrorKind::MessageNotFound => Ok(()),
@@ -125,6 +127,6 @@ impl Lease {
 #[derive(Debug, Clone, Copy)]
 enum MessageRemoval<'l> {
     Delete,
-    /// Into the storage's own dead-letter queue.
+    /// Into the storage's native dead-letter queue.
     DeadLetter(&'l DeadLetterMessage),
 }

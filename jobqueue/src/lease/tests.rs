@@ -15,7 +15,7 @@ async fn leased(max_run_time: Duration) -> (Storage, QueueName, LeaseRenewer, Ar
     leased_since(Instant::now(), max_run_time).await
 }
 
-/// Like [`leased`], but the request was sent at `requested`; for the storage the lease has just begun.
+/// Like [`leased`], but the request was sent at `requested`. In the storage the lease has just begun.
 async fn leased_since(
     requested: Instant,
     max_run_time: Duration,
@@ -24,7 +24,7 @@ async fn leased_since(
     lease_of(PutMessage::new("text"), requested, terms).await
 }
 
-/// Returns a lease of a message that lives for `life`.
+/// Returns the lease of a message whose time to live is `life`.
 async fn leased_with_life(life: Duration, visibility: Duration) -> (Storage, QueueName, Arc<Lease>) {
     let max_run_time = Duration::from_secs(86_400);
     let terms = LeaseTerms { visibility, max_run_time };
@@ -41,7 +41,7 @@ async fn lease_of(
     granted_lease_of(message, requested, terms, None).await
 }
 
-/// Like [`lease_of`], but the storage says for how long after the request it has leased the message.
+/// Like [`lease_of`], but the storage reports how long after the request the lease ends.
 async fn granted_lease_of(
     message: PutMessage,
     requested: Instant,
@@ -180,7 +180,7 @@ async fn released_or_dropped_lease_is_not_renewed() {
             lease.abandon();
         }
         assert_eq!(renewer.watched(), 0);
-        // Its receipt is still valid.
+        // The lease is closed although its receipt is still valid.
         assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Closed)));
         assert!(matches!(lease.release(TERM, None).await, Err(LeaseError::Closed)));
         assert!(matches!(lease.delete().await, Err(LeaseError::Closed)));
@@ -190,7 +190,7 @@ async fn released_or_dropped_lease_is_not_renewed() {
     }
 }
 
-/// The process slept, or the renewer starved: nothing has fired yet, and the lease has expired.
+/// After the process slept, or the renewer starved, nothing has fired yet although the lease has expired.
 #[tokio::test(start_paused = true)]
 async fn expired_owner_deletes_nothing() {
     for renewer_has_seen_it in [false, true] {
@@ -221,7 +221,7 @@ async fn missing_message_is_a_lost_lease() {
     assert!(lease.stop_token().is_cancelled());
 }
 
-/// A get from many shards has asked one of them late, or one from Service Bus has waited for its first message.
+/// A get from many shards may ask one of them late; a get from Service Bus may wait for its first message.
 #[tokio::test(start_paused = true)]
 async fn lease_that_begins_long_after_request_has_full_length() {
     const SECOND: Duration = Duration::from_secs(1);
@@ -230,7 +230,7 @@ async fn lease_that_begins_long_after_request_has_full_length() {
         (TERM / 2, TERM, TERM),
         (3 * TERM / 2, 2 * TERM, TERM),
         (3 * TERM / 2, TERM / 3, TERM / 3),
-        // Longer than the preparation of a run may take.
+        // Longer than a preparation may take.
         (100 * TERM, 2 * TERM, TERM),
     ] {
         let requested = Instant::now();
@@ -245,7 +245,7 @@ async fn lease_that_begins_long_after_request_has_full_length() {
     }
 }
 
-/// It ends with the storage's, however late the answer came.
+/// The lease ends with the storage's lease, however late the answer came.
 #[tokio::test(start_paused = true)]
 async fn lease_ends_no_later_than_in_the_storage() {
     for (late, granted, lasts) in [(TERM / 3, TERM, 2 * TERM / 3), (TERM / 2, 3 * TERM / 4, TERM / 4)] {

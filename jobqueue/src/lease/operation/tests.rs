@@ -34,7 +34,7 @@ impl Scene {
 
     /// Returns a scene whose storage answers at once.
     async fn quiet() -> Self {
-        // Quiet: for answers within a moment, and for refusals of which it is certain that they changed nothing.
+        // Quiet, for immediate answers, and for refusals that certainly changed nothing.
         Self::over(Faulty::quiet).await
     }
 
@@ -71,13 +71,14 @@ impl Scene {
     }
 }
 
-/// Returns the message that another worker leases, without waiting.
+/// Leases a message as another worker would, without waiting.
 fn take(store: &Queues, queue: &QueueName) -> Option<LeasedMessage> {
     let get = GetMessages::new(1, TERM);
     store.get(queue, get).now_or_never()?.ok()?.messages.pop()
 }
 
-/// Returns a lease whose renewer has connections of its own, and whose application's connections no longer answer.
+/// Returns a lease whose renewer has its own connections, while the application's connections no longer
+/// answer.
 async fn lease_of_a_blocked_application(scene: &Scene) -> Arc<Lease> {
     let message = scene.message(PutMessage::new("text")).await;
     let terms = LeaseTerms { visibility: TERM, max_run_time: 100 * TERM };
@@ -92,7 +93,6 @@ async fn lease_of_a_blocked_application(scene: &Scene) -> Arc<Lease> {
     Lease::start(queue, &message, Instant::now(), terms)
 }
 
-// audit 24, core C4
 #[tokio::test(start_paused = true)]
 async fn background_release_needs_no_connection_of_the_application() {
     let scene = Scene::quiet().await;
@@ -102,7 +102,6 @@ async fn background_release_needs_no_connection_of_the_application() {
     assert!(take(scene.inner.queues(), &scene.queue).is_some(), "it is visible at once");
 }
 
-// audit 25, databases C6
 #[tokio::test(start_paused = true)]
 async fn checkpoint_after_a_rollback_needs_no_connection_of_the_application() {
     let scene = Scene::quiet().await;
@@ -112,7 +111,7 @@ async fn checkpoint_after_a_rollback_needs_no_connection_of_the_application() {
     assert!(!lease.is_in_transaction());
 }
 
-// The first attempt was applied, whatever the storage says about the second.
+// The first try was applied, whatever the storage says about the second.
 #[tokio::test(start_paused = true)]
 async fn refusal_after_lost_answer_leaves_change_in_doubt() {
     for refusal in [StoreErrorKind::Throttled, StoreErrorKind::Unavailable, StoreErrorKind::Unauthorized] {
@@ -139,7 +138,7 @@ async fn deletion_in_doubt_is_not_refused() {
 #[tokio::test(start_paused = true)]
 async fn late_answer_does_not_revive_lost_lease() {
     let scene = Scene::new().await;
-    // It has exceeded its run time, so the renewer leaves it alone.
+    // The job has exceeded its run time, so the renewer does not touch the lease.
     let lease = scene.leased(Duration::ZERO, SECOND).await;
     assert!(lease.begin_run());
     tokio::time::sleep(TERM - Duration::from_millis(1_200)).await;
@@ -150,11 +149,11 @@ async fn late_answer_does_not_revive_lost_lease() {
     assert_eq!(lease.loss(), Some(Loss::Expired));
 }
 
-// W-report: a process is suspended in its deletion, or before it tries again, while another one does the job.
+// A process is suspended during its deletion, or before it tries again, while another process does the job.
 #[tokio::test(start_paused = true)]
 async fn owner_suspended_during_deletion_does_not_claim_success() {
     for in_request in [true, false] {
-        // With latency, the second attempt has no time for its answer.
+        // Latency would leave the second try no time for its answer.
         let scene = Scene::quiet().await;
         let lease = scene.leased(Duration::ZERO, SECOND).await;
         let (inner, queue) = (scene.inner.clone(), scene.queue.clone());
@@ -162,7 +161,7 @@ async fn owner_suspended_during_deletion_does_not_claim_success() {
             let (inner, queue) = (inner.clone(), queue.clone());
             match (call.nth, in_request) {
                 (1, true) => done_by_another(&inner, &queue),
-                // Runs in the pause before the next attempt.
+                // Runs in the pause before the next try.
                 (1, false) => drop(tokio::spawn(async move { done_by_another(&inner, &queue) })),
                 _ => return None,
             }
@@ -173,7 +172,7 @@ async fn owner_suspended_during_deletion_does_not_claim_success() {
     }
 }
 
-/// Lets the lease run out; another worker takes the message and deletes it.
+/// Lets the lease run out. Another worker takes the message and deletes it.
 fn done_by_another(inner: &Storage, queue: &QueueName) {
     let _ = tokio::time::advance(TERM + SECOND).now_or_never();
     let taken = take(inner.queues(), queue).unwrap().message;
@@ -223,7 +222,7 @@ async fn retried_release_stays_within_message_ttl() {
         });
         lease.release(100 * TERM, None).await.unwrap();
         assert_eq!(scene.waiting().await, 1);
-        // It does not come back before it expires.
+        // The message does not become visible before it expires.
         assert!(take(scene.inner.queues(), &scene.queue).is_none());
     }
 }
@@ -253,7 +252,6 @@ async fn update_whose_caller_is_dropped_leaves_doubt() {
     assert!(matches!(deleted, Err(LeaseError::Uncertain(_))), "{deleted:?}");
 }
 
-// audit 13, C13-5
 #[tokio::test(start_paused = true)]
 async fn renewal_that_panics_does_not_cost_the_lease() {
     let scene = Scene::quiet().await;
@@ -279,7 +277,7 @@ async fn zero_retry_after_does_not_hammer_busy_storage() {
     assert!(scene.faulty.calls_of(Operation::Delete) < 700);
 }
 
-/// Puts a message back that a transaction of the handler has changed. Returns its text.
+/// Puts back a message that a transaction of the handler has changed. Returns the stored text.
 async fn put_back_after_a_transaction(commits: bool) -> String {
     let scene = Scene::quiet().await;
     let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
@@ -297,14 +295,13 @@ async fn put_back_after_a_transaction(commits: bool) -> String {
     take(scene.inner.queues(), &scene.queue).unwrap().text.unwrap()
 }
 
-// review 7, X17: a shutdown counts no delivery.
+// A shutdown counts no delivery.
 #[tokio::test(start_paused = true)]
 async fn text_of_a_put_back_is_written_unless_the_transaction_has_committed() {
     assert_eq!(put_back_after_a_transaction(false).await, "uncounted");
     assert_eq!(put_back_after_a_transaction(true).await, "finished");
 }
 
-// audit 24, databases C5
 #[tokio::test(start_paused = true)]
 async fn lease_in_doubt_after_a_rollback_is_not_called_settled() {
     let scene = Scene::quiet().await;

@@ -35,10 +35,10 @@ async fn leases(
     leases
 }
 
-/// Leases messages of a storage on which no renewal is answered.
+/// Leases messages of a storage that answers no renewal.
 async fn hanging(renewer: &LeaseRenewer, count: usize, visibility: Duration) -> Vec<Arc<Lease>> {
     let inner = crate::memory::open_on(Runtime::paused());
-    // Quiet: the renewals that hang shall be the only faults.
+    // Quiet: the hanging renewals are the only faults.
     let faulty = Faulty::quiet(&inner);
     faulty.plan_always(Operation::Update, Fault::Hang);
     let storage = Storage::from(Stores::from(faulty.storage()));

@@ -19,7 +19,7 @@ async fn many_leased(count: u32) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Le
     many_leased_through(count, |stores| stores).await
 }
 
-/// Returns the same through a wrapper of the storage.
+/// Like [`many_leased`], but through a wrapper of the storage.
 async fn many_leased_through(
     count: u32,
     wrap: impl FnOnce(Stores) -> Stores,
@@ -49,8 +49,8 @@ async fn many_leased_through(
 async fn batch_delete_answers_for_each_message() {
     let (faulty, queue, renewer, leases) = many_leased(5).await;
     let storage = faulty.storage();
-    // The first is settled, the second taken by another, a renewal of the third has no answer, the fourth is being
-    // renewed.
+    // The first message is settled, the second is taken by another worker, a renewal of the third has no
+    // answer, and the fourth is being renewed.
     leases[0].release(TERM, None).await.unwrap();
     storage.queues().delete(&queue, &leases[1].message(), ExpiredReceipt::Refuse).await.unwrap();
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
@@ -73,7 +73,8 @@ async fn batch_delete_answers_for_each_message() {
     assert_eq!(renewer.watched(), 0);
 }
 
-/// The storage refuses a message that an open transaction holds up: it is neither waited for nor asked for again, and its lease is renewed.
+/// The storage refuses a message that an open transaction holds up. The deletion neither waits for it nor
+/// retries it, and its lease is renewed.
 #[tokio::test(start_paused = true)]
 async fn held_up_message_is_left_to_its_own_deletion() {
     let (faulty, queue, _renewer, leases) = many_leased(2).await;
@@ -89,7 +90,8 @@ async fn held_up_message_is_left_to_its_own_deletion() {
     assert_eq!(left, 0);
 }
 
-/// Answers each common deletion without performing it: a transaction holds up the first message, and the others may be deleted.
+/// Answers each batch deletion without performing it: a transaction holds up the first message, and the
+/// others may be deleted.
 #[derive(Debug)]
 struct HoldsUpTheFirst;
 
@@ -106,13 +108,13 @@ impl Interceptor for HoldsUpTheFirst {
     }
 }
 
-// audit 27, runtime B2: its turn was kept until the others were decided, for as long as their leases.
+// Regression: the lease kept its turn until the others were decided, for as long as their leases.
 #[tokio::test(start_paused = true)]
 async fn lease_of_held_up_message_is_renewed_while_others_are_undecided() {
     let wrap = |stores: Stores| stores.intercepted(&Arc::new(HoldsUpTheFirst));
     let (faulty, _queue, _renewer, leases) = many_leased_through(2, wrap).await;
     faulty.plan_always(Operation::Delete, Fault::Hang);
-    // The lease of the other lasts for longer.
+    // The lease of the other message lasts longer.
     tokio::time::sleep(TERM / 2).await;
     leases[1].renew().await;
     let outcomes = delete_all(&leases).await;
