@@ -1,4 +1,4 @@
-//! Gathers jobs, calls the function with them, and gives each its verdict.
+//! Collects jobs into chunks, calls the function with each chunk, and gives every job its verdict.
 //!
 //! ```text
 //!  job's run ──► take ──► chunk: members wait ──(full, or the linger is over)──► members run ──► verdicts
@@ -30,7 +30,7 @@ use crate::sync::lock;
 /// The error of a job whose token has fired before the call.
 const NOT_BEGUN: &str = "nothing yet: the function was not called, because the job waited for others";
 
-/// The end of a call, and of each of its jobs: the result, or the text of a panic.
+/// The result of a call, and of each of its jobs; a panic as its text.
 type CallResult = Result<Result<(), JobError>, String>;
 
 type Call<M> = Box<dyn Fn(Vec<ChunkJob<M>>, &Job) -> Result<ChunkFuture, ExtractError> + Send + Sync>;
@@ -51,7 +51,7 @@ pub(super) struct Chunk<M> {
 }
 
 struct ChunkState<M> {
-    /// False once the call has begun, or no member is left.
+    /// False once the call has begun, or the last member has left.
     is_open: bool,
     members: Vec<ChunkMember<M>>,
     /// The number of members that have not left.
@@ -83,13 +83,14 @@ impl<M: QueueMessage> Collector<M> {
         Self { options, call, open: Mutex::default() }
     }
 
-    /// Returns the run of a job: it brings the job into a call, and ends with the job's verdict. If it is dropped, the job leaves.
+    /// Returns the run of a job: it joins a call, and ends with the job's verdict. If it is dropped, the job
+    /// leaves the call.
     pub(super) fn take(self: Arc<Self>, job: Job, message: M) -> ChunkFuture {
         Box::pin(async move {
             let member = self.join(job, message)?;
             match poll_fn(|task| member.poll(task)).await {
                 Ok(verdict) => verdict,
-                // The job fails as one whose own handler has panicked.
+                // The job fails as if its own handler had panicked.
                 Err(panic) => resume_unwind(Box::new(panic)),
             }
         })
@@ -98,8 +99,8 @@ impl<M: QueueMessage> Collector<M> {
     fn join(self: &Arc<Self>, job: Job, message: M) -> Result<ChunkMembership<M>, ExtractError> {
         let context = Context::from_job(&job)?;
         let info = context.info();
-        // Three kinds of jobs run alone: those that have failed, also before a redrive; those whose last worker may have died; and those that a
-        // neighbour's failure would make dead letters.
+        // Three kinds of jobs run alone: jobs that have failed, even before a redrive; jobs whose last worker
+        // may have died; and jobs that a neighbour's failure would dead-letter.
         let leased_job = context.leased_job();
         let is_first = leased_job.is_first_attempt();
         let is_shared = is_first && leased_job.deliveries() <= 1 && info.max_attempts > 1;
@@ -119,7 +120,7 @@ impl<M: QueueMessage> Collector<M> {
         Ok(ChunkMembership { chunk, number: 0 })
     }
 
-    /// Returns the call: it waits for more jobs, and then runs the function. `job` is the first of them.
+    /// Returns the call: it waits for more jobs, and then runs the function. `job` is the first job.
     fn call_of(self: &Arc<Self>, chunk: &Arc<Chunk<M>>, job: Job) -> BoxFuture<'static, CallResult> {
         let (collector, chunk, trace) = (Arc::clone(self), Arc::clone(chunk), job.info().trace);
         let call = async move {
@@ -131,7 +132,7 @@ impl<M: QueueMessage> Collector<M> {
             }
             let running = (collector.call)(jobs, &job)?;
             match running.await {
-                // It may be the fault of one of them: each is tried alone.
+                // Any of the jobs may have caused the error, so each is retried alone.
                 Err(error) if is_shared => Err(error.of_several()),
                 returned => returned,
             }
@@ -152,7 +153,7 @@ impl<M> Chunk<M> {
         Self { max, full, state: Mutex::new(state) }
     }
 
-    /// Adds a job, and returns its number; returns the job if the chunk takes no more.
+    /// Adds a job, and returns its number; returns the job itself if the chunk takes no more.
     fn add(&self, joining: Stage<M>) -> Result<usize, Stage<M>> {
         let mut state = lock(&self.state);
         if !state.is_open {
@@ -183,7 +184,7 @@ impl<M> Chunk<M> {
         jobs
     }
 
-    /// Gives a verdict to one job that runs.
+    /// Gives a running job its verdict.
     pub(super) fn end_one(&self, number: usize, verdict: Result<(), JobError>) {
         let waker = lock(&self.state).members[number].end(Ok(verdict));
         if let Some(waker) = waker {
@@ -197,7 +198,7 @@ impl<M> ChunkMember<M> {
         Self { stage, answer: None, waker: None }
     }
 
-    /// Ends the job if it runs and has no verdict, and returns its waker.
+    /// Ends the job if it is running and has no verdict yet. Returns its waker.
     fn end(&mut self, answer: CallResult) -> Option<Waker> {
         if !matches!(self.stage, Stage::Running) || self.answer.is_some() {
             return None;
@@ -206,7 +207,7 @@ impl<M> ChunkMember<M> {
         self.waker.take()
     }
 
-    /// Returns the end of the job. The task is woken when there is one.
+    /// Returns the job's result if it has ended; otherwise registers the task to be woken.
     fn ended(&mut self, task: &TaskContext<'_>) -> Poll<CallResult> {
         if let Some(answer) = self.answer.take() {
             return Poll::Ready(answer);
@@ -221,14 +222,15 @@ impl<M> ChunkMember<M> {
     }
 }
 
-/// The part of one job in a chunk. When it is dropped, the job leaves; if no other is left, the call is dropped.
+/// The membership of one job in a chunk. Dropping it makes the job leave; the last member to leave drops the
+/// call.
 struct ChunkMembership<M> {
     chunk: Arc<Chunk<M>>,
     number: usize,
 }
 
 impl<M> ChunkMembership<M> {
-    /// Polls the call, unless another member does, and returns the end of this job.
+    /// Polls the call, unless another member does. Returns the result of this job if it has ended.
     fn poll(&self, task: &mut TaskContext<'_>) -> Poll<CallResult> {
         let mut call = {
             let mut state = lock(&self.chunk.state);
@@ -240,7 +242,7 @@ impl<M> ChunkMembership<M> {
             state.driver = Some(self.number);
             call
         };
-        // Polled without the lock: the function may end jobs.
+        // Polled without the lock, because the function may end jobs.
         let polled = call.as_mut().poll(task);
         let (ended, wakers) = {
             let mut state = lock(&self.chunk.state);
@@ -273,14 +275,14 @@ impl<M> Drop for ChunkMembership<M> {
             state.is_open = false;
             call = state.call.take();
         } else if state.driver.is_none() && state.call.is_some() {
-            // One of the others drives the call on.
+            // Another member takes over polling the call.
             next = state.members.iter_mut().rev().find_map(|member| member.waker.take());
         }
         drop(state);
         if let Some(waker) = next {
             waker.wake();
         }
-        // Dropped without the lock: the call, the message and the error are the application's.
+        // Dropped without the lock: the call, the message and the error belong to the application.
         drop((call, member));
     }
 }

@@ -9,8 +9,9 @@ use crate::handler::{ExtractError, FromJob, Job, State, States};
 use crate::job::JobError;
 use crate::message::QueueMessage;
 
-/// An async function of several jobs: `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`, with up to four
-/// [states](State). The trait is sealed. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
+/// An async function of several jobs: `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`, with
+/// up to four [states](State). The trait is sealed. See
+/// [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of several jobs",
     label = "not an async function of `Vec<ChunkJob<M>>`",
@@ -39,7 +40,7 @@ pub trait ChunkHandler<Arguments>: Send + Sync + 'static {
     fn check(states: &States) -> Result<(), ExtractError>;
 }
 
-/// A call of the function.
+/// A running call of the function.
 pub(super) type ChunkFuture = BoxFuture<'static, Result<(), JobError>>;
 
 /// Seals [`ChunkHandler`]: other crates cannot name the type.

@@ -175,8 +175,8 @@ impl Context {
     /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a bad queue name, [`Storage`](ErrorKind::Storage) if the queue cannot be
-    /// opened.
+    /// [`Invalid`](ErrorKind::Invalid) for a bad queue name, [`Storage`](ErrorKind::Storage) if the queue
+    /// cannot be opened.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.

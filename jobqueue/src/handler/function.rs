@@ -9,8 +9,8 @@ use super::service::HandlerFuture;
 use crate::job::outcome::JobError;
 use crate::message::QueueMessage;
 
-/// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight
-/// extractors. The trait is sealed.
+/// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to
+/// eight extractors. The trait is sealed.
 ///
 /// ```
 /// # use jobqueue::{Context, JobError, QueueMessage, State}; use serde::{Deserialize, Serialize};
@@ -43,7 +43,7 @@ pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
         _: sealed::Token,
     ) -> Result<HandlerFuture, ExtractError>;
 
-    /// Checks that all arguments will be available, when the worker is built.
+    /// Checks, when the worker is built, that all arguments will be available.
     ///
     /// # Errors
     /// [`ExtractError`], which names the missing argument and says how to add it.

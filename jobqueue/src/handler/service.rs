@@ -1,7 +1,7 @@
-//! The service that layers are put around: a handler whose types are erased.
+//! The service that layers wrap: a handler whose types are erased.
 //!
-//! It needs the traits of `tower-service` and `tower-layer` alone, which have no features. With the crate `tower` here, an
-//! application that switches on another of its features would compile this crate again.
+//! It uses only the traits of `tower-service` and `tower-layer`, which have no features. If it used the crate
+//! `tower`, an application that enables another feature of `tower` would recompile this crate.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -12,13 +12,14 @@ use tower_service::Service;
 use super::job::Job;
 use crate::job::outcome::BoxError;
 
-/// A handler that runs, within the layers around it.
+/// A running handler, including the layers around it.
 pub(crate) type HandlerFuture = BoxFuture<'static, Result<(), BoxError>>;
 
 /// A handler, together with the layers already put around it.
 ///
-/// [`WorkerBuilder::layer`](crate::WorkerBuilder::layer) passes it to a layer. It is a `tower_service::Service<Job>` that
-/// answers `()` or a [`BoxError`]; a clone runs the same handler.
+/// [`WorkerBuilder::layer`](crate::WorkerBuilder::layer) passes it to a layer. It is a
+/// `tower_service::Service<Job>` whose response is `()` and whose error is a [`BoxError`]. A clone runs the
+/// same handler.
 pub struct JobService(Box<dyn CloneService>);
 
 impl JobService {
@@ -42,7 +43,7 @@ impl JobService {
     /// Waits until the service is ready, and runs it for one job.
     ///
     /// # Errors
-    /// The error of the handler or of a layer.
+    /// The error that the handler or a layer returned.
     pub(crate) async fn oneshot(mut self, job: Job) -> Result<(), BoxError> {
         poll_fn(|context| self.poll_ready(context)).await?;
         self.call(job).await
@@ -86,7 +87,7 @@ where
     }
 }
 
-/// A service with its future and its error boxed.
+/// Boxes the future and the error of a service.
 #[derive(Clone)]
 struct Boxed<S>(S);
 

@@ -17,8 +17,8 @@ use crate::runtime::Runtime;
 
 /// The maximum number of renewals in flight that hold a permit.
 const CONCURRENT_RENEWALS: usize = 256;
-/// The time after which a renewal without an answer releases its permit and goes on: a storage that hangs must
-/// not hold up the renewals on other storages.
+/// The time after which a renewal without an answer releases its permit and goes on: a storage that hangs
+/// must not hold up the renewals on other storages.
 const MAX_PERMIT_TIME: Duration = Duration::from_secs(1);
 
 /// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not
