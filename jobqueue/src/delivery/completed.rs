@@ -68,7 +68,8 @@ mod tests {
         for n in 0..CAPACITY + 5 {
             completed.remember(&queue, event(n).digest());
         }
-        assert!(!contains(&completed, "queue", &event(4)) && contains(&completed, "queue", &event(5)));
+        assert!(!contains(&completed, "queue", &event(4)), "forgotten, as one of the five oldest");
+        assert!(contains(&completed, "queue", &event(5)));
         assert!(!contains(&completed, "other", &event(5)));
     }
 

@@ -133,8 +133,8 @@ mod tests {
                 worker: None,
             };
             add_past_dead_letter(&mut history, note);
-            let others = history.past.as_deref().unwrap().contains("another");
-            assert_eq!(others, attempts < 9, "of eleven the first goes");
+            let has_external_entry = history.past.as_deref().unwrap().contains("another");
+            assert_eq!(has_external_entry, attempts < 9, "the oldest of eleven entries is dropped");
         }
         let past = past_dead_letters(&history);
         assert!(past.iter().all(|past| past.time_text().as_deref() == Some("2026-11-21T20:00:00.000Z")));

@@ -54,12 +54,13 @@ mod tests {
             past: Some("[]".to_owned()),
             ..History::default()
         };
-        let (mut trim, mut seen) = (HistoryTrim::new(), Vec::new());
+        let mut trim = HistoryTrim::new();
+        let mut lengths = Vec::new();
         while trim.next_step(&mut history) {
-            seen.push(history.last_error.as_ref().map(|e| e.chars().count()));
+            lengths.push(history.last_error.as_ref().map(|error| error.chars().count()));
         }
-        let expected = [501, 501, 501, 501, 101];
-        assert_eq!((&seen[..5], seen[5]), (&expected.map(Some)[..], None));
-        assert_eq!((history.attempts, history.past.as_deref()), (3, Some("[]")));
+        assert_eq!(lengths, [Some(501), Some(501), Some(501), Some(501), Some(101), None]);
+        assert_eq!(history.attempts, 3);
+        assert_eq!(history.past.as_deref(), Some("[]"));
     }
 }

@@ -9,6 +9,7 @@ use crate::settings::Metadata;
 use crate::storage::{GetMessages, PutMessage, QueueName, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Returns a leased message on the memory storage, in paused time.
 async fn leased(max_run_time: Duration) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
@@ -26,8 +27,7 @@ async fn leased_since(
 
 /// Returns the lease of a message whose time to live is `life`.
 async fn leased_with_life(life: Duration, visibility: Duration) -> (Storage, QueueName, Arc<Lease>) {
-    let max_run_time = Duration::from_secs(86_400);
-    let terms = LeaseTerms { visibility, max_run_time };
+    let terms = LeaseTerms { visibility, max_run_time: DAY };
     let message = PutMessage::new("text").with_ttl(Some(life));
     let (storage, queue, _renewer, lease) = lease_of(message, Instant::now(), terms).await;
     (storage, queue, lease)
@@ -55,12 +55,11 @@ async fn granted_lease_of(
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let mut received = storage.queues().get(&queue, GetMessages::new(1, terms.visibility)).await.unwrap();
     received.messages[0].granted = granted;
-    let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
         LeasedQueue {
             name: queue.clone(),
-            store,
-            renewer_store: apart,
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.queues_apart(),
             renewer: renewer.clone(),
             observers: Arc::default(),
         },
@@ -73,7 +72,7 @@ async fn granted_lease_of(
 
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_until_settled() {
-    let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (storage, queue, renewer, lease) = leased(DAY).await;
     assert_eq!(renewer.watched(), 1);
     tokio::time::sleep(10 * TERM).await;
     assert!(!lease.stop_token().is_cancelled());
@@ -86,7 +85,7 @@ async fn lease_is_renewed_until_settled() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_lease_is_forgotten() {
-    let (_storage, _queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (_storage, _queue, renewer, lease) = leased(DAY).await;
     drop(lease);
     assert_eq!(renewer.watched(), 0);
 }
@@ -114,7 +113,8 @@ async fn run_time_counts_from_start_of_run() {
         assert!(lease.begin_run(), "renewed for {prepared} s before the run");
         let began = Instant::now();
         lease.stop_token().cancelled().await;
-        assert_eq!((began.elapsed(), lease.loss()), (max_run_time, Some(Loss::MaxRunTime)));
+        assert_eq!(began.elapsed(), max_run_time);
+        assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
     }
 }
 
@@ -173,7 +173,7 @@ async fn put_back_in_last_second_does_not_show_message() {
 #[tokio::test(start_paused = true)]
 async fn released_or_dropped_lease_is_not_renewed() {
     for release in [true, false] {
-        let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+        let (storage, queue, renewer, lease) = leased(DAY).await;
         if release {
             lease.release(TERM, None).await.unwrap();
         } else {
@@ -196,7 +196,7 @@ async fn expired_owner_deletes_nothing() {
     for renewer_has_seen_it in [false, true] {
         let requested = Instant::now();
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
-        let (storage, queue, _renewer, lease) = leased_since(requested, Duration::from_secs(86_400)).await;
+        let (storage, queue, _renewer, lease) = leased_since(requested, DAY).await;
         if renewer_has_seen_it {
             lease.stop_token().cancelled().await;
         }
@@ -209,12 +209,12 @@ async fn expired_owner_deletes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_message_is_a_lost_lease() {
-    let (storage, queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (storage, queue, _renewer, lease) = leased(DAY).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.stop_token().is_cancelled());
-    let (storage, queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (storage, queue, _renewer, lease) = leased(DAY).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.delete().await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
@@ -251,8 +251,7 @@ async fn lease_ends_no_later_than_in_the_storage() {
     for (late, granted, lasts) in [(TERM / 3, TERM, 2 * TERM / 3), (TERM / 2, 3 * TERM / 4, TERM / 4)] {
         let requested = Instant::now();
         tokio::time::sleep(late).await;
-        let max_run_time = Duration::from_secs(86_400);
-        let terms = LeaseTerms { visibility: TERM, max_run_time };
+        let terms = LeaseTerms { visibility: TERM, max_run_time: DAY };
         let leasing = granted_lease_of(PutMessage::new("text"), requested, terms, Some(granted));
         let (_storage, _queue, _renewer, lease) = leasing.await;
         assert_eq!(lease.deadline(), Instant::now() + lasts);
@@ -261,7 +260,7 @@ async fn lease_ends_no_later_than_in_the_storage() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_is_lost_by_clock_even_if_renewer_is_late() {
-    let (_storage, _queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (_storage, _queue, _renewer, lease) = leased(DAY).await;
     // Polled once: the clock moves, and no other task runs.
     let mut stopped = Box::pin(tokio::time::advance(2 * TERM));
     let _ = futures_util::poll!(&mut stopped);

@@ -59,11 +59,14 @@ impl Scene {
         let storage = Storage::from(Stores::from(self.faulty.storage()));
         let message = self.message(message).await;
         let terms = LeaseTerms { visibility: TERM, max_run_time };
-        let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-        let requested = Instant::now() - ago;
-        let (name, renewer) = (self.queue.clone(), self.renewer.clone());
-        let queue = LeasedQueue { name, store, renewer_store: apart, renewer, observers: Arc::default() };
-        Lease::start(queue, &message, requested, terms)
+        let queue = LeasedQueue {
+            name: self.queue.clone(),
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.queues_apart(),
+            renewer: self.renewer.clone(),
+            observers: Arc::default(),
+        };
+        Lease::start(queue, &message, Instant::now() - ago, terms)
     }
 
     async fn waiting(&self) -> u64 {
@@ -237,8 +240,8 @@ async fn lease_near_its_end_is_left_out_of_batch_deletion() {
     scene.faulty.plan(Operation::DeleteAll, 1, Fault::DelayBefore(3 * SECOND));
     let outcomes = delete_all(&leases).await;
     assert!(matches!(outcomes[..], [Some(Ok(())), None, Some(Ok(()))]), "{outcomes:?}");
-    let calls = |operation| scene.faulty.calls_of(operation);
-    assert_eq!((calls(Operation::DeleteAll), calls(Operation::Delete)), (1, 0));
+    assert_eq!(scene.faulty.calls_of(Operation::DeleteAll), 1);
+    assert_eq!(scene.faulty.calls_of(Operation::Delete), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,13 +284,12 @@ async fn zero_retry_after_does_not_hammer_busy_storage() {
 async fn put_back_after_a_transaction(commits: bool) -> String {
     let scene = Scene::quiet().await;
     let lease = scene.leased(Duration::ZERO, 100 * TERM).await;
-    let receipt = match commits {
-        true => {
-            let change = UpdateMessage::new(TERM).with_text("finished".to_owned());
-            let updated = scene.inner.queues().update(&scene.queue, &lease.message(), change).await;
-            updated.unwrap().receipt
-        }
-        false => PopReceipt::new("rolled back"),
+    let receipt = if commits {
+        let change = UpdateMessage::new(TERM).with_text("finished".to_owned());
+        let updated = scene.inner.queues().update(&scene.queue, &lease.message(), change).await;
+        updated.unwrap().receipt
+    } else {
+        PopReceipt::new("rolled back")
     };
     lease.state().transaction = TransactionState::Open(receipt);
     assert!(lease.end_transactions());

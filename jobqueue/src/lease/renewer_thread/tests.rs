@@ -7,6 +7,7 @@ use crate::settings::Metadata;
 use crate::storage::{GetMessages, Operation, PutMessage, QueueName, Storage, Stores};
 
 const TERM: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Leases `count` messages of a new queue.
 async fn leases(
@@ -18,7 +19,7 @@ async fn leases(
 ) -> Vec<Arc<Lease>> {
     let name = QueueName::new("leases").unwrap();
     inner.queues().create_queue(&name, &Metadata::new()).await.unwrap();
-    let terms = LeaseTerms { visibility, max_run_time: Duration::from_secs(86_400) };
+    let terms = LeaseTerms { visibility, max_run_time: DAY };
     let mut leases = Vec::new();
     for _ in 0..count {
         inner.queues().put(&name, PutMessage::new("text")).await.unwrap();
@@ -61,10 +62,10 @@ async fn hanging_renewals_do_not_delay_others() {
 async fn unsent_renewals_count_as_behind() {
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let _hanging = hanging(&renewer, 2_000, TERM).await;
-    let mut most = Duration::ZERO;
+    let mut max_delay = Duration::ZERO;
     for _ in 0..30 {
         sleep(Duration::from_secs(1)).await;
-        most = most.max(renewer.behind());
+        max_delay = max_delay.max(renewer.behind());
     }
-    assert!(most > Duration::from_secs(2) && most < Duration::from_secs(9), "{most:?}");
+    assert!(max_delay > Duration::from_secs(2) && max_delay < Duration::from_secs(9), "{max_delay:?}");
 }

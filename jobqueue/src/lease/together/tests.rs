@@ -13,6 +13,7 @@ use crate::storage::{
 };
 
 const TERM: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Returns leased messages of one queue on the memory storage, with planned faults.
 async fn many_leased(count: u32) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Lease>>) {
@@ -34,11 +35,15 @@ async fn many_leased_through(
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let requested = Instant::now();
     let received = storage.queues().get(&queue, GetMessages::new(count, TERM)).await.unwrap().messages;
-    let terms = LeaseTerms { visibility: TERM, max_run_time: Duration::from_secs(86_400) };
+    let terms = LeaseTerms { visibility: TERM, max_run_time: DAY };
     let lease = |message: &LeasedMessage| {
-        let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-        let (name, renewer) = (queue.clone(), renewer.clone());
-        let queue = LeasedQueue { name, store, renewer_store: apart, renewer, observers: Arc::default() };
+        let queue = LeasedQueue {
+            name: queue.clone(),
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.queues_apart(),
+            renewer: renewer.clone(),
+            observers: Arc::default(),
+        };
         Lease::start(queue, message, requested, terms.clone())
     };
     let leases = received.iter().map(lease).collect();
@@ -133,9 +138,11 @@ async fn ambiguous_batch_delete_is_resolved_per_message() {
         faulty.plan(Operation::DeleteAll, 1, fault);
         let outcomes = delete_all(&leases).await;
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Some(Ok(())))), "{fault:?}");
-        assert_eq!((faulty.calls_of(Operation::DeleteAll), faulty.calls_of(Operation::Delete)), (1, 3));
+        assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
+        assert_eq!(faulty.calls_of(Operation::Delete), 3);
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
-        assert_eq!((left, renewer.watched()), (0, 0));
+        assert_eq!(left, 0);
+        assert_eq!(renewer.watched(), 0);
     }
 }
 
