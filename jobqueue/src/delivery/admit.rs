@@ -67,55 +67,6 @@ impl Executor {
         Continue(runnable)
     }
 
-    /// Takes the handler's permits, and sleeps until its rate limiter lets it begin.
-    async fn take_permits(
-        &self,
-        leased_job: &LeasedJob,
-        info: &JobInfo,
-        registration: &Registration,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun> {
-        let started = async {
-            self.check_may_begin(leased_job, info, admission)?;
-            match admission.slot.admit(registration.kind) {
-                Ok(wait) if wait.is_zero() => Continue(()),
-                Ok(wait) => {
-                    // Boxed, because few handlers wait.
-                    let _ = Box::pin(admission.stop.run_until_cancelled(sleep(wait))).await;
-                    self.check_may_begin(leased_job, info, admission)
-                }
-                Err(wait) => Break(self.over_limit(wait)),
-            }
-        };
-        // The conditions for which the job was deferred are met: a later deferral starts its own backoff.
-        started.await.map_break(|not_run| {
-            end_wait_for_run(leased_job);
-            not_run
-        })
-    }
-
-    /// Breaks if the worker is stopping, the queue is paused or an operator has cancelled the job. Called
-    /// after each wait: for the turn, for the payload, and for the rate limiter of the kind.
-    fn check_may_begin(
-        &self,
-        leased_job: &LeasedJob,
-        info: &JobInfo,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun> {
-        if let Some(rejection) = self.state.cancelled(info) {
-            return Break(rejected(rejection));
-        }
-        let core = &leased_job.core;
-        if admission.stop.is_cancelled() || core.settings().is_paused(core.now()) {
-            return Break(Box::new(Disposition::Release(Duration::ZERO)));
-        }
-        Continue(())
-    }
-
-    fn over_limit(&self, wait: Duration) -> NotRun {
-        Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0)))
-    }
-
     async fn decode_and_ask_hooks(
         &self,
         leased_job: &LeasedJob,
@@ -182,40 +133,6 @@ impl Executor {
         }
     }
 
-    /// Reserves a permit for the handler before the download, so that no payload is fetched for a job that
-    /// cannot start. If the last download failed, the permit is taken after this one: it may hang as well,
-    /// and must not hold up jobs that could run.
-    fn reserve_permit(
-        &self,
-        leased_job: &LeasedJob,
-        kind: &str,
-        slot: &dyn DeliverySlot,
-    ) -> ControlFlow<NotRun> {
-        end_wait_for_known_kind(leased_job);
-        if waits_for_payload(leased_job) {
-            slot.give_back();
-            return Continue(());
-        }
-        match slot.reserve(kind) {
-            Ok(()) => Continue(()),
-            Err(wait) => Break(self.over_limit(wait)),
-        }
-    }
-
-    /// Returns the disposition of a job that was completed before or that an operator has cancelled. Such a
-    /// job ends even before its `notbefore` time, and even if it could not run.
-    async fn end_without_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
-        // This message is a copy from a repeated send, and its payload may be gone.
-        if self.was_completed_before(leased_job, info).await {
-            return Some(Box::new(Disposition::Discard));
-        }
-        // The handler succeeded within the cancellation's grace, and a hook failed afterwards.
-        if HandlerOutput::is_kept(leased_job) {
-            return None;
-        }
-        self.state.cancelled(info).map(rejected)
-    }
-
     /// Decodes the message for the handler, unless the job must not run.
     async fn check_and_decode(
         &self,
@@ -240,6 +157,20 @@ impl Executor {
             },
         };
         self.decode_message(leased_job, &data, info, slot).await
+    }
+
+    /// Returns the disposition of a job that was completed before or that an operator has cancelled. Such a
+    /// job ends even before its `notbefore` time, and even if it could not run.
+    async fn end_without_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
+        // This message is a copy from a repeated send, and its payload may be gone.
+        if self.was_completed_before(leased_job, info).await {
+            return Some(Box::new(Disposition::Discard));
+        }
+        // The handler succeeded within the cancellation's grace, and a hook failed afterwards.
+        if HandlerOutput::is_kept(leased_job) {
+            return None;
+        }
+        self.state.cancelled(info).map(rejected)
     }
 
     /// Decodes the message for the handler. Upgrading an older message updates the version in `info`.
@@ -275,6 +206,26 @@ impl Executor {
         }
     }
 
+    /// Reserves a permit for the handler before the download, so that no payload is fetched for a job that
+    /// cannot start. If the last download failed, the permit is taken after this one: it may hang as well,
+    /// and must not hold up jobs that could run.
+    fn reserve_permit(
+        &self,
+        leased_job: &LeasedJob,
+        kind: &str,
+        slot: &dyn DeliverySlot,
+    ) -> ControlFlow<NotRun> {
+        end_wait_for_known_kind(leased_job);
+        if waits_for_payload(leased_job) {
+            slot.give_back();
+            return Continue(());
+        }
+        match slot.reserve(kind) {
+            Ok(()) => Continue(()),
+            Err(wait) => Break(self.over_limit(wait)),
+        }
+    }
+
     /// Asks the hooks whether the handler may run now. If the handler finished in an earlier delivery,
     /// completes the job instead.
     async fn ask_hooks(
@@ -298,6 +249,55 @@ impl Executor {
             return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
         Continue(())
+    }
+
+    /// Takes the handler's permits, and sleeps until its rate limiter lets it begin.
+    async fn take_permits(
+        &self,
+        leased_job: &LeasedJob,
+        info: &JobInfo,
+        registration: &Registration,
+        admission: AdmissionContext<'_>,
+    ) -> ControlFlow<NotRun> {
+        let started = async {
+            self.check_may_begin(leased_job, info, admission)?;
+            match admission.slot.admit(registration.kind) {
+                Ok(wait) if wait.is_zero() => Continue(()),
+                Ok(wait) => {
+                    // Boxed, because few handlers wait.
+                    let _ = Box::pin(admission.stop.run_until_cancelled(sleep(wait))).await;
+                    self.check_may_begin(leased_job, info, admission)
+                }
+                Err(wait) => Break(self.over_limit(wait)),
+            }
+        };
+        // The conditions for which the job was deferred are met: a later deferral starts its own backoff.
+        started.await.map_break(|not_run| {
+            end_wait_for_run(leased_job);
+            not_run
+        })
+    }
+
+    /// Breaks if the worker is stopping, the queue is paused or an operator has cancelled the job. Called
+    /// after each wait: for the turn, for the payload, and for the rate limiter of the kind.
+    fn check_may_begin(
+        &self,
+        leased_job: &LeasedJob,
+        info: &JobInfo,
+        admission: AdmissionContext<'_>,
+    ) -> ControlFlow<NotRun> {
+        if let Some(rejection) = self.state.cancelled(info) {
+            return Break(rejected(rejection));
+        }
+        let core = &leased_job.core;
+        if admission.stop.is_cancelled() || core.settings().is_paused(core.now()) {
+            return Break(Box::new(Disposition::Release(Duration::ZERO)));
+        }
+        Continue(())
+    }
+
+    fn over_limit(&self, wait: Duration) -> NotRun {
+        Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0)))
     }
 }
 
