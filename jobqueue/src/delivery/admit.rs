@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::sleep;
 
-use super::decode::{fetch, payload_here};
+use super::decode::{fetch, inline_payload};
 use super::deferral::{DeferralCause, end_wait_for_known_kind, end_wait_for_run, waits_for_payload};
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
@@ -49,15 +49,15 @@ impl Executor {
             return Break(checked.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
         let data = match checked {
-            Ok(()) => payload_here(leased_job),
+            Ok(()) => inline_payload(leased_job),
             Err(not_run) => Some(Err(not_run)),
         };
         let admitted = match data {
             Some(data) => self.decode_and_ask_hooks(leased_job, data, &mut info, admission).await,
             None => {
                 // Boxed, because most payloads are inside their messages.
-                let fetched = Box::pin(self.fetch_and_decode(leased_job, &mut info, admission));
-                let fetched = leased_job.lease.stop_token().run_until_cancelled(fetched).await;
+                let fetching = Box::pin(self.fetch_and_decode(leased_job, &mut info, admission));
+                let fetched = leased_job.lease.stop_token().run_until_cancelled(fetching).await;
                 fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
         };

@@ -85,17 +85,17 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
 }
 
 /// Returns the payload of a job that may run; `None` if the payload is in a blob.
-pub(super) fn payload_here(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
+pub(super) fn inline_payload(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
     let checks = &leased_job.core.claim_checks;
     let data = leased_job.with_envelope(|event| checks.inline(&event.payload)).flatten()?;
-    Some(data.map_err(without_payload))
+    Some(data.map_err(payload_failure))
 }
 
 /// Returns the payload of a job from its message or its blob.
 pub(super) async fn fetch(leased_job: &LeasedJob) -> Result<Bytes, NotRun> {
     let core = &leased_job.core;
     let payload = leased_job.with_envelope(|event| event.payload.clone()).unwrap_or(Payload::None);
-    core.claim_checks.payload(&core.name, &payload).await.map_err(without_payload)
+    core.claim_checks.payload(&core.name, &payload).await.map_err(payload_failure)
 }
 
 /// Starts the lease of a message, decodes the message, and checks whether its job may run, as far as the
@@ -160,7 +160,9 @@ fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> R
     let now = leased_job.received_at();
     let unknown = unknown(event, leased_job, kinds);
     // Limits belong to the message type, so only a reader that knows the type may apply them.
-    if let Some(rejection) = ended(event).or_else(|| spent(event, leased_job).filter(|_| unknown.is_none())) {
+    if let Some(rejection) =
+        recorded_rejection(event).or_else(|| exhausted(event, leased_job).filter(|_| unknown.is_none()))
+    {
         return Err(rejected(rejection));
     }
     match not_before(event).map_err(rejected)?.and_then(|time| time.duration_since(now).ok()) {
@@ -239,7 +241,7 @@ pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32) -> u3
     let is_own = (1..delivery).contains(&history.delivery);
     if !is_own {
         envelope.dead_letter = None;
-        *history = of_redriven(history);
+        *history = redriven_history(history);
     }
     // Each earlier delivery is uncounted at most once.
     history.uncounted = history.uncounted.min(delivery - 1);
@@ -250,14 +252,14 @@ pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32) -> u3
 }
 
 /// Returns the part of the history that a redriven job keeps. Its new message starts without deliveries.
-fn of_redriven(history: &mut History) -> History {
+fn redriven_history(history: &mut History) -> History {
     let past = history.past.take();
     let checkpoint = history.checkpoint.take().filter(|_| past.is_some());
     History { past, checkpoint, ..History::default() }
 }
 
 /// Returns the disposition of a message whose payload cannot be read.
-fn without_payload(error: PayloadError) -> NotRun {
+fn payload_failure(error: PayloadError) -> NotRun {
     match error.reason() {
         Some(reason) => rejected(Rejection::new(reason, chain(&error))),
         None if error.is_missing() => deferred(DeferralCause::PayloadMissing, chain(&error)),
@@ -266,13 +268,13 @@ fn without_payload(error: PayloadError) -> NotRun {
 }
 
 /// Returns the recorded rejection of a message that an earlier delivery was about to dead-letter.
-fn ended(event: &Envelope) -> Option<Rejection> {
+fn recorded_rejection(event: &Envelope) -> Option<Rejection> {
     let last = || event.history.last_error.clone().unwrap_or_default();
     event.dead_letter.as_ref().map(|note| Rejection::new(Reason::new(&note.reason), last()))
 }
 
 /// Returns the rejection of a message that has used up its deliveries or its attempts.
-fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
+fn exhausted(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     let (history, limits) = (&event.history, leased_job.limits);
     let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);
     let attempts = history.attempts;

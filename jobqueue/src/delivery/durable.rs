@@ -193,15 +193,15 @@ pub(super) fn read_recorded<'j>(
         let Some(record) = get_if_present(&**job.core.blobs(), name, MAX_RECORD_BYTES).await? else {
             return Ok(None);
         };
-        prolong(job, name, &record).await;
+        extend_life(job, name, &record).await;
         Ok(Some(text_of(record)?))
     })
 }
 
 /// Rewrites a record if a sweep may remove it while the message lives. After a failure, the next delivery
 /// tries again.
-async fn prolong(job: &LeasedJob, name: &BlobName, record: &Blob) {
-    let Some(options) = prolonged(job, record) else { return };
+async fn extend_life(job: &LeasedJob, name: &BlobName, record: &Blob) {
+    let Some(options) = life_extension(job, record) else { return };
     // Overwriting is safe: the text of a record never changes.
     let put = || put_creating(&**job.core.blobs(), name, record.data.clone(), options.clone());
     if let Err(error) = Tries::brief(job.core.runtime(), 1, 1).run(put).await {
@@ -211,7 +211,7 @@ async fn prolong(job: &LeasedJob, name: &BlobName, record: &Blob) {
 
 /// Returns the options that extend the life of a record; `None` if it lives long enough. Most messages never
 /// expire, and each is delivered at least every 7 days while workers receive from its queue.
-pub(super) fn prolonged(job: &LeasedJob, record: &Blob) -> Option<PutBlob> {
+pub(super) fn life_extension(job: &LeasedJob, record: &Blob) -> Option<PutBlob> {
     let now = job.core.now();
     let end = needed_at_most_until(&record.properties)?;
     // The end of a record is stored in whole seconds, and the sweep waits a day longer.

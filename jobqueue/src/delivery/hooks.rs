@@ -9,7 +9,7 @@ use super::disposition::{Disposition, Rejection};
 use super::handler_output::HandlerOutput;
 use super::hook::{AdmissionContext, Hook, HookContext};
 use super::leased_job::LeasedJob;
-use super::message_changes::{may_pass, no_answer};
+use super::message_changes::{may_succeed_soon, no_answer};
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
@@ -191,7 +191,7 @@ fn failed(leased_job: &LeasedJob, error: &Error, broken: DeferralCause) -> Box<D
     crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
         ErrorKind::LeaseLost => Disposition::Abandon,
-        _ if may_pass(error) => Disposition::Defer { cause: DeferralCause::Hook, detail },
+        _ if may_succeed_soon(error) => Disposition::Defer { cause: DeferralCause::Hook, detail },
         _ => Disposition::Defer { cause: broken, detail },
     })
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::MutexGuard;
 
 use super::context::Context;
-use super::durable::{digest_name, expiry, prolonged, read_recorded};
+use super::durable::{digest_name, expiry, life_extension, read_recorded};
 use super::leased_job::{Content, LeasedJob};
 use crate::envelope::{Envelope, Identity};
 use crate::error::{Error, ErrorKind};
@@ -91,7 +91,7 @@ impl Context {
     /// Returns the options that extend the life of a record that a transaction has found; `None` if it lives
     /// long enough.
     pub(crate) fn prolonged_record(&self, record: &Blob) -> Option<PutBlob> {
-        prolonged(self.leased_job(), record)
+        life_extension(self.leased_job(), record)
     }
 
     /// Extends the life of a record that a transaction has found, if it is short, in a background task for

@@ -42,7 +42,7 @@ impl LeasedJob {
             };
             tries += 1;
             let again = Instant::now() + BACKOFF.delay(tries, self.core.runtime());
-            if again > give_up || !matches!(&changed, Err(error) if may_pass(error)) {
+            if again > give_up || !matches!(&changed, Err(error) if may_succeed_soon(error)) {
                 return changed;
             }
             tokio::select! {
@@ -79,7 +79,7 @@ impl LeasedJob {
     /// Puts the message back without counting an attempt, for as long as [`retry`](Self::retry) does. Returns
     /// the time of the put-back.
     pub(crate) async fn release_uncounted(&self, delay: Duration) -> Result<Duration, Error> {
-        self.put_back(delay, false, uncounted).await
+        self.put_back(delay, false, count_uncounted).await
     }
 
     /// Puts the message back for `delay` without counting an attempt: it waits for a condition, which
@@ -91,7 +91,7 @@ impl LeasedJob {
         deferral: Option<Deferral>,
     ) -> Result<Duration, Error> {
         self.put_back(delay, true, |envelope| {
-            uncounted(envelope);
+            count_uncounted(envelope);
             envelope.history.deferral = deferral.or(envelope.history.deferral.take());
         })
         .await
@@ -117,7 +117,7 @@ impl LeasedJob {
     /// Does the same as [`release_uncounted`](Self::release_uncounted) in the background. For `drop`.
     pub(crate) fn release_uncounted_later(&self) {
         let text = self.envelope().and_then(|mut envelope| {
-            uncounted(&mut envelope);
+            count_uncounted(&mut envelope);
             // A drop does not wait until a payload is stored in a blob.
             self.render(&mut envelope).ok().filter(|rendered| rendered.blobs.is_empty())
         });
@@ -149,7 +149,7 @@ impl LeasedJob {
 
     /// Waits until the results of effects are recorded, because another run of the job would repeat the
     /// effects: for at most 15 minutes, and during a shutdown for as long as it leaves time.
-    pub(super) async fn end_effects(&self) {
+    pub(super) async fn wait_for_effects(&self) {
         let Some(effects) = self.effects.get() else { return };
         effects.close();
         self.lease.renew_for(MAX_EFFECT_WAIT);
@@ -183,7 +183,7 @@ impl LeasedJob {
         };
         smallest.history.last_error = None;
         let rendered = self.render_without_blobs(&smallest).or_else(|| {
-            self.leave_out_checkpoint(&mut smallest);
+            self.restore_stored_checkpoint(&mut smallest);
             self.render_without_blobs(&smallest)
         });
         if rendered.is_some() || self.end_is_stored.load(Ordering::Relaxed) {
@@ -199,7 +199,7 @@ impl LeasedJob {
 
     /// Replaces a checkpoint that the storage has not accepted by the one in the stored message, whose blob
     /// is kept.
-    fn leave_out_checkpoint(&self, envelope: &mut Envelope) {
+    fn restore_stored_checkpoint(&self, envelope: &mut Envelope) {
         let Some(stored) = lock(&self.stored_checkpoint).take() else { return };
         // Preparing a dead letter may have stored the new checkpoint in a blob.
         if matches!(envelope.history.checkpoint, Some(Checkpoint::Inline(_))) {
@@ -313,12 +313,12 @@ fn unreadable(failed: StoreError) -> Error {
         .with_source(failed)
 }
 
-fn uncounted(envelope: &mut Envelope) {
+fn count_uncounted(envelope: &mut Envelope) {
     envelope.history.uncounted = envelope.history.uncounted.saturating_add(1);
 }
 
 /// Returns whether the same call may succeed soon. A new try also finds out whether the change was applied.
-pub(super) fn may_pass(error: &Error) -> bool {
+pub(super) fn may_succeed_soon(error: &Error) -> bool {
     error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain()
 }
 

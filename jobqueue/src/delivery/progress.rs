@@ -6,7 +6,7 @@ use tokio::sync::{MappedMutexGuard, MutexGuard};
 use tokio::time::Instant;
 
 use super::leased_job::LeasedJob;
-use super::message_changes::may_pass;
+use super::message_changes::may_succeed_soon;
 use super::saved::{KnownCheckpoint, Saved, to_json};
 use crate::claim_check::MAX_CHECKPOINT_BYTES;
 use crate::clock::WITHOUT_END;
@@ -27,10 +27,10 @@ pub enum CheckpointOutcome {
 
 /// Returns the latest checkpoint. The first call reads it from the message or its blob.
 pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>> {
-    Box::pin(async { Ok(known(job).await?.newest.clone()) })
+    Box::pin(async { Ok(known_checkpoint(job).await?.newest.clone()) })
 }
 
-async fn known(job: &LeasedJob) -> Result<MappedMutexGuard<'_, KnownCheckpoint>, Error> {
+async fn known_checkpoint(job: &LeasedJob) -> Result<MappedMutexGuard<'_, KnownCheckpoint>, Error> {
     let mut known = job.saved.lock().await;
     if known.is_none() {
         let newest = match job.load_checkpoint().await? {
@@ -67,7 +67,7 @@ pub(crate) fn save_progress(
     json: String,
 ) -> BoxFuture<'_, Result<CheckpointOutcome, Error>> {
     let change = |saved: &mut Saved| {
-        saved.progress = Some(raw(json)?);
+        saved.progress = Some(raw_json(json)?);
         Ok(())
     };
     Box::pin(change_saved(job, change))
@@ -84,7 +84,7 @@ pub(crate) fn save_step<'j>(
     json: Option<String>,
 ) -> BoxFuture<'j, Result<CheckpointOutcome, Error>> {
     Box::pin(async move {
-        let result = json.map(raw).transpose()?;
+        let result = json.map(raw_json).transpose()?;
         // Each try adds the result again: a refusal of another change may have removed it in between.
         let change = || {
             change_saved(job, |saved| {
@@ -107,7 +107,7 @@ async fn change_saved(
     job: &LeasedJob,
     change: impl FnOnce(&mut Saved) -> Result<(), Error> + Send,
 ) -> Result<CheckpointOutcome, Error> {
-    let mut known = known(job).await?;
+    let mut known = known_checkpoint(job).await?;
     let mut next = known.newest.clone();
     change(&mut next)?;
     let json = to_json(&next)?;
@@ -126,7 +126,7 @@ async fn change_saved(
         Err(error) => {
             // The storage may accept a later change without this one. Until then the message's content keeps
             // this one, so that the put-back can save it.
-            if !may_pass(&error)
+            if !may_succeed_soon(&error)
                 && let Some(accepted) = known.accepted.take()
             {
                 known.newest = accepted;
@@ -138,7 +138,7 @@ async fn change_saved(
     Ok(outcome)
 }
 
-fn raw(json: String) -> Result<Box<RawValue>, Error> {
+fn raw_json(json: String) -> Result<Box<RawValue>, Error> {
     RawValue::from_string(json)
         .map_err(|e| Error::new(ErrorKind::Invalid, "the progress is not JSON").with_source(e))
 }

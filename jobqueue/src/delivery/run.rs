@@ -294,19 +294,19 @@ impl Executor {
                 // The token may have fired during the handler's last poll; at a shutdown, the handler may
                 // also have seen the token of another job of the same call.
                 let shutdown = self.state.cancel.is_cancelled().then_some(HandlerEnd::Shutdown);
-                return match interruption(leased_job).or(shutdown) {
+                return match interruption_by_lease(leased_job).or(shutdown) {
                     // The handler returned before it was interrupted, and the lease is still held.
                     None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
-                    Some(interruption) => interrupted(interruption, Some(returned)),
+                    Some(interruption) => end_of_interrupted(interruption, Some(returned)),
                 };
             }
-            () = must_stop => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
+            () = must_stop => interruption_by_lease(leased_job).unwrap_or(HandlerEnd::LeaseLost),
             () = self.state.cancel.cancelled() => HandlerEnd::Shutdown,
             () = cancelled => HandlerEnd::Cancelled(None),
         };
         context.stop();
         // Boxed, because most handlers are not interrupted.
-        let returned = Box::pin(in_grace(leased_job, self.state.options.cancel_grace, handler)).await;
+        let returned = Box::pin(wait_for_grace(leased_job, self.state.options.cancel_grace, handler)).await;
         let interruption = match (interruption, leased_job.lease.loss()) {
             // The lease was held when the handler was interrupted, and has been lost since.
             (
@@ -315,7 +315,7 @@ impl Executor {
             ) => HandlerEnd::LeaseLost,
             (interruption, _) => interruption,
         };
-        interrupted(interruption, returned)
+        end_of_interrupted(interruption, returned)
     }
 }
 
@@ -351,7 +351,7 @@ fn log_span(info: &JobInfo) -> Span {
 
 /// Waits for an interrupted handler for at most `grace`, and keeps renewing the lease. If the lease is lost,
 /// waits only until shortly before another worker can get the message.
-async fn in_grace(
+async fn wait_for_grace(
     leased_job: &LeasedJob,
     grace: Duration,
     handler: Pin<&mut impl Future<Output = Returned>>,
@@ -371,7 +371,7 @@ async fn in_grace(
 
 /// Returns the end of a handler that was interrupted: it returned after its token had fired, or did not
 /// return in time.
-fn interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(), HandlerEnd> {
+fn end_of_interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(), HandlerEnd> {
     match (returned, interruption) {
         // The lease is still held.
         (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime) => {
@@ -383,7 +383,7 @@ fn interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(
 }
 
 /// Returns why the handler must stop, as far as the lease knows.
-fn interruption(leased_job: &LeasedJob) -> Option<HandlerEnd> {
+fn interruption_by_lease(leased_job: &LeasedJob) -> Option<HandlerEnd> {
     leased_job.lease.loss().map(|loss| match loss {
         Loss::MaxRunTime => HandlerEnd::MaxRunTime,
         Loss::Taken | Loss::Expired => HandlerEnd::LeaseLost,

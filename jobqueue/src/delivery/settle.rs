@@ -49,7 +49,7 @@ impl Executor {
         // Boxed, because most deliveries have returned above.
         let mut settling = Box::pin(async {
             if is_recording {
-                leased_job.end_effects().await;
+                leased_job.wait_for_effects().await;
             }
             if let Some(wait) = disposition.delay() {
                 leave_slot_for_log(wait, leased_job, slot);

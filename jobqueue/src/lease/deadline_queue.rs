@@ -76,7 +76,7 @@ impl DeadlineQueue {
     }
 
     /// Queues the renewal of a lease behind those that already wait.
-    pub(super) fn wait(&self, lease: Weak<Lease>) {
+    pub(super) fn push_waiting(&self, lease: Weak<Lease>) {
         self.lock().waiting.push_back((Instant::now(), lease));
     }
 

@@ -164,7 +164,7 @@ impl Lease {
             in_flight.answered();
             let error = match answer {
                 Ok(updated) => {
-                    self.applied(updated, sent, visibility);
+                    self.record_applied(updated, sent, visibility);
                     return Ok(());
                 }
                 Err(error) if error.is_lease_lost() && self.try_receipt_of_transaction() => {
@@ -176,14 +176,14 @@ impl Lease {
                 }
                 Err(error) if error.is_lease_lost() => {
                     if error.is_ambiguous() {
-                        self.unanswered(sent + visibility);
+                        self.record_unanswered(sent + visibility);
                     }
                     return Err(self.not_found());
                 }
                 Err(error) => error,
             };
             if error.is_ambiguous() {
-                self.unanswered(sent + visibility);
+                self.record_unanswered(sent + visibility);
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
             if Instant::now() >= self.deadline() {
@@ -211,7 +211,7 @@ impl Lease {
         }
     }
 
-    fn applied(&self, updated: Updated, sent: Instant, visibility: Duration) {
+    fn record_applied(&self, updated: Updated, sent: Instant, visibility: Duration) {
         let granted = updated.granted.filter(|granted| *granted < visibility);
         let mut state = self.state();
         state.receipt = updated.receipt;
@@ -222,7 +222,7 @@ impl Lease {
     }
 
     /// Records that an update got no answer. If it was applied, the message is hidden until `hidden_until`.
-    fn unanswered(&self, hidden_until: Instant) {
+    fn record_unanswered(&self, hidden_until: Instant) {
         let mut state = self.state();
         let first = state.unanswered_until.unwrap_or(hidden_until);
         state.unanswered_until = Some(first.min(hidden_until));
@@ -294,7 +294,7 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if let Some(hidden_until) = self.hidden_until {
-            self.lease.unanswered(hidden_until);
+            self.lease.record_unanswered(hidden_until);
         }
     }
 }

@@ -135,7 +135,7 @@ async fn serve(deadlines: Weak<DeadlineQueue>, runtime: Runtime) {
             biased;
             due = deadlines.due() => {
                 let due = due.iter().filter_map(Weak::upgrade).filter(|lease| lease.is_renewal_due());
-                due.for_each(|lease| deadlines.wait(Arc::downgrade(&lease)));
+                due.for_each(|lease| deadlines.push_waiting(Arc::downgrade(&lease)));
             }
             Ok(permit) = Arc::clone(&permits).acquire_owned(), if deadlines.has_waiting() => {
                 // One task for each renewal in flight, not for each due lease.
