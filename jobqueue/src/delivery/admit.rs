@@ -35,8 +35,8 @@ pub(super) struct RunnableJob<'e> {
 }
 
 impl Executor {
-    /// Returns the job that can run, or breaks with the disposition of its message. Writes the job into the
-    /// report.
+    /// Returns the job that can run, or breaks with the disposition of its message. `checked` is the result of
+    /// checking the event. Writes the job into the report.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
@@ -67,6 +67,7 @@ impl Executor {
         Continue(runnable)
     }
 
+    /// Decodes the message for the handler, then asks the hooks whether the handler may run.
     async fn decode_and_ask_hooks(
         &self,
         leased_job: &LeasedJob,

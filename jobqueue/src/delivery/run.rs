@@ -382,7 +382,7 @@ fn end_of_interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> R
     }
 }
 
-/// Returns why the handler must stop, as far as the lease knows.
+/// Returns why the handler must stop, if its lease is the cause.
 fn interruption_by_lease(leased_job: &LeasedJob) -> Option<HandlerEnd> {
     leased_job.lease.loss().map(|loss| match loss {
         Loss::MaxRunTime => HandlerEnd::MaxRunTime,

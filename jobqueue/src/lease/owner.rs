@@ -254,7 +254,7 @@ impl Lease {
         true
     }
 
-    /// Checks that the lease has not ended, as far as this process and its clock know.
+    /// Checks that the lease has not ended, by its state and by the clock of this process.
     ///
     /// # Errors
     /// [`LeaseError::Lost`] or [`LeaseError::Closed`].

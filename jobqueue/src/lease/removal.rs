@@ -33,7 +33,7 @@ impl Lease {
         outcome
     }
 
-    /// Checks whether this process may still delete the message, as far as it knows.
+    /// Checks by the state of the lease whether this process may still delete the message.
     pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
         let mut state = self.state();
         match state.phase {
