@@ -35,8 +35,8 @@ pub(super) struct RunnableJob<'e> {
 }
 
 impl Executor {
-    /// Returns the job that can run, or breaks with the disposition of its message. `checked` is the result of
-    /// checking the event. Writes the job into the report.
+    /// Returns the job that can run, or breaks with the disposition of its message. `checked` is the result
+    /// of checking the event. Writes the job into the report.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
@@ -143,10 +143,12 @@ impl Executor {
         slot: &dyn DeliverySlot,
     ) -> ControlFlow<NotRun, RunnableJob<'_>> {
         let data = match data {
+            // The message of a completed job is discarded, even if it cannot be read.
             Err(rejection) if matches!(*rejection, Disposition::DeadLetter(_)) => {
                 let was_completed = self.was_completed_before(leased_job, info).await;
                 return Break(if was_completed { Box::new(Disposition::Discard) } else { rejection });
             }
+            // The message comes back later, and the completion is checked then.
             Err(release)
                 if matches!(*release, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
             {
@@ -163,7 +165,7 @@ impl Executor {
     /// Returns the disposition of a job that was completed before or that an operator has cancelled. Such a
     /// job ends even before its `notbefore` time, and even if it could not run.
     async fn end_without_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
-        // This message is a copy from a repeated send, and its payload may be gone.
+        // This may be a copy from a repeated send, whose payload is already gone.
         if self.was_completed_before(leased_job, info).await {
             return Some(Box::new(Disposition::Discard));
         }
