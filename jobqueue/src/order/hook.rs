@@ -238,7 +238,7 @@ impl Delivery<'_> {
         let counted = tokio::select! {
             biased;
             () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Next::Decide),
-            () = self.waiting.stop.cancelled() => return self.interrupted().map(Next::Decide),
+            () = self.admission.stop.cancelled() => return self.interrupted().map(Next::Decide),
             counted = core.store().queue_properties(&core.name) => counted,
         };
         let messages = match counted {
