@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::parking::{Parking, least_put_back_delay, longest_wait, put_back_delay};
 use crate::delivery::{
-    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
+    AdmissionContext, Disposition, Hook, HookContext, LeasedJob, end_turn, is_done_in_order, keep_expected,
     position_of,
 };
 use crate::error::Error;
@@ -55,7 +55,7 @@ impl OrderHook {
 struct Delivery<'a> {
     came: Instant,
     leased_job: &'a LeasedJob,
-    waiting: Waiting<'a>,
+    admission: AdmissionContext<'a>,
     own: InOrder,
     log: Arc<LogBlob>,
 }
@@ -79,13 +79,13 @@ impl Hook for OrderHook {
     async fn admit(
         &self,
         context: HookContext<'_>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error> {
         let leased_job = context.leased_job;
         // An event without a key has no group, and a storage that keeps the order delivers each job in its turn.
         let Some(own) = position_of(leased_job) else { return Ok(None) };
         let log = leased_job.core.groups.of(&own.entry)?;
-        Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
+        Delivery { came: Instant::now(), leased_job, admission, own, log }.turn(&self.parking).await
     }
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
@@ -109,7 +109,7 @@ impl Delivery<'_> {
     /// Waits for the turn. If it does not come in time, decides about the message instead.
     async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
-        let mut give_up = self.came + longest_wait(run_time, self.waiting.until_idle);
+        let mut give_up = self.came + longest_wait(run_time, self.admission.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
         let mut nearest = usize::MAX;
@@ -130,12 +130,12 @@ impl Delivery<'_> {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
                 // Without room it is put back, within its slot: those that are put back at once have a bound, too.
                 if parked.is_some() {
-                    self.waiting.leave_slot();
+                    self.admission.leave_slot();
                 }
             }
             if ahead < nearest {
                 nearest = ahead;
-                if self.waiting.until_idle {
+                if self.admission.until_idle {
                     give_up = Instant::now() + longest_wait(run_time, true);
                 }
             }
@@ -151,7 +151,7 @@ impl Delivery<'_> {
             tokio::select! {
                 biased;
                 () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted(),
-                () = self.waiting.stop.cancelled() => return self.interrupted(),
+                () = self.admission.stop.cancelled() => return self.interrupted(),
                 () = first => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
@@ -185,7 +185,7 @@ impl Delivery<'_> {
             }
             // The delivery looks at them when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
-            if self.waiting.is_left_alone() {
+            if self.admission.slot.is_fetching_paused() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }
         }
@@ -234,7 +234,14 @@ impl Delivery<'_> {
     async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
-        let messages = match core.store().queue_properties(&core.name).await {
+        // A storage that cannot count at once may take minutes.
+        let counted = tokio::select! {
+            biased;
+            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Next::Decide),
+            () = self.admission.stop.cancelled() => return self.interrupted().map(Next::Decide),
+            counted = core.store().queue_properties(&core.name) => counted,
+        };
+        let messages = match counted {
             Err(error) if error.kind() == StoreErrorKind::Unsupported => UNKNOWN_LENGTH,
             properties => properties?.approximate_count,
         };
@@ -257,12 +264,12 @@ impl Delivery<'_> {
 
     /// Waits for a slot. Returns false if the delivery must end first. A worker that has none for long leaves the message to others.
     async fn take_slot(&self) -> bool {
-        let longest_wait = longest_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
+        let longest_wait = longest_wait(self.leased_job.lease.max_run_time(), self.admission.until_idle);
         tokio::select! {
             biased;
             () = self.leased_job.lease.stop_token().cancelled() => false,
-            () = self.waiting.stop.cancelled() => false,
-            () = self.waiting.take_slot() => true,
+            () = self.admission.stop.cancelled() => false,
+            () = self.admission.slot.take() => true,
             () = tokio::time::sleep(longest_wait) => false,
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::hook::OVERDUE_TIMEOUT;
-use crate::delivery::LONGEST_UNRECORDED;
+use crate::delivery::MAX_UNLOGGED_DELAY;
 use crate::group_log::Progress;
 
 /// The maximum number of waiting deliveries of one worker.
@@ -78,7 +78,7 @@ pub(super) fn put_back_delay(ahead: usize, delivery: u32) -> Duration {
 /// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay needs no
 /// note in the log: the jobs behind it wait longer for a missing message, however short the queue is.
 pub(super) fn least_put_back_delay(progress: Progress, ahead: usize) -> Duration {
-    let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(OVERDUE_TIMEOUT);
+    let longest = MAX_UNLOGGED_DELAY.saturating_add(for_each(2 * FOR_EACH, ahead)).min(OVERDUE_TIMEOUT);
     (for_each(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
 }
 
