@@ -25,13 +25,11 @@ use crate::handler::{Job, recover};
 use crate::job::outcome::{JobError, Reason, Verdict, chain, panic_text, printable};
 use crate::job::{Backoff, BoxError, JobInfo};
 use crate::lease::Loss;
-use crate::log::LogSpan;
+use crate::log::{LogSpan, MAX_ID_CHARS};
 use crate::presence::TrackedRun;
 use crate::storage::MAX_VISIBILITY;
 use crate::trace::{OpenSpan, Step};
 
-/// The maximum length of ids and kinds in spans, in characters.
-const MAX_ID_CHARS: usize = 1_024;
 const NOT_COMMITTED: &str = "the transaction in which the handler has completed the job did not commit";
 
 /// The reason why a handler has not succeeded.

@@ -18,9 +18,7 @@ use super::state::WorkerState;
 use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
 use crate::event::Event;
 use crate::job::outcome::{Outcome, printable};
-
-/// The maximum length of an id in the log, in characters.
-const MAX_ID_CHARS: usize = 1_024;
+use crate::log::MAX_ID_CHARS;
 
 /// The deliveries of one queue, and the data that they share with its poller.
 pub(super) struct Deliveries {
