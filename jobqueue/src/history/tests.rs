@@ -228,6 +228,14 @@ async fn segment_has_the_jobs_of_one_day() {
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);
 }
 
+/// The number of entries that a search has found, and of the requests that it has made.
+#[derive(Debug, PartialEq, Eq)]
+struct SearchCost {
+    entries: usize,
+    listings: usize,
+    reads: usize,
+}
+
 #[tokio::test(start_paused = true)]
 async fn search_lists_only_the_days_of_its_range() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
@@ -239,26 +247,31 @@ async fn search_lists_only_the_days_of_its_range() {
     let search = async |since, until, limit| {
         let mut query = everything();
         (query.since, query.until, query.limit) = (since, until, limit);
-        let before = (faulty.calls_of(Operation::ListBlobs), faulty.calls_of(Operation::GetBlob));
+        let listings = faulty.calls_of(Operation::ListBlobs);
+        let reads = faulty.calls_of(Operation::GetBlob);
         let page = journal.search(&query).await.unwrap();
-        let (lists, gets) = (
-            faulty.calls_of(Operation::ListBlobs) - before.0,
-            faulty.calls_of(Operation::GetBlob) - before.1,
-        );
-        (page.entries.len(), lists, gets)
+        SearchCost {
+            entries: page.entries.len(),
+            listings: faulty.calls_of(Operation::ListBlobs) - listings,
+            reads: faulty.calls_of(Operation::GetBlob) - reads,
+        }
     };
-    assert_eq!(search(at(days(10)), at(days(12) - 1), 100).await, (4, 2, 2));
-    assert_eq!(search(None, at(days(60) - 1), 1_000).await, (120, 1, 60), "one page lists all");
+    let two_days = search(at(days(10)), at(days(12) - 1), 100).await;
+    assert_eq!(two_days, SearchCost { entries: 4, listings: 2, reads: 2 });
+    let all_days = search(None, at(days(60) - 1), 1_000).await;
+    assert_eq!(all_days, SearchCost { entries: 120, listings: 1, reads: 60 }, "one page lists all");
     let (blobs, options) = (Arc::clone(&faulty.storage().stores().blobs), PutBlob::new());
     let container = ContainerName::new("jobqueue-history").unwrap();
     for number in 0..5_000 {
         let name = BlobName::new(container.clone(), format!("19700101/{number}")).unwrap();
         let _ = blobs.put_blob(&name, bytes::Bytes::new(), options.clone()).await.unwrap();
     }
-    let (found, lists, _) = search(None, at(days(60) - 1), 3).await;
-    assert_eq!((found, lists), (3, 3), "a page of all, then the newest days");
-    let (found, lists, _) = search(None, at(days(60) - 1), 1_000).await;
-    assert_eq!((found, lists), (120, 1 + 31 + 2), "31 days, then the rest");
+    let newest = search(None, at(days(60) - 1), 3).await;
+    assert_eq!(newest.entries, 3);
+    assert_eq!(newest.listings, 3, "a page of all, then the newest days");
+    let all_days = search(None, at(days(60) - 1), 1_000).await;
+    assert_eq!(all_days.entries, 120);
+    assert_eq!(all_days.listings, 1 + 31 + 2, "31 days, then the rest");
 }
 
 #[tokio::test(start_paused = true)]
@@ -277,7 +290,7 @@ async fn removal_of_old_segments_lists_and_removes_no_newer_ones() {
     let lists = faulty.calls_of(Operation::ListBlobs);
     let before = SystemTime::UNIX_EPOCH + Duration::from_secs(days(2));
     journal.expire(storage.runtime().now().duration_since(before).unwrap()).await.unwrap();
-    assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1, "newer ones are not listed");
+    assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1, "newer segments are not listed");
     let left = journal.search(&everything()).await.unwrap().entries;
     assert_eq!(left.iter().map(|entry| entry.number / 86_400).collect::<Vec<_>>(), [3, 3, 2, 2]);
 }
