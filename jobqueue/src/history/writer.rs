@@ -20,16 +20,16 @@ const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before a retry of the last write.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes the journal until `ended` fires, and then the remaining entries. Removes entries older than `kept`.
+/// Writes the journal until `ended` fires, and then the remaining entries. Removes entries older than `retention`.
 /// Errors are only logged.
 pub(crate) async fn run_journal_writer(
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,
-    kept: Duration,
+    retention: Duration,
     ended: CancellationToken,
 ) {
     let mut writer = JournalWriter { journal: Arc::clone(&journal), buffer, unwritten: VecDeque::new() };
-    let run = async { tokio::join!(writer.run(), expire(&*journal, kept)) };
+    let run = async { tokio::join!(writer.run(), expire(&*journal, retention)) };
     let _ = ended.run_until_cancelled(run).await;
     if timeout(LAST_WRITE_TIMEOUT, writer.finish()).await.is_err() {
         crate::log::warn!("the newest ended jobs are missing in the journal");
@@ -99,12 +99,12 @@ pub(super) fn refuses_entries(error: &StoreError) -> bool {
 }
 
 /// Removes old entries soon after the start, and then every day.
-async fn expire(journal: &dyn JournalStore, kept: Duration) {
+async fn expire(journal: &dyn JournalStore, retention: Duration) {
     let mut next = Instant::now() + WRITE_INTERVAL;
     loop {
         sleep_until(next).await;
         next += EXPIRE_INTERVAL;
-        if let Err(error) = journal.expire(kept).await {
+        if let Err(error) = journal.expire(retention).await {
             crate::log::debug!(error = %chain(&error), "old entries of the journal were not removed");
         }
     }

@@ -86,7 +86,8 @@ impl Records {
         listed.blobs.sort_by_key(|(_, properties)| std::cmp::Reverse(properties.modified));
         let newest = listed.blobs.first().map(|(_, properties)| properties.modified);
         let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT_AGE));
-        let recent = listed.blobs.iter().take_while(|(_, of)| since.is_none_or(|since| of.modified >= since));
+        let recent =
+            listed.blobs.iter().take_while(|(_, found)| since.is_none_or(|since| found.modified >= since));
         listed.blobs.truncate(recent.count() + MAX_OLDER);
         Ok(listed)
     }

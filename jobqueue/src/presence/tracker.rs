@@ -227,14 +227,14 @@ impl Tracker {
     /// Returns the next answers to store, with the queue and the key of each request.
     pub(super) fn next_answers(&self, at_most: usize) -> Vec<((String, String), Answer)> {
         let state = lock(&self.state);
-        state.answers.iter().take(at_most).map(|(of, answer)| (of.clone(), *answer)).collect()
+        state.answers.iter().take(at_most).map(|(request, answer)| (request.clone(), *answer)).collect()
     }
 
     /// Removes a stored answer, unless another answer to the same request has replaced it.
-    pub(super) fn forget_answer(&self, of: &(String, String), answer: Answer) {
+    pub(super) fn forget_answer(&self, request: &(String, String), answer: Answer) {
         let mut state = lock(&self.state);
-        if state.answers.get(of) == Some(&answer) {
-            state.answers.remove(of);
+        if state.answers.get(request) == Some(&answer) {
+            state.answers.remove(request);
         }
     }
 

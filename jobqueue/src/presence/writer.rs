@@ -136,9 +136,10 @@ async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
         if next.is_empty() {
             return Ok(());
         }
-        let stored = next.into_iter().map(|(of, answer)| async move {
-            requests.answer(&of.0, &of.1, answer).await?;
-            tracker.forget_answer(&of, answer);
+        let stored = next.into_iter().map(|(request, answer)| async move {
+            let (queue, key) = &request;
+            requests.answer(queue, key, answer).await?;
+            tracker.forget_answer(&request, answer);
             Ok::<_, Error>(())
         });
         try_join_all(stored).await?;
