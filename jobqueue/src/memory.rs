@@ -1,9 +1,9 @@
 //! A storage in memory: the strict reference of the port's promises, for tests, simulations and throw-away
 //! work.
 //!
-//! The storage applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in seconds.
-//! Nothing is written to disk: when the last clone of the [`Storage`] is dropped, its content is gone.
-//! Deletions take effect at once, so `QueueBeingDeleted` never occurs.
+//! The storage applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in
+//! seconds. Nothing is written to disk: when the last clone of the [`Storage`] is dropped, its content is
+//! gone. Deletions take effect at once, so `QueueBeingDeleted` never occurs.
 //!
 //! Messages are delivered in the order in which they become visible, then of insertion. The port promises no
 //! order; this order makes tests repeatable.

@@ -20,8 +20,8 @@ const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before a retry of the last write.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes the journal until `ended` fires, and then the remaining entries. Removes entries older than `retention`.
-/// Errors are only logged.
+/// Writes the journal until `ended` fires, and then the remaining entries. Removes entries older than
+/// `retention`. Errors are only logged.
 pub(crate) async fn run_journal_writer(
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,

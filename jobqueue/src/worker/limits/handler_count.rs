@@ -1,9 +1,9 @@
 //! The count of the running jobs of one limited handler.
 //!
 //! The poller of a queue with only this kind waits for a free place and would get every place. A delivery
-//! from a queue of several kinds does not wait: it is put back when no place is free, and would never find
-//! a place while such pollers wait. The next place is therefore reserved for the refused delivery, and the place
-//! after that goes to a poller.
+//! from a queue of several kinds does not wait: it is put back when no place is free, and would never find a
+//! place while such pollers wait. The next place is therefore reserved for the refused delivery, and the
+//! place after that goes to a poller.
 
 use std::time::Duration;
 
