@@ -81,8 +81,7 @@ impl Worker {
         Self { state: Arc::new(state), background }
     }
 
-    /// Returns a handle to the health of this worker, for the checks of an orchestrator. Call it before a
-    /// run.
+    /// Returns a handle to the worker's health, for the checks of an orchestrator. Call it before a run.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -369,8 +368,7 @@ async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activ
         }
         state.delivery_state.settle_now.cancel();
     }
-    // The remaining deliveries block their threads or still settle. Their messages reappear after their
-    // leases.
+    // The other deliveries block their threads or still settle. Their messages reappear after their leases.
     state.delivery_state.abandon_running();
     Report { abandoned: activity.in_flight() as u64, ..report() }
 }
