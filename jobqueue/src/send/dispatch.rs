@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::errors::send_error;
 use super::prepare::Prepared;
-use super::put::{SEND_BUDGET, put_patiently};
+use super::put::{SEND_BUDGET, put_with_retries, send_error};
 use super::resend::remove_unsent;
 use super::sent::Sent;
 use super::unique::key_hold::KeyHold;
@@ -33,9 +32,10 @@ pub(super) async fn dispatch_held(
     let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
     let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
     // Boxed only in a span: otherwise it would lie in this future twice.
-    let sent = match span.is_some() {
-        true => span.run(Box::pin(store_prepared(core, prepared, started, hold)).as_mut()).await,
-        false => store_prepared(core, prepared, started, hold).await,
+    let sent = if span.is_some() {
+        span.run(Box::pin(store_prepared(core, prepared, started, hold)).as_mut()).await
+    } else {
+        store_prepared(core, prepared, started, hold).await
     };
     let error = sent.as_ref().err().map(|error| error.kind().as_str());
     span.end(None, error);
@@ -108,7 +108,7 @@ async fn put_prepared(core: &QueueCore, prepared: Prepared, started: Instant) ->
         // Boxed, because few messages need it.
         Some(announcement) => Box::pin(dispatch_in_order(core, prepared, announcement, started)).await,
         None => {
-            let stored = put_patiently(core, &prepared, started).await?;
+            let stored = put_with_retries(core, &prepared, started).await?;
             Ok(prepared.sent(Some(stored)))
         }
     }
@@ -120,14 +120,14 @@ async fn dispatch_in_order(
     mut announcement: Announcement,
     started: Instant,
 ) -> Result<Sent, Error> {
-    let one = std::slice::from_mut(&mut announcement);
-    let announced = group_log::announce(&core.groups, one, core.now()).await.pop();
+    let announcements = std::slice::from_mut(&mut announcement);
+    let announced = group_log::announce(&core.groups, announcements, core.now()).await.pop();
     if !matches!(announced, Some(Ok(Announced::Entered))) {
         remove_unsent(core, [&prepared]).await;
         return announced.transpose().map(|_| prepared.sent(None));
     }
     prepared.enter(announcement)?;
-    match put_patiently(core, &prepared, started).await {
+    match put_with_retries(core, &prepared, started).await {
         Ok(stored) => {
             let confirmation = Confirmation { announcement, is_single: !stored.may_be_duplicated };
             let now = core.now();
@@ -143,8 +143,8 @@ async fn dispatch_in_order(
     }
 }
 
-/// Stores the blob of a message whose send began at `started`. Returns the beginning of the message's own time: an upload that took long
-/// leaves it whole.
+/// Stores the blob of a message whose send began at `started`. Returns the beginning of the message's own
+/// time: an upload that took long leaves it whole.
 pub(super) async fn store_blob(
     core: &QueueCore,
     prepared: &Prepared,

@@ -20,11 +20,11 @@ use crate::envelope::{
     to_wire,
 };
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{Announcement, stamp_page};
+use crate::group_log::{Announcement, is_in_order, stamp_page};
 use crate::message::QueueMessage;
 use crate::queue_core::{MAX_DELAY, QueueCore, check_length, fit};
 use crate::runtime::Runtime;
-use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
+use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, QueueName, Queues, StoreError};
 use crate::trace::{OpenSpan, Step, TraceContext};
 use crate::undelivered::StoredMessage;
 
@@ -308,6 +308,23 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
         ));
     }
     Ok(delay)
+}
+
+/// Returns the message for a text that was prepared for a queue and stored in a record, with the key and the order from
+/// its event.
+///
+/// # Errors
+/// The storage cannot be asked whether it keeps the order itself.
+pub(crate) async fn message_of(
+    store: &Queues,
+    queue: &QueueName,
+    text: &str,
+) -> Result<PutMessage, StoreError> {
+    let put = PutMessage::new(text);
+    let Ok(Parsed::Event(event)) = parse(text) else { return Ok(put) };
+    let keeps_order = is_in_order(&event) && store.orders_groups(queue).await?;
+    let group = event.key.clone().filter(|_| keeps_order);
+    Ok(put.with_group(group).with_shard_key(event.key))
 }
 
 pub(crate) fn new_id(runtime: &Runtime) -> Arc<str> {

@@ -11,10 +11,10 @@ use crate::sync::lock;
 /// The time since which no request for a list has succeeded. Once it reaches the time of a send, the rest of the list is not tried: each further
 /// request could take as long.
 #[derive(Debug, Default)]
-pub(super) struct Silence(Mutex<Answers>);
+pub(super) struct Silence(Mutex<AnswerTimes>);
 
 #[derive(Debug, Default)]
-struct Answers {
+struct AnswerTimes {
     /// The beginning of the first request since the last success.
     silent_since: Option<Instant>,
     last_success: Option<Instant>,
@@ -27,26 +27,26 @@ impl Silence {
     }
 
     /// Returns whether it is as long as the time of a send.
-    pub(super) fn is_long(&self) -> bool {
+    pub(super) fn exceeds_budget(&self) -> bool {
         self.since().is_some_and(|since| since.elapsed() >= SEND_BUDGET)
     }
 
     /// Makes a request, unless the time is as long as that of a send.
     pub(super) async fn guard<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        if self.is_long() {
+        if self.exceeds_budget() {
             return Err(not_tried());
         }
         let began = Instant::now();
         let answer = request.await;
-        self.note(began, std::slice::from_ref(&answer));
+        self.record(began, std::slice::from_ref(&answer));
         answer
     }
 
     /// Notes the answers to requests that began at `began`.
-    pub(super) fn note<T>(&self, began: Instant, answers: &[Result<T, Error>]) {
+    pub(super) fn record<T>(&self, began: Instant, answers: &[Result<T, Error>]) {
         let mut seen = lock(&self.0);
         if answers.iter().any(Result::is_ok) {
-            *seen = Answers { silent_since: None, last_success: Some(Instant::now()) };
+            *seen = AnswerTimes { silent_since: None, last_success: Some(Instant::now()) };
             return;
         }
         // A refusal for good says nothing: its message may never have been sent.
@@ -82,23 +82,23 @@ mod tests {
     async fn request_that_hung_beside_others_makes_no_silence() {
         let (silence, began) = (Silence::default(), Instant::now());
         advance(SECOND).await;
-        silence.note(Instant::now(), &[Ok(())]);
+        silence.record(Instant::now(), &[Ok(())]);
         advance(SEND_BUDGET).await;
-        silence.note(began, &refusal());
-        assert!(!silence.is_long());
+        silence.record(began, &refusal());
+        assert!(!silence.exceeds_budget());
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_begins_anew_after_a_success() {
         let silence = Silence::default();
-        silence.note(Instant::now(), &refusal());
+        silence.record(Instant::now(), &refusal());
         advance(SEND_BUDGET - SECOND).await;
-        silence.note(Instant::now(), &[Ok(())]);
+        silence.record(Instant::now(), &[Ok(())]);
         let began = Instant::now();
-        silence.note(began, &refusal());
+        silence.record(began, &refusal());
         advance(SECOND).await;
-        assert!(!silence.is_long());
+        assert!(!silence.exceeds_budget());
         advance(SEND_BUDGET).await;
-        assert!(silence.is_long());
+        assert!(silence.exceeds_budget());
     }
 }
