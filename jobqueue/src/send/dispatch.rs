@@ -23,7 +23,7 @@ pub(crate) async fn dispatch(core: &QueueCore, prepared: Prepared) -> Result<Sen
     dispatch_held(core, prepared, None).await
 }
 
-/// Like [`dispatch`], but puts a message of unique work only while its sender holds the key.
+/// Like [`dispatch`], but puts the message of unique work only while its sender holds the key.
 pub(super) async fn dispatch_held(
     core: &QueueCore,
     mut prepared: Prepared,
@@ -31,7 +31,7 @@ pub(super) async fn dispatch_held(
 ) -> Result<Sent, Error> {
     let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
     let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
-    // Boxed only in a span: otherwise it would lie in this future twice.
+    // Boxed only in a span: unboxed, this future would contain the inner one twice.
     let sent = if span.is_some() {
         span.run(Box::pin(store_prepared(core, prepared, started, hold)).as_mut()).await
     } else {
@@ -43,7 +43,7 @@ pub(super) async fn dispatch_held(
     sent
 }
 
-/// Emits the event of a send of some messages, of which some failed.
+/// Emits the event of one send, with the number of its messages and of its failures.
 #[allow(clippy::too_many_arguments, reason = "the fields of the event")]
 pub(super) fn emit_sent(
     core: &QueueCore,
@@ -102,7 +102,7 @@ async fn store_held(
     hold.bound(put_prepared(core, prepared, started)).await
 }
 
-/// Stores a prepared message whose blob is stored.
+/// Puts a message whose blob is stored, in its order if it has one.
 async fn put_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
     match prepared.announcement {
         // Boxed, because few messages need it.
@@ -143,8 +143,8 @@ async fn dispatch_in_order(
     }
 }
 
-/// Stores the blob of a message whose send began at `started`. Returns the beginning of the message's own
-/// time: an upload that took long leaves it whole.
+/// Stores the blob of a message whose send began at `started`. Returns the time from which the message's own
+/// send budget counts: a slow upload does not use it up.
 pub(super) async fn store_blob(
     core: &QueueCore,
     prepared: &Prepared,

@@ -1,4 +1,4 @@
-//! Sends a list of messages to a storage that keeps the order of groups by itself.
+//! Sends a list of messages to a storage that keeps the order of groups itself.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,8 +17,8 @@ use crate::undelivered::StoredMessage;
 /// The maximum number of groups whose messages are put at the same time.
 const CONCURRENT_GROUPS: usize = 32;
 
-/// Puts messages: those of a group one after the other, because the order of the puts is that of the group;
-/// the others together. Returns the answers in the order of the list.
+/// Puts messages: the messages of a group one after the other, because a group has the order of its puts; all
+/// other messages together. Returns the answers in the order of the list.
 pub(super) async fn put_by_group(
     core: &QueueCore,
     mut prepared: Vec<Result<Prepared, Error>>,
@@ -51,15 +51,15 @@ pub(super) async fn put_by_group(
     answers.collect()
 }
 
-/// Puts the messages of a group. A message that is refused does not keep the next ones; each that is stored
-/// gives them the time of a send anew.
+/// Puts the messages of a group. A refused message does not stop the next ones; each stored message restarts
+/// the send budget for the messages behind it.
 async fn put_group(
     core: &QueueCore,
     group: Vec<(usize, &Prepared)>,
     silence: &Silence,
 ) -> Vec<(usize, Result<StoredMessage, Error>)> {
-    // Of many groups the last ones begin when others have ended. An outage ends them as soon as it would end
-    // one.
+    // With many groups, the last ones begin when others have ended. They share the silence of the list, so
+    // that an outage ends the whole list as soon as it would end one message.
     let mut started = silence.since().unwrap_or_else(Instant::now);
     let (mut answers, mut untried) = (Vec::with_capacity(group.len()), Vec::new());
     for (place, message) in group {

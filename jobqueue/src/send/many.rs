@@ -23,7 +23,7 @@ use crate::queue_core::QueueCore;
 use crate::sync::lock;
 use crate::trace::{OpenSpan, Step};
 
-/// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
+/// The maximum number of messages in a chunk. While one chunk is stored, the next is encoded.
 const CHUNK_MESSAGES: usize = 128;
 const CHUNK_BYTES: usize = 1 << 20;
 /// The number of concurrent chunks on storages with one request per message: one is stored while another
@@ -31,8 +31,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 const CHUNKS_IN_FLIGHT: usize = 2;
 /// The number of concurrent chunks on storages where operations share a commit.
 const CHUNKS_IN_SHARED_COMMITS: usize = 8;
-/// The number of payloads of a chunk that are stored in blobs at the same time. Eight share a line to a
-/// service, where two chunks are in flight.
+/// The number of payloads of a chunk that are uploaded at the same time. With two chunks in flight, up to
+/// eight uploads share the connection to the service.
 const CONCURRENT_UPLOADS: usize = 4;
 
 /// A message in a list to send: `M`, `&M`, or one of them with its own [`SendOptions`].
@@ -40,6 +40,7 @@ const CONCURRENT_UPLOADS: usize = 4;
     message = "`{Self}` is no message of type `{M}`",
     label = "expected `{M}`, `&{M}`, or a pair of one of them and `SendOptions`"
 )]
+/// A message in a list to send: `M`, `&M`, or a pair of either and its own [`SendOptions`].
 pub trait SendItem<M>: sealed::Item<M> {
     #[doc(hidden)]
     fn parts(&self) -> (&M, Option<&SendOptions>);
@@ -82,7 +83,7 @@ impl<M: QueueMessage> SendItem<M> for (&M, SendOptions) {
 pub(super) struct Drafts(Vec<Draft>);
 
 impl Drafts {
-    /// Validates messages; the options of each come before the common ones.
+    /// Validates messages. The options of a message have priority over the common ones.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid): the first message that is not valid, with its place in the list.
@@ -168,8 +169,8 @@ pub(crate) async fn dispatch_all(
     dispatch_chunk(core, prepared, &Silence::default()).await
 }
 
-/// Like [`dispatch_all`], for a chunk of a list: it is not tried after chunks for which the storage did not
-/// answer.
+/// Like [`dispatch_all`], for a chunk of a list. Fails fast if the storage was silent for a whole send
+/// budget.
 async fn dispatch_chunk(
     core: &QueueCore,
     mut prepared: Vec<Result<Prepared, Error>>,
@@ -191,7 +192,7 @@ async fn dispatch_chunk(
     answers
 }
 
-/// Ends the spans in which the messages were written, and starts that of their sending.
+/// Ends the spans in which the messages were created, and starts the span of their send.
 fn span_of_all(core: &QueueCore, prepared: &mut [Result<Prepared, Error>]) -> OpenSpan {
     if !core.observers().trace() {
         return OpenSpan::none();
@@ -224,9 +225,10 @@ async fn store_all(
     answers.collect()
 }
 
-/// Stores the blobs of messages. A message must not be stored without its blob: its error takes its place.
-/// Each blob that is stored gives the next ones and the messages the time of a send anew, so that an outage
-/// ends a list as soon as one message, and a slow line does not. Returns the beginning of that time.
+/// Stores the blobs of messages. If a blob cannot be stored, its error replaces the message, which must not
+/// be stored without it. Each stored blob restarts the send budget for the blobs and messages behind it, so
+/// that an outage ends a list as soon as it would end one message, and a slow connection does not. Returns
+/// the time from which the budget counts.
 async fn store_blobs(
     core: &QueueCore,
     prepared: &mut [Result<Prepared, Error>],
@@ -261,8 +263,8 @@ async fn store_blobs(
     *lock(&started)
 }
 
-/// Like [`dispatch_all`], for a list with messages of FIFO groups: their positions are
-/// announced before any message is put, and confirmed when all are.
+/// Like [`dispatch_all`], for a list with messages of FIFO groups: announces all positions before the first
+/// message is put, and confirms them after the last put.
 async fn dispatch_all_in_order(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,
@@ -301,7 +303,8 @@ async fn dispatch_all_in_order(
     answers.collect()
 }
 
-/// Announces the positions of FIFO messages. Returns `true` for each message that must be put.
+/// Announces the positions of FIFO messages. Returns each message with `true` if it must be put, and with
+/// `false` if its job is done already.
 async fn announce_all(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,

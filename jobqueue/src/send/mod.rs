@@ -4,8 +4,9 @@
 //! SendRequest ─► Draft (validated, encoded) ─► Prepared (text, blob, position) ─► dispatch: blob, position, put ─► Sent
 //! ```
 //!
-//! `request` collects the options, `prepare` writes the text, `dispatch` and `many` store one message or a list, and `put` repeats what
-//! was throttled or got no answer. `unique` sends one message for a key in a window of time.
+//! `request` collects the options, `prepare` encodes the message, `dispatch` and `many` store one message or
+//! a list, and `put` retries after throttling and lost answers. `unique` sends one message for a key within a
+//! window of time.
 
 mod cancel;
 mod clear;

@@ -1,8 +1,8 @@
-//! Puts messages until the storage has accepted them or the time of their send is up.
+//! Puts messages until the storage has accepted them or their send budget is used up.
 //!
-//! Throttled messages are put again together as long as there is time, after the longest wait that the
-//! storage asked for. A message whose answer was lost is put once more. All copies of a message have the same
-//! id; each has its own payload blob.
+//! Throttled messages are put again together while the budget lasts, after the longest wait that the storage
+//! requested. A message whose answer was lost is put once more. All copies of a message have the same id;
+//! each has its own payload blob.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MAX_RESENDS_IN_DOUBT: u32 = 1;
 /// The maximum number of further attempts after a failure that certainly stored nothing.
 const MAX_RESENDS: u32 = 4;
 
-/// A message that is being put.
+/// A message that is being put, with its attempts.
 struct PendingPut<'p> {
     prepared: &'p Prepared,
     tries: Tries,
@@ -45,8 +45,8 @@ impl<'p> PendingPut<'p> {
 /// Puts a message whose send began at `started`.
 ///
 /// # Errors
-/// [`Rejected`](ErrorKind::Rejected) if no attempt stored it, [`Unknown`](ErrorKind::Unknown) if one may
-/// have.
+/// [`Rejected`](ErrorKind::Rejected) if certainly no attempt stored the message,
+/// [`Unknown`](ErrorKind::Unknown) if an attempt may have stored it.
 pub(super) async fn put_with_retries(
     core: &QueueCore,
     prepared: &Prepared,
@@ -72,7 +72,7 @@ pub(super) async fn put_with_retries(
     }
 }
 
-/// Takes messages whose sends began at `started`, and puts them. Returns the answers in their order.
+/// Takes the messages, whose sends began at `started`, and puts them. Returns the answers in their order.
 pub(crate) async fn put_all(
     core: &QueueCore,
     ready: &mut [&mut Prepared],
@@ -98,7 +98,7 @@ pub(crate) async fn put_all(
                     }
                     Err(error) => answers[place] = Some(Err(error)),
                 },
-                // A storage that answers for fewer messages has said nothing about the rest.
+                // A storage that returns fewer answers than messages leaves the rest unknown.
                 None => {}
             }
         }
@@ -115,8 +115,8 @@ pub(crate) async fn put_all(
     answers
 }
 
-/// Records a failed attempt to put a message. Returns how long to wait before the next, and the message of
-/// that.
+/// Records a failed attempt to put a message. Returns the wait before the next attempt, and the message for
+/// it.
 async fn put_failed(
     core: &QueueCore,
     pending: &mut PendingPut<'_>,
@@ -161,8 +161,8 @@ pub(crate) fn unanswered() -> Error {
     )
 }
 
-/// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
-/// send's time.
+/// Waits while the storage throttles, so that it can serve lease renewals: for at most half of the send
+/// budget.
 async fn wait_while_throttled(core: &QueueCore, started: Instant) {
     if core.storage.throttle().left().is_zero() {
         return;

@@ -1,8 +1,8 @@
-//! Sends a message again after its first request got no answer. There may then be two messages, and each
-//! needs its own payload.
+//! Sends a message again after its first request got no answer. Two messages of the job may then exist, and
+//! each needs its own payload.
 //!
-//! A blob belongs to one message: the process that ends that message may delete the blob without asking
-//! whether another message refers to it.
+//! A blob belongs to one message: the process that ends a message may delete its blob without checking for
+//! other messages.
 
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
-/// The maximum number of payloads that are deleted at the same time, and the time for all.
+/// The maximum number of payloads that are deleted at the same time.
 const CONCURRENT_DELETIONS: usize = 4;
+/// The time limit for the deletion of all payloads of a send.
 const DELETION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
+/// Marks a child of a batch as a possible copy: an earlier message of it may exist. Returns whether the event
+/// is a child.
 pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     let is_child = event.extensions.contains_key(COPY);
     if is_child {
@@ -33,8 +35,8 @@ pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
 }
 
 /// Returns the message to put after `put`, which may or may not be stored: the same event, with its payload
-/// stored in another blob before `give_up`, and with another copy number if it belongs to a FIFO group, and a
-/// note that it is a copy if it is a child of a batch.
+/// in another blob, which is stored before `give_up`. A message of a FIFO group gets another copy number, and
+/// a child of a batch is marked as a copy.
 ///
 /// # Errors
 /// The payload cannot be stored again; the first message may or may not be stored.
@@ -63,7 +65,7 @@ pub(super) async fn resend_of(
     Ok(next)
 }
 
-/// Deletes the payloads of messages that are certainly not stored, as far as the blobs answer: a sweep
+/// Deletes the payloads of messages that are certainly not stored, as far as the storage answers: a sweep
 /// deletes the others.
 pub(super) fn remove_unsent<'c, 'p>(
     core: &'c QueueCore,

@@ -1,4 +1,4 @@
-//! Unique work: sent once in a window of time, however many senders want it.
+//! Unique work: sent once in a window of time, however many senders try.
 //!
 //! ```text
 //!            create if absent              put message              write if unchanged
@@ -7,10 +7,11 @@
 //!                               └────┘ sender died: until the window ends, the next one sends the same job
 //! ```
 //!
-//! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains `sent`.
-//! So a send that returns "joined" has joined a stored message. A sender puts its message only while it holds the key, which it renews during
-//! a long upload. Another sender or canceller takes the key over when it has seen the record unchanged for that time by its own monotonic clock; what the
-//! record says of the time counts only where it is over for longer than clocks may differ.
+//! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains
+//! `sent`. So a send that returns "joined" has joined a stored message. A sender puts its message only while
+//! it holds the key, which it renews during a long upload. Another sender or canceller takes the key over
+//! once it has seen the record unchanged for the length of a hold, by its own monotonic clock. The record's
+//! own timestamp is trusted only once it is older than the allowed clock skew.
 
 pub(super) mod cancel;
 pub(super) mod key_hold;
@@ -71,7 +72,7 @@ impl SendUniqueOutcome {
 }
 
 impl Draft {
-    /// Checks the conditions of unique work: a key, and a window.
+    /// Checks the conditions of unique work, a key and a valid window, and gives the job its own id.
     pub(super) fn unique_for(self, window: Duration, runtime: &Runtime) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
@@ -89,7 +90,7 @@ impl Draft {
 /// The parts of a unique send that depend on the type of its message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UniqueKind {
-    /// The first name that the type had.
+    /// The original kind of the message type, before any renaming.
     original: &'static str,
     render: Render,
 }
@@ -100,15 +101,15 @@ impl UniqueKind {
     }
 }
 
-/// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
-/// window.
+/// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within
+/// the window.
 pub(super) async fn send_unique(
     core: &QueueCore,
     draft: Draft,
     window: Duration,
     kind: UniqueKind,
 ) -> Result<SendUniqueOutcome, Error> {
-    // Shows the mistakes of the message before its key is claimed.
+    // Reports an invalid message before its key is claimed.
     (kind.render)(core, draft.clone(), Purpose::Check)?;
     let key: Arc<str> = draft.key().unwrap_or_default().into();
     let records = Records::new(core, kind.original, &key)?;
@@ -121,7 +122,8 @@ pub(super) async fn send_unique(
     let mut prepared = (kind.render)(core, draft.with_identity(&record.id, &source)?, Purpose::One)?;
     let taken_over = record.taken_over;
     if taken_over {
-        // A canceller may have deleted the former message, and a storage that detects duplicates would drop this one all the same.
+        // A canceller may have deleted the former message, but a storage that detects duplicates would still
+        // drop this one.
         prepared.put.job = None;
     }
     let mut held = KeyHold { records: &records, hold };
@@ -131,7 +133,7 @@ pub(super) async fn send_unique(
     Ok(SendUniqueOutcome::Sent(sent))
 }
 
-/// Records in the record of its key what has become of a send, and returns it.
+/// Records the outcome of a send in the record of its key, and returns the outcome.
 async fn record_outcome(
     records: &Records,
     hold: Hold,
@@ -142,7 +144,7 @@ async fn record_outcome(
     let mut sent = match sent {
         Ok(sent) => sent,
         Err(error) => {
-            // An earlier sender's message may be stored: then the id stays.
+            // After a takeover an earlier sender's message may be stored: then the id stays.
             if error.is_rejected() && !taken_over {
                 records.give_up(hold).await;
             }
@@ -156,7 +158,7 @@ async fn record_outcome(
     let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
     let is_recorded = records.finish(hold, stored).await;
     if let Some(stored) = &mut sent.stored {
-        // Another sender has taken the key over from a process that stood still.
+        // This process stood still, and another sender has taken the key over.
         stored.may_be_duplicated |= !is_recorded;
     }
     Ok(sent)
@@ -166,7 +168,8 @@ fn pending(core: &QueueCore, draft: &Draft, window: Duration) -> Record {
     Record::pending(draft.id().unwrap_or_default(), &draft.source(core), core.runtime(), window)
 }
 
-/// Claims the key. Waits while another sender is about to send. Returns the id of the job if one was sent.
+/// Claims the key. Waits while another process is sending or cancelling under it. Returns the id of the job
+/// if a job was sent.
 async fn claim_unique(
     core: &QueueCore,
     records: &Records,

@@ -1,4 +1,5 @@
-//! A sender's hold on its key while it stores its message: the message is put only while no other sender may take the key over.
+//! A sender's hold on its key while it stores its message: the sender puts the message only while no other
+//! sender may take the key over.
 
 use std::convert::Infallible;
 
@@ -9,7 +10,7 @@ use super::records::Records;
 use crate::error::{Error, ErrorKind};
 use crate::send::put::SEND_BUDGET;
 
-/// A sender's hold on its key.
+/// A key that a sender holds, with the record that proves it.
 #[derive(Debug)]
 pub(in crate::send) struct KeyHold<'r> {
     pub(super) records: &'r Records,
@@ -17,7 +18,7 @@ pub(in crate::send) struct KeyHold<'r> {
 }
 
 impl KeyHold<'_> {
-    /// Runs an upload, and renews the hold meanwhile: a large payload may take longer than a hold lasts.
+    /// Runs an upload and renews the hold during it: a large payload may take longer than a hold lasts.
     pub(in crate::send) async fn keep_during<T>(&mut self, upload: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -35,7 +36,7 @@ impl KeyHold<'_> {
         }
     }
 
-    /// Renews the hold unless enough of it is left to put a message.
+    /// Renews the hold unless it lasts for a whole send budget.
     ///
     /// # Errors
     /// - [`Conflict`](ErrorKind::Conflict): another sender has taken the key over.
@@ -58,10 +59,10 @@ impl KeyHold<'_> {
         }
     }
 
-    /// Puts a message, and gives it up when the hold is over.
+    /// Runs `put`, and drops it when the hold ends.
     ///
     /// # Errors
-    /// Those of `put`; [`Unknown`](ErrorKind::Unknown) if it has not ended in time.
+    /// The errors of `put`; [`Unknown`](ErrorKind::Unknown) if it has not ended in time.
     pub(in crate::send) async fn bound<T>(
         &self,
         put: impl Future<Output = Result<T, Error>>,
