@@ -30,8 +30,8 @@ const MAX_ENDED: usize = 256;
 const MAX_SKIPPED: usize = 256;
 /// The time after which the announcement of a sender that has died is removed, whichever key it is of.
 const DEAD_SENDER: Duration = Duration::from_secs(3_600);
-/// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is longer
-/// than a send is retried. A slower sender loses its position and nothing else.
+/// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is
+/// longer than a send is retried. A slower sender loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
 /// The time that a cancellation may take before others complete it.
 pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
@@ -99,8 +99,8 @@ pub(crate) enum Position {
 /// The result of beginning to cancel a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelBegun {
-    /// The entry is marked, if there is one. `copies`: several messages of the job may exist. `may_be_deleted`: an earlier canceller may have
-    /// deleted the message.
+    /// The entry is marked, if there is one. `copies`: several messages of the job may exist.
+    /// `may_be_deleted`: an earlier canceller may have deleted the message.
     Marked { copies: bool, may_be_deleted: bool },
     /// An earlier canceller, or a process that completed its cancellation, has cancelled the job.
     Cancelled,
@@ -113,7 +113,8 @@ pub(crate) enum CancelBegun {
 /// The end of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelEnd {
-    /// No message of the job runs while the log remembers the cancellation, except those that were sent since it began.
+    /// No message of the job runs while the log remembers the cancellation, except those that were sent since
+    /// it began.
     Cancelled,
     /// A worker has received the message, or the job has ended.
     TooLate,
@@ -121,7 +122,8 @@ pub(crate) enum CancelEnd {
     Unknown,
 }
 
-/// The entries of some groups, in the order of their announcements: the head of a log, or a page of one group.
+/// The entries of some groups, in the order of their announcements: the head of a log, or a page of one
+/// group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupLog {
     entries: Vec<Entry>,
@@ -168,7 +170,8 @@ impl GroupLog {
             }
             return Announced::Entered;
         }
-        // Senders that have died leave their announcements. A message that arrives all the same joins at the tail.
+        // Senders that have died leave their announcements. A message that arrives all the same joins at the
+        // tail.
         let kept = if self.entries.len() < MAX_ENTRIES { DEAD_SENDER } else { Duration::ZERO };
         self.entries.retain(|entry| entry.state != EntryState::Announced || now.since(entry.due) <= kept);
         if self.entries.len() >= MAX_ENTRIES {
@@ -189,7 +192,8 @@ impl GroupLog {
         single: bool,
         visible: Millis,
     ) -> Confirmed {
-        // Of many sends of a job the entry does not remember the first ones: their messages are copies of one that is stored.
+        // Of many sends of a job the entry does not remember the first ones: their messages are copies of one
+        // that is stored.
         let is_own = |at: &usize| {
             let found = &self.entries[*at];
             let forgets = found.nonces.len() == MAX_NONCES && found.state == EntryState::Stored;
@@ -261,8 +265,8 @@ impl GroupLog {
         self.expect_first(key, now);
     }
 
-    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that is marked as
-    /// overdue already had its time.
+    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that
+    /// is marked as overdue already had its time.
     fn expect_first(&mut self, key: KeyHash, now: Millis) {
         let mut group = self.entries.iter_mut();
         let first = group.find(|other| other.key == key && other.state != EntryState::Skipped);
@@ -298,11 +302,14 @@ impl GroupLog {
         entries.filter(move |(_, other)| other.key == key && other.state != EntryState::Skipped)
     }
 
-    /// Returns the first entry of a group up to `at`, and the number of jobs of that group before `at`.
-    fn head_of(&self, key: KeyHash, at: usize) -> (usize, usize) {
-        let before = || self.group(key).take_while(|(other, _)| *other < at);
-        let head = before().next().map_or(at, |(head, _)| head);
-        (head, before().map(|(_, other)| other.jobs()).sum())
+    /// Returns the first entry of a group before `at`, or `at` if there is none.
+    fn head_of(&self, key: KeyHash, at: usize) -> usize {
+        self.group(key).next().map_or(at, |(head, _)| head.min(at))
+    }
+
+    /// Returns the number of jobs of a group before `at`.
+    fn jobs_before(&self, key: KeyHash, at: usize) -> usize {
+        self.group(key).take_while(|(other, _)| *other < at).map(|(_, other)| other.jobs()).sum()
     }
 
     /// Returns whether the log remembers that a job is done.

@@ -16,7 +16,8 @@ pub(crate) struct Abandoned {
 }
 
 impl GroupLog {
-    /// Marks the job as being cancelled: the caller is about to delete this message, which no worker has received.
+    /// Marks the job as being cancelled: the caller is about to delete this message, which no worker has
+    /// received.
     pub(crate) fn begin_cancel(
         &mut self,
         entry: &EntryRef,
@@ -51,8 +52,8 @@ impl GroupLog {
         CancelBegun::Marked { copies, may_be_deleted }
     }
 
-    /// Ends the cancellation `nonce`, after its message was deleted or was not there. A job whose message is neither there nor deleted by a
-    /// canceller has its full time to arrive.
+    /// Ends the cancellation `nonce`, after its message was deleted or was not there. A job whose message is
+    /// neither there nor deleted by a canceller has its full time to arrive.
     pub(crate) fn end_cancel(
         &mut self,
         entry: &EntryRef,
@@ -76,8 +77,8 @@ impl GroupLog {
             return CancelEnd::Cancelled;
         }
         let is_own = found.mark().is_some_and(|own| own.nonce == nonce);
-        // With a single message, its deletion proves that no worker received it; with several, the mark does, which a received copy would
-        // have removed.
+        // With a single message, its deletion proves that no worker received it; with several, the mark does,
+        // which a received copy would have removed.
         let is_single = !found.copies && found.turn.is_none();
         if deleted && (is_own || is_single) {
             self.remove(at, now);
@@ -89,24 +90,26 @@ impl GroupLog {
             (found.due, self.changed) = (found.due.max(now.after(GRACE)), true);
             return CancelEnd::TooLate;
         }
-        // Without a delivery, another canceller has the mark or has ended, or a repeated send of a job with copies has removed it.
+        // Without a delivery, another canceller has the mark or has ended, or a repeated send of a job with
+        // copies has removed it.
         match found.turn {
             Some(turn) if !turn.is_assumed() => CancelEnd::TooLate,
             _ => CancelEnd::Unknown,
         }
     }
 
-    /// Returns the cancellation of the job that `entry` waits for if its initiator crashed, or takes too long.
+    /// Returns the cancellation of the job that `entry` waits for if its initiator crashed, or takes too
+    /// long.
     pub(crate) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
-        let (head, _) = self.head_of(entry.key, self.place(entry).0);
+        let head = self.head_of(entry.key, self.place(entry).index);
         let first = self.entries.get(head)?;
         let Cancelling { nonce, message, .. } = first.mark().cloned()?;
         let entry = EntryRef { job: first.job, page: None, ..*entry };
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
 
-    /// Takes over an abandoned cancellation under `nonce`, before the message is deleted: the one that deletes it owns the mark. Returns false
-    /// if the mark is no longer that of the abandoned one.
+    /// Takes over an abandoned cancellation under `nonce`, before the message is deleted: the one that
+    /// deletes it owns the mark. Returns false if the mark is no longer that of the abandoned one.
     pub(crate) fn take_over_cancel(&mut self, abandoned: &Abandoned, nonce: u64, now: Millis) -> bool {
         let Some(at) = self.find(&abandoned.entry) else { return false };
         let Some(mark) = self.entries[at].mark_mut() else { return false };

@@ -1,4 +1,4 @@
-//! Messages that do not arrive: deliveries behind them mark them, and skip them in the end.
+//! Overdue messages: the deliveries behind them mark them, and skip them in the end.
 
 #[cfg(test)]
 mod tests;
@@ -8,15 +8,17 @@ use std::time::Duration;
 use super::{GRACE, GroupLog, Millis};
 use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Round, Turn};
 
-/// The factor by which the others wait longer for a round of the queue that does not end: the message that began it may be gone.
+/// The factor by which deliveries wait longer if the round of the queue does not end: the message that began
+/// the round may be gone.
 const LOST_ROUND: u32 = 20;
 
 /// The times for which deliveries wait for an overdue message.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// The time after it was due for which the message may be hidden: a worker that was killed has renewed its lease until then.
+    /// The time for which the message may be hidden after it was due: a worker that was killed has renewed
+    /// its lease until then.
     pub(crate) hidden: Duration,
-    /// The time in which a visible message is delivered, by a guess.
+    /// An estimate of the time in which a visible message is delivered.
     pub(crate) queue: Duration,
 }
 
@@ -27,13 +29,15 @@ impl Patience {
 }
 
 impl GroupLog {
-    /// Marks the overdue messages that the delivery waits for: those of all entries before its own, or the copy that
-    /// has the turn. Skips entries that did not arrive while deliveries marked them for `patience`, and returns true if
-    /// the first of them is among these. However long it takes, the queue must have gone round since the message can be hidden no more:
-    /// `patience` is a guess, and a message that was put back is behind all others.
+    /// Marks the overdue messages that the delivery waits for: the messages of all entries before its own, or
+    /// the copy that has the turn. Skips the entries that did not arrive while deliveries marked them for
+    /// `patience`, and returns true if the first entry is among these. `patience` is an estimate, and a
+    /// message that was put back is behind all others: so the queue must also have gone round once since the
+    /// message can no longer be hidden, however long that takes.
     ///
-    /// A message that waits behind others refutes the mark with its next delivery; one in a page notes that page. If many messages have
-    /// vanished, as after a queue was cleared in part, one wait therefore suffices for all.
+    /// A message that waits behind others clears its mark with its next delivery; a message in a page notes
+    /// that page. If many messages have vanished, for example after a queue was cleared in part, one wait
+    /// therefore suffices for all.
     pub(crate) fn mark_overdue(
         &mut self,
         entry: &EntryRef,
@@ -41,8 +45,8 @@ impl GroupLog {
         patience: Patience,
         now: Millis,
     ) -> bool {
-        let (at, _) = self.place(entry);
-        let (head, _) = self.head_of(entry.key, at);
+        let at = self.place(entry).index;
+        let head = self.head_of(entry.key, at);
         let Some(first) = self.entries.get(head) else { return false };
         let own = head == at && first.turn.is_none_or(|held| held.copy == turn.copy);
         if own || first.due >= now.0 {
@@ -60,7 +64,8 @@ impl GroupLog {
         }
         let key = entry.key;
         self.note_pages(entry, turn, patience, now);
-        let (mut alive, mut skipped) = (false, false);
+        let mut alive = false;
+        let mut skipped = false;
         for before in head..at {
             let other = &self.entries[before];
             if other.key != key || other.state == EntryState::Skipped {
@@ -80,7 +85,8 @@ impl GroupLog {
         skipped
     }
 
-    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`, and for a round of the queue.
+    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`, and
+    /// for a whole round of the queue.
     fn is_given_up(&mut self, at: usize, turn: Turn, patience: Patience, now: Millis) -> bool {
         let found = &mut self.entries[at];
         let mark = Overdue::renewed(found.overdue, found.due, turn, patience, now);
@@ -90,9 +96,10 @@ impl GroupLog {
         now.since(mark.since) >= if mark.round == Round::Done { all } else { all.saturating_mul(LOST_ROUND) }
     }
 
-    /// Notes for the pages up to an entry, behind overdue messages, from which of them a message has come.
+    /// Notes, for the pages up to an entry and behind overdue messages, the first page from which a message
+    /// has come.
     fn note_pages(&mut self, entry: &EntryRef, turn: Turn, patience: Patience, now: Millis) {
-        let (at, _) = self.place(entry);
+        let at = self.place(entry).index;
         for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
             let Some(pages) = &found.pages else { continue };
             let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
@@ -105,7 +112,8 @@ impl GroupLog {
         }
     }
 
-    /// Notes that a message has come from its page, if that is marked: also while none before it is overdue any more.
+    /// Notes that a message has come from its page, if the page is marked: even when no message before it is
+    /// overdue any more.
     pub(super) fn note_page(&mut self, entry: &EntryRef, at: usize) {
         let marker = self.entries.get_mut(at).filter(|found| found.state == EntryState::Paged);
         if let Some(mark) = marker.and_then(|marker| marker.overdue.as_mut())
@@ -115,7 +123,8 @@ impl GroupLog {
         }
     }
 
-    /// Ends the marks of the pages of a group: the overdue message before them is here, and theirs may follow it.
+    /// Clears the marks of the pages of a group: the overdue message before them has arrived, and the
+    /// messages of the pages may follow it.
     pub(super) fn unmark_pages(&mut self, key: KeyHash) {
         let pages = |found: &&mut Entry| found.key == key && found.state == EntryState::Paged;
         self.entries.iter_mut().filter(pages).for_each(|found| found.overdue = None);
@@ -127,8 +136,9 @@ impl Overdue {
         Self { since: now.0, last: now.0, page: None, round: Round::NotBegun }
     }
 
-    /// Returns the mark after one more delivery has found the message overdue, which was `due` by then. A pause counts as half of `patience` at
-    /// most: all slots may have been taken, or all workers stopped. A round of the queue begins once the message can be hidden no more.
+    /// Returns the mark after another delivery has found the message overdue, which was `due` by then. A
+    /// pause counts as half of `patience` at most: all slots may have been taken, or all workers stopped. A
+    /// round of the queue begins once the message can no longer be hidden.
     fn renewed(former: Option<Self>, due: u64, turn: Turn, patience: Patience, now: Millis) -> Self {
         let mut mark = former.unwrap_or(Self::new(now));
         let (pause, all) = (now.since(mark.last), patience.all());
@@ -139,7 +149,8 @@ impl Overdue {
         Self { round: if may_begin { mark.round.after(turn) } else { Round::NotBegun }, ..mark }
     }
 
-    /// Of pages: returns whether a message has come from `page`, or from one before it, since the mark began.
+    /// Returns, for a mark of pages, whether a message has come from `page`, or from a page before it, since
+    /// the mark began.
     pub(super) fn has_seen(self, page: Option<u64>) -> bool {
         self.page.is_some_and(|seen| page.is_some_and(|page| seen <= page))
     }
