@@ -1,4 +1,4 @@
-//! The log of some FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
+//! The log of a set of FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
 
 mod cancellation;
 mod forget;
@@ -28,10 +28,10 @@ pub(super) const MAX_ENTRIES: usize = 20_000;
 const MAX_ENDED: usize = 256;
 /// The number of skipped entries that a log keeps.
 const MAX_SKIPPED: usize = 256;
-/// The time after which the announcement of a sender that has died is removed, whichever key it is of.
-const DEAD_SENDER: Duration = Duration::from_secs(3_600);
-/// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is
-/// longer than a send is retried. A slower sender loses its position and nothing else.
+/// The time after which an announcement counts as left by a dead sender, and is removed, whatever its key.
+const DEAD_SENDER_AFTER: Duration = Duration::from_secs(3_600);
+/// The time that a sender has between announcing and confirming before the jobs behind it skip its entry. It
+/// is longer than a send is retried. A slower sender loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
 /// The time that a cancellation may take before others complete it.
 pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
@@ -71,18 +71,18 @@ pub(crate) enum Announced {
 /// The result of confirming that the message of an announced job is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmed {
-    /// The job has its position, or has ended in the meantime.
+    /// The job has its position, or has ended since.
     Acknowledged,
-    /// The log was cleared in the meantime.
+    /// The log was cleared since.
     Gone,
 }
 
 /// The position of a delivery in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// The first of its group: the handler may run.
+    /// The job is the first of its group: the handler may run.
     First,
-    /// Behind this number of other jobs. `overdue`: the message of the first of them is overdue.
+    /// The job is behind this number of other jobs. `overdue`: the message of the first of them is overdue.
     Behind { ahead: usize, overdue: bool },
     /// The job is the first of its group, but another message of it has the turn.
     OtherCopy { overdue: bool },
@@ -118,7 +118,8 @@ pub(crate) enum CancelEnd {
     Cancelled,
     /// A worker has received the message, or the job has ended.
     TooLate,
-    /// Another process has taken the cancellation over, or it is over and the job was sent again.
+    /// Another process has taken the cancellation over, or the cancellation is over and the job was sent
+    /// again.
     Unknown,
 }
 
@@ -130,7 +131,7 @@ pub(crate) struct GroupLog {
     /// The jobs that have ended, the latest last.
     #[serde(default)]
     ended: Vec<EndedJob>,
-    /// Only in a page.
+    /// Present only in a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page: Option<PageState>,
     /// True if the log was changed since it was read.
@@ -170,10 +171,10 @@ impl GroupLog {
             }
             return Announced::Entered;
         }
-        // Senders that have died leave their announcements. A message that arrives all the same joins at the
+        // Removes the announcements of dead senders. If such a message arrives after all, it joins at the
         // tail.
-        let kept = if self.entries.len() < MAX_ENTRIES { DEAD_SENDER } else { Duration::ZERO };
-        self.entries.retain(|entry| entry.state != EntryState::Announced || now.since(entry.due) <= kept);
+        let keep_for = if self.entries.len() < MAX_ENTRIES { DEAD_SENDER_AFTER } else { Duration::ZERO };
+        self.entries.retain(|entry| entry.state != EntryState::Announced || now.since(entry.due) <= keep_for);
         if self.entries.len() >= MAX_ENTRIES {
             return Announced::Full;
         }

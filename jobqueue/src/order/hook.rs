@@ -1,8 +1,8 @@
 //! The worker's hook for FIFO groups.
 //!
-//! A delivery that is not the first of its group waits here, without occupying a slot, until the job before it has
-//! ended. If that job ran on this worker, a notification wakes the delivery at once. Progress on other workers is
-//! found by reading the group log at intervals.
+//! A delivery that is not the first of its group waits here, without occupying a slot, until the job before
+//! it has ended. If that job ran on this worker, a notification wakes the delivery at once. Progress on other
+//! workers is found by reading the group log at intervals.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::parking::{Parking, least_put_back_delay, longest_wait, put_back_delay};
+use super::parking::{Parking, max_wait, min_put_back_delay, put_back_delay};
 use crate::delivery::{
     Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
     position_of,
@@ -23,23 +23,26 @@ use crate::job::JobInfo;
 use crate::queue_core::remove_blobs;
 use crate::storage::StoreErrorKind;
 
-/// The interval at which a waiting delivery asks whether the time of another has run out.
+/// The interval at which a waiting delivery checks whether the time of another message has run out.
 const RECHECK: Duration = Duration::from_secs(2);
-/// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue message; the least one if too many
-/// jobs of its group have a position.
+/// The delay of a message that finds its log full, finds another copy in turn, or waits for an overdue
+/// message; the minimum delay if too many jobs of its group have a position.
 const RETRY_DELAY: Duration = Duration::from_secs(20);
-/// The delivery of a second copy from which its delay, which grows by an eighth of [`RETRY_DELAY`] with each, stays the same: a minute.
+/// The delivery count at which the delay of a second copy stops growing, at a minute. Each delivery before
+/// adds an eighth of [`RETRY_DELAY`].
 const MAX_COPY_WAITS: u32 = 24;
-/// The time that a delivery behind an overdue message waits before it marks it.
+/// The time that a delivery behind an overdue message waits before it marks that message.
 const OVERDUE_GRACE: Duration = Duration::from_secs(2);
-/// The minimum time for which deliveries mark an overdue message before they skip it, in addition to that for which the storage hides a message.
+/// The minimum time for which deliveries mark an overdue message before they skip it, in addition to the time
+/// for which the storage may hide a message.
 pub(super) const OVERDUE_TIMEOUT: Duration = Duration::from_secs(120);
-/// The addition to this time for each message in the queue: roughly the time to deliver one.
+/// The addition to this time for each message in the queue: roughly the time to deliver a message.
 const OVERDUE_TIMEOUT_PER_MESSAGE: Duration = Duration::from_millis(50);
-/// The number of messages that a queue is taken to have where the storage does not count them: ten minutes for a round of it.
+/// The assumed number of messages in a queue whose storage does not count them: ten minutes for a round of
+/// the queue.
 const UNKNOWN_LENGTH: u64 = 12_000;
 
-/// Takes part in every delivery whose sender asked for the order of its key, and in no other.
+/// Takes part in every delivery whose sender requested the order of its key, and in no other.
 #[derive(Debug)]
 pub(crate) struct OrderHook {
     parking: Parking,
@@ -82,7 +85,8 @@ impl Hook for OrderHook {
         waiting: Waiting<'_>,
     ) -> Result<Option<Disposition>, Error> {
         let leased_job = context.leased_job;
-        // An event without a key has no group, and a storage that keeps the order delivers each job in its turn.
+        // An event without a key has no group; and where the storage keeps the order, each job is delivered
+        // in its turn.
         let Some(own) = position_of(leased_job) else { return Ok(None) };
         let log = leased_job.core.groups.of(&own.entry)?;
         Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
@@ -106,10 +110,10 @@ impl Delivery<'_> {
         self.leased_job.core.now().into()
     }
 
-    /// Waits for the turn. If it does not come in time, decides about the message instead.
+    /// Waits for the turn. If the turn does not come in time, returns what happens to the message instead.
     async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
-        let mut give_up = self.came + longest_wait(run_time, self.waiting.until_idle);
+        let mut give_up = self.came + max_wait(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
         let mut nearest = usize::MAX;
@@ -128,7 +132,8 @@ impl Delivery<'_> {
             };
             if parked.is_none() && self.leased_job.has_deliveries_left() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
-                // Without room it is put back, within its slot: those that are put back at once have a bound, too.
+                // A delivery without a parking space keeps its slot until it is put back: so the number of
+                // such deliveries is bounded, too.
                 if parked.is_some() {
                     self.waiting.leave_slot();
                 }
@@ -136,7 +141,7 @@ impl Delivery<'_> {
             if ahead < nearest {
                 nearest = ahead;
                 if self.waiting.until_idle {
-                    give_up = Instant::now() + longest_wait(run_time, true);
+                    give_up = Instant::now() + max_wait(run_time, true);
                 }
             }
             if parked.is_none() {
@@ -160,10 +165,11 @@ impl Delivery<'_> {
         }
     }
 
-    /// Returns the next step of a delivery that found no room to wait in: it comes back less often while its group stands still.
+    /// Returns the next step of a delivery without a parking space: it comes back less often while its group
+    /// stands still.
     async fn without_room(&self, ahead: usize, overdue: bool) -> Result<Next, Error> {
         if overdue {
-            // It cannot stay until it may mark the message.
+            // It cannot wait out the grace time before it marks the message.
             return self.mark_overdue().await;
         }
         if self.log.read_if_due().await {
@@ -172,18 +178,19 @@ impl Delivery<'_> {
         let core = &self.leased_job.core;
         let near = put_back_delay(ahead, self.own.turn.delivery);
         let progress = core.groups.progress(&self.log, &self.own.entry);
-        let delay = near.max(least_put_back_delay(progress, ahead));
+        let delay = near.max(min_put_back_delay(progress, ahead));
         Ok(Next::Decide(Some(Disposition::Release(delay))))
     }
 
-    /// Lets the handler run, unless the worker stopped, or the queue was left alone while the delivery waited without its slot.
+    /// Lets the handler run, unless the worker stopped, or fetching from the queue was paused while the
+    /// delivery waited without its slot.
     async fn begin(&self, has_left_slot: bool) -> Result<Option<Disposition>, Error> {
         keep_expected(self.leased_job);
         if has_left_slot {
             if !self.take_slot().await {
                 return self.interrupted();
             }
-            // The delivery looks at them when its handler begins.
+            // Refreshed here; the delivery checks the settings when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
             if self.waiting.is_left_alone() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
@@ -207,13 +214,13 @@ impl Delivery<'_> {
             Position::Superseded => return Err(superseded()),
             Position::Crowded { ahead } => match self.without_room(ahead, false).await? {
                 Next::Decide(Some(Disposition::Release(delay))) => {
-                    // Behind how many jobs without a position it is, the log does not say.
+                    // The log does not say how many jobs without a position are ahead.
                     Next::Decide(Some(Disposition::Release(delay.max(RETRY_DELAY))))
                 }
                 next => next,
             },
             Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
-            // The other copy may run for hours: it is asked ever less often.
+            // The other copy may run for hours, so the delay grows with each delivery.
             Position::OtherCopy { overdue: false } => {
                 let deliveries = self.own.turn.delivery.min(MAX_COPY_WAITS);
                 Next::Decide(Some(Disposition::Release(RETRY_DELAY / 8 * deliveries)))
@@ -229,8 +236,9 @@ impl Delivery<'_> {
         })
     }
 
-    /// Marks the overdue message before this one: skips it if it has stayed away for long enough, otherwise puts
-    /// this message back. If the overdue one could be hidden no more, the next delivery proves that the queue has gone round once.
+    /// Marks the overdue message before this one: skips it if it has stayed away for long enough, otherwise
+    /// puts this message back. If the overdue one could be hidden no more, the next delivery proves that the
+    /// queue has gone round once.
     async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
@@ -255,19 +263,21 @@ impl Delivery<'_> {
         })
     }
 
-    /// Waits for a slot. Returns false if the delivery must end first. A worker that has none for long leaves the message to others.
+    /// Waits for a slot. Returns false if the delivery must end first. A worker without a free slot for long
+    /// leaves the message to other workers.
     async fn take_slot(&self) -> bool {
-        let longest_wait = longest_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
+        let max_wait = max_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
         tokio::select! {
             biased;
             () = self.leased_job.lease.stop_token().cancelled() => false,
             () = self.waiting.stop.cancelled() => false,
             () = self.waiting.take_slot() => true,
-            () = tokio::time::sleep(longest_wait) => false,
+            () = tokio::time::sleep(max_wait) => false,
         }
     }
 
-    /// Decides about a waiting delivery whose lease was lost, that has waited for too long, or whose worker is stopping or has no slot.
+    /// Returns the disposition of a waiting delivery that lost its lease, waited for too long, or whose
+    /// worker is stopping or has no slot.
     fn interrupted(&self) -> Result<Option<Disposition>, Error> {
         match self.leased_job.lease.check_not_ended() {
             Ok(()) => Ok(Some(Disposition::Release(Duration::ZERO))),

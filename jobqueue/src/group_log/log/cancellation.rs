@@ -7,7 +7,7 @@ use super::{CANCELLATION_PERIOD, CancelBegun, CancelEnd, GRACE, GroupLog, Millis
 use crate::group_log::entry::{Cancelling, EndState, EntryRef, EntryState};
 use crate::undelivered::UndeliveredRef;
 
-/// A cancellation whose initiator crashed, or takes too long.
+/// A cancellation whose canceller crashed, or takes too long.
 #[derive(Debug, Clone)]
 pub(crate) struct Abandoned {
     pub(crate) entry: EntryRef,
@@ -44,7 +44,7 @@ impl GroupLog {
         if found.turn.is_some() {
             return CancelBegun::Unknown;
         }
-        // A mark that stands is that of a canceller which died, got no answer, or is still deleting.
+        // An existing mark belongs to a canceller that died, got no answer, or is still deleting.
         let may_be_deleted = message.may_be_deleted || found.cancelling.is_some();
         let message = message.clone().deleted_perhaps(may_be_deleted);
         found.cancelling = Some(Cancelling { nonce, until: now.after(CANCELLATION_PERIOD), message });
@@ -98,7 +98,7 @@ impl GroupLog {
         }
     }
 
-    /// Returns the cancellation of the job that `entry` waits for if its initiator crashed, or takes too
+    /// Returns the cancellation of the job that `entry` waits for, if its canceller crashed, or takes too
     /// long.
     pub(crate) fn abandoned(&self, entry: &EntryRef, now: Millis) -> Option<Abandoned> {
         let head = self.head_of(entry.key, self.place(entry).index);
@@ -108,8 +108,9 @@ impl GroupLog {
         self.is_abandoned(head, now).then_some(Abandoned { entry, nonce, message })
     }
 
-    /// Takes over an abandoned cancellation under `nonce`, before the message is deleted: the one that
-    /// deletes it owns the mark. Returns false if the mark is no longer that of the abandoned one.
+    /// Takes over an abandoned cancellation under `nonce`, before the message is deleted: the process that
+    /// deletes it must own the mark. Returns false if the mark no longer belongs to the abandoned
+    /// cancellation.
     pub(crate) fn take_over_cancel(&mut self, abandoned: &Abandoned, nonce: u64, now: Millis) -> bool {
         let Some(at) = self.find(&abandoned.entry) else { return false };
         let Some(mark) = self.entries[at].mark_mut() else { return false };
