@@ -56,7 +56,7 @@ pub(crate) struct Progress {
     pub(crate) pace: Duration,
 }
 
-/// The number of a log, and that of a page unless it is the head.
+/// The number of a log, and the number of a page unless it is the head.
 type Document = (u16, Option<u64>);
 
 #[derive(Debug)]

@@ -56,7 +56,7 @@ impl OrderHook {
 
 /// A delivery that waits for its turn.
 struct Delivery<'a> {
-    came: Instant,
+    arrived: Instant,
     leased_job: &'a LeasedJob,
     waiting: Waiting<'a>,
     own: InOrder,
@@ -65,8 +65,10 @@ struct Delivery<'a> {
 
 /// The next step of a delivery that asks for its turn.
 enum Next {
-    /// End the wait: run the handler (`None`), put the message back, or delete it.
-    Decide(Option<Disposition>),
+    /// Run the handler.
+    Run,
+    /// End the wait: put the message back, or delete it.
+    Settle(Disposition),
     /// Wait behind this number of other jobs. `overdue`: the message of the first of them is overdue.
     Wait { ahead: usize, overdue: bool },
     /// The log has changed: ask again.
@@ -89,7 +91,7 @@ impl Hook for OrderHook {
         // in its turn.
         let Some(own) = position_of(leased_job) else { return Ok(None) };
         let log = leased_job.core.groups.of(&own.entry)?;
-        Delivery { came: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
+        Delivery { arrived: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
     }
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
@@ -113,20 +115,20 @@ impl Delivery<'_> {
     /// Waits for the turn. If the turn does not come in time, returns what happens to the message instead.
     async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
-        let mut give_up = self.came + max_wait(run_time, self.waiting.until_idle);
+        let mut give_up = self.arrived + max_wait(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
-        let mut nearest = usize::MAX;
+        let mut fewest_ahead = usize::MAX;
         loop {
-            let mut first = pin!(notifier.notified());
+            let mut notified = pin!(notifier.notified());
             // Enabled before the log is read, so that no notification is missed.
-            first.as_mut().enable();
+            notified.as_mut().enable();
             let (ahead, overdue) = match self.next().await? {
-                Next::Decide(None) => {
+                Next::Run => {
                     let has_left_slot = parked.take().is_some();
                     return self.begin(has_left_slot).await;
                 }
-                Next::Decide(disposition) => return Ok(disposition),
+                Next::Settle(disposition) => return Ok(Some(disposition)),
                 Next::Ask => continue,
                 Next::Wait { ahead, overdue } => (ahead, overdue),
             };
@@ -138,16 +140,16 @@ impl Delivery<'_> {
                     self.waiting.leave_slot();
                 }
             }
-            if ahead < nearest {
-                nearest = ahead;
+            if ahead < fewest_ahead {
+                fewest_ahead = ahead;
                 if self.waiting.until_idle {
                     give_up = Instant::now() + max_wait(run_time, true);
                 }
             }
             if parked.is_none() {
-                match self.without_room(ahead, overdue).await? {
-                    Next::Decide(disposition) => return Ok(disposition),
-                    Next::Ask | Next::Wait { .. } => continue,
+                match self.next_without_parking(ahead, overdue).await? {
+                    Next::Settle(disposition) => return Ok(Some(disposition)),
+                    Next::Run | Next::Ask | Next::Wait { .. } => continue,
                 }
             }
             if Instant::now() >= give_up {
@@ -157,7 +159,7 @@ impl Delivery<'_> {
                 biased;
                 () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted(),
                 () = self.waiting.stop.cancelled() => return self.interrupted(),
-                () = first => {}
+                () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
                 () = tokio::time::sleep_until(give_up) => {}
@@ -167,7 +169,7 @@ impl Delivery<'_> {
 
     /// Returns the next step of a delivery without a parking space: it comes back less often while its group
     /// stands still.
-    async fn without_room(&self, ahead: usize, overdue: bool) -> Result<Next, Error> {
+    async fn next_without_parking(&self, ahead: usize, overdue: bool) -> Result<Next, Error> {
         if overdue {
             // It cannot wait out the grace time before it marks the message.
             return self.mark_overdue().await;
@@ -176,10 +178,9 @@ impl Delivery<'_> {
             return Ok(Next::Ask);
         }
         let core = &self.leased_job.core;
-        let near = put_back_delay(ahead, self.own.turn.delivery);
         let progress = core.groups.progress(&self.log, &self.own.entry);
-        let delay = near.max(min_put_back_delay(progress, ahead));
-        Ok(Next::Decide(Some(Disposition::Release(delay))))
+        let delay = put_back_delay(ahead, self.own.turn.delivery).max(min_put_back_delay(progress, ahead));
+        Ok(Next::Settle(Disposition::Release(delay)))
     }
 
     /// Lets the handler run, unless the worker stopped, or fetching from the queue was paused while the
@@ -208,26 +209,26 @@ impl Delivery<'_> {
             core.groups.finish_abandoned(&self.log, abandoned, core.store(), remove).await?;
         }
         Ok(match core.groups.position(&self.log, self.own, now).await? {
-            Position::First => Next::Decide(None),
-            Position::Ended(EndState::Cancelled) => Next::Decide(Some(Disposition::DiscardCancelled)),
-            Position::Ended(_) => Next::Decide(Some(Disposition::Discard)),
+            Position::First => Next::Run,
+            Position::Ended(EndState::Cancelled) => Next::Settle(Disposition::DiscardCancelled),
+            Position::Ended(_) => Next::Settle(Disposition::Discard),
             Position::Superseded => return Err(superseded()),
-            Position::Crowded { ahead } => match self.without_room(ahead, false).await? {
-                Next::Decide(Some(Disposition::Release(delay))) => {
+            Position::Crowded { ahead } => match self.next_without_parking(ahead, false).await? {
+                Next::Settle(Disposition::Release(delay)) => {
                     // The log does not say how many jobs without a position are ahead.
-                    Next::Decide(Some(Disposition::Release(delay.max(RETRY_DELAY))))
+                    Next::Settle(Disposition::Release(delay.max(RETRY_DELAY)))
                 }
                 next => next,
             },
-            Position::Full => Next::Decide(Some(Disposition::Release(RETRY_DELAY))),
+            Position::Full => Next::Settle(Disposition::Release(RETRY_DELAY)),
             // The other copy may run for hours, so the delay grows with each delivery.
             Position::OtherCopy { overdue: false } => {
                 let deliveries = self.own.turn.delivery.min(MAX_COPY_WAITS);
-                Next::Decide(Some(Disposition::Release(RETRY_DELAY / 8 * deliveries)))
+                Next::Settle(Disposition::Release(RETRY_DELAY / 8 * deliveries))
             }
             Position::Behind { ahead, overdue: false } => Next::Wait { ahead, overdue: false },
             // The missing message may arrive with the same request.
-            Position::Behind { ahead, overdue: true } if self.came.elapsed() < OVERDUE_GRACE => {
+            Position::Behind { ahead, overdue: true } if self.arrived.elapsed() < OVERDUE_GRACE => {
                 Next::Wait { ahead, overdue: true }
             }
             Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true } => {
@@ -257,7 +258,7 @@ impl Delivery<'_> {
         }
         Ok(match self.log.latest().position(&entry, turn, now) {
             Some(Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true }) | None => {
-                Next::Decide(Some(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0))))
+                Next::Settle(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0)))
             }
             Some(_) => Next::Ask,
         })
