@@ -71,7 +71,7 @@
 //! | dead letter: worker dies between removing the entry and copying the message | the message is delivered again and joins at the tail |
 //! | redrive | the message has no entry: joins at the tail |
 //! | canceller dies with its mark set | after 45 s the next job takes the mark over, deletes the message by its first receipt, and removes the entry; a job that was received keeps it |
-//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while that would certainly be hidden, it removes the entry |
+//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while the message would certainly be hidden, it removes the entry |
 //! | job sent again while the mark of a canceller stands | the mark is kept for the first message: as above, and once that message is deleted the messages sent since may run |
 //! | canceller loses its mark to another canceller, or to a repeated send of a job with copies | it reports *unknown* unless the log says how the job ended, or that a delivery has the turn |
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
