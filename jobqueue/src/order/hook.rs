@@ -157,8 +157,8 @@ impl Delivery<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted(),
-                () = self.waiting.stop.cancelled() => return self.interrupted(),
+                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Some),
+                () = self.waiting.stop.cancelled() => return self.interrupted().map(Some),
                 () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
@@ -189,7 +189,7 @@ impl Delivery<'_> {
         keep_expected(self.leased_job);
         if has_left_slot {
             if !self.take_slot().await {
-                return self.interrupted();
+                return self.interrupted().map(Some);
             }
             // Refreshed here; the delivery checks the settings when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
@@ -238,16 +238,16 @@ impl Delivery<'_> {
     }
 
     /// Marks the overdue message before this one: skips it if it has stayed away for long enough, otherwise
-    /// puts this message back. If the overdue one could be hidden no more, the next delivery proves that the
-    /// queue has gone round once.
+    /// puts this message back. If the overdue message could no longer be hidden by then, the next delivery of
+    /// this message proves that the queue has gone round once.
     async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
-        // A storage that cannot count at once may take minutes.
+        // A storage that cannot count messages immediately may take minutes.
         let counted = tokio::select! {
             biased;
-            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Next::Decide),
-            () = self.waiting.stop.cancelled() => return self.interrupted().map(Next::Decide),
+            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Next::Settle),
+            () = self.waiting.stop.cancelled() => return self.interrupted().map(Next::Settle),
             counted = core.store().queue_properties(&core.name) => counted,
         };
         let messages = match counted {
@@ -255,7 +255,7 @@ impl Delivery<'_> {
             properties => properties?.approximate_count,
         };
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
-        // The overdue one is hidden for as long as this one.
+        // The overdue message may be hidden for as long as this one.
         let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
         let patience = Patience { hidden, queue };
         let now = self.now();
@@ -286,9 +286,9 @@ impl Delivery<'_> {
 
     /// Returns the disposition of a waiting delivery that lost its lease, waited for too long, or whose
     /// worker is stopping or has no slot.
-    fn interrupted(&self) -> Result<Option<Disposition>, Error> {
+    fn interrupted(&self) -> Result<Disposition, Error> {
         match self.leased_job.lease.check_not_ended() {
-            Ok(()) => Ok(Some(Disposition::Release(Duration::ZERO))),
+            Ok(()) => Ok(Disposition::Release(Duration::ZERO)),
             Err(_) => Err(superseded()),
         }
     }
