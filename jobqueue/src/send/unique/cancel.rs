@@ -5,9 +5,9 @@ use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
 use crate::send::cancel::cancel_stored;
 use crate::send::sent::Sent;
-use crate::send::unique::record::{ClaimState, Record};
-use crate::send::unique::records::Records;
-use crate::send::unique::wait::Wait;
+use crate::send::unique::record::{CancellerClaim, UniqueRecord};
+use crate::send::unique::records::UniqueRecordBlob;
+use crate::send::unique::wait::KeyWait;
 
 impl<M: QueueMessage> Queue<M> {
     /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for
@@ -89,14 +89,14 @@ pub(in crate::send) async fn cancel_unique(
     key: &str,
     sent: Option<&Sent>,
 ) -> Result<Option<bool>, Error> {
-    let records = Records::new(core, original_kind, key)?;
-    let mut wait = Wait::new();
-    let (hold, stored) = loop {
+    let record_blob = UniqueRecordBlob::new(core, original_kind, key)?;
+    let mut wait = KeyWait::new();
+    let (claim, stored) = loop {
         let now = core.now();
-        match records.hold(sent, now, |found| wait.is_abandoned(found, now)).await? {
-            ClaimState::Held(hold, stored) => break (*hold, stored),
-            ClaimState::Nothing => return Ok(None),
-            ClaimState::Busy(found) => {
+        match record_blob.claim_to_cancel(sent, now, |found| wait.is_abandoned(found, now)).await? {
+            CancellerClaim::Held(claim, stored) => break (*claim, stored),
+            CancellerClaim::Nothing => return Ok(None),
+            CancellerClaim::Busy(found) => {
                 if !wait.pause(found).await {
                     let text = "another process is sending or cancelling under this key; try again";
                     return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
@@ -104,13 +104,13 @@ pub(in crate::send) async fn cancel_unique(
             }
         }
     };
-    match cancel_stored(core, hold.record.value.position, &stored).await {
+    match cancel_stored(core, claim.record.value.position, &stored).await {
         Ok(true) => {
-            records.finish(hold, Record::into_void).await;
+            record_blob.finish(claim, UniqueRecord::into_free).await;
             Ok(Some(true))
         }
         Ok(false) => {
-            if !records.finish(hold, |record| record.into_sent(None)).await {
+            if !record_blob.finish(claim, |record| record.into_sent(None)).await {
                 let text = "another process has taken the cancellation over, and may have deleted the message; try again";
                 return Err(Error::new(ErrorKind::Unknown, text).with_retryable(true));
             }
@@ -118,7 +118,7 @@ pub(in crate::send) async fn cancel_unique(
         }
         Err(failed) => {
             if !failed.perhaps {
-                records.finish(hold, |record| record.into_sent(Some(&stored))).await;
+                record_blob.finish(claim, |record| record.into_sent(Some(&stored))).await;
             }
             Err(failed.error)
         }

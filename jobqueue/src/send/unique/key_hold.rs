@@ -5,16 +5,16 @@ use std::convert::Infallible;
 
 use tokio::time::{sleep, timeout_at};
 
-use super::record::{Hold, PENDING};
-use super::records::Records;
+use super::record::{HOLD_PERIOD, KeyClaim};
+use super::records::UniqueRecordBlob;
 use crate::error::{Error, ErrorKind};
 use crate::send::put::SEND_BUDGET;
 
 /// A key that a sender holds, with the record that proves it.
 #[derive(Debug)]
 pub(in crate::send) struct KeyHold<'r> {
-    pub(super) records: &'r Records,
-    pub(super) hold: Hold,
+    pub(super) record_blob: &'r UniqueRecordBlob,
+    pub(super) claim: KeyClaim,
 }
 
 impl KeyHold<'_> {
@@ -29,8 +29,8 @@ impl KeyHold<'_> {
 
     async fn keep(&mut self) -> Infallible {
         loop {
-            sleep(PENDING / 3).await;
-            if let Err(error) = self.records.renew(&mut self.hold).await {
+            sleep(HOLD_PERIOD / 3).await;
+            if let Err(error) = self.record_blob.renew(&mut self.claim).await {
                 crate::log::debug!(%error, "the hold on a unique key was not renewed");
             }
         }
@@ -42,10 +42,10 @@ impl KeyHold<'_> {
     /// - [`Conflict`](ErrorKind::Conflict): another sender has taken the key over.
     /// - [`Rejected`](ErrorKind::Rejected): the hold could not be renewed.
     pub(in crate::send) async fn extend(&mut self) -> Result<(), Error> {
-        if self.hold.left() >= SEND_BUDGET {
+        if self.claim.left() >= SEND_BUDGET {
             return Ok(());
         }
-        match self.records.renew(&mut self.hold).await {
+        match self.record_blob.renew(&mut self.claim).await {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let text = "the message is not stored: another sender has taken over the key of this unique work; try again later";
@@ -67,7 +67,7 @@ impl KeyHold<'_> {
         &self,
         put: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        timeout_at(self.hold.until, put).await.unwrap_or_else(|_| {
+        timeout_at(self.claim.until, put).await.unwrap_or_else(|_| {
             let text =
                 "the storage gave no answer while this sender held the key of its unique work; send it again";
             Err(Error::new(ErrorKind::Unknown, text).with_retryable(true))

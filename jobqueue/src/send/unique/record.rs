@@ -31,11 +31,11 @@ use crate::send::sent::Sent;
 use crate::undelivered::{SKEW, StoredMessage, UndeliveredRef};
 
 /// The time for which a sender or a canceller holds a key. A call that has seen its record unchanged for as long considers its owner dead.
-pub(super) const PENDING: Duration = Duration::from_secs(45);
+pub(super) const HOLD_PERIOD: Duration = Duration::from_secs(45);
 
 /// The record of a key: its sender, and the end of its window. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct UniqueRecord {
     pub(crate) id: String,
     pub(super) source: String,
     /// Identifies the sender or canceller that wrote the record: several may use the same id.
@@ -56,10 +56,10 @@ pub(crate) struct Record {
     pub(super) taken_over: bool,
 }
 
-impl Record {
+impl UniqueRecord {
     pub(crate) fn pending(id: &str, source: &str, runtime: &Runtime, window: Duration) -> Self {
         let (id, source, now) = (id.to_owned(), source.to_owned(), runtime.now());
-        let (pending_until, until) = (unix_millis(now + PENDING), unix_millis(now + window));
+        let (pending_until, until) = (unix_millis(now + HOLD_PERIOD), unix_millis(now + window));
         let (sent, taken_over, message, position) = (false, false, None, None);
         let nonce = nonce(runtime);
         Self { id, source, nonce, sent, pending_until, until, message, position, taken_over }
@@ -75,21 +75,21 @@ impl Record {
     }
 
     /// Returns the record with the job's position in its FIFO group.
-    pub(crate) fn at(self, position: Option<EntryRef>) -> Self {
+    pub(crate) fn with_position(self, position: Option<EntryRef>) -> Self {
         Self { position, ..self }
     }
 
-    pub(super) fn held_until(self, pending_until: u64) -> Self {
+    pub(super) fn with_pending_until(self, pending_until: u64) -> Self {
         Self { pending_until, ..self }
     }
 
     /// Returns a record without a message: the key is free.
-    pub(super) fn into_void(self) -> Self {
+    pub(super) fn into_free(self) -> Self {
         Self { sent: true, until: 0, message: None, ..self }
     }
 
     /// Returns whether the hold of the owner is over, by whichever clock: another one has written its time.
-    pub(super) fn is_surely_over(&self, now: SystemTime) -> bool {
+    pub(super) fn has_certainly_expired(&self, now: SystemTime) -> bool {
         self.pending_until <= now.checked_sub(SKEW).map_or(0, unix_millis)
     }
 
@@ -101,7 +101,7 @@ impl Record {
     /// Frees the key of a job whose message was deleted, if the record is still `known`.
     pub(super) fn freed(found: Option<Self>, known: &Self) -> Edit<Self, ()> {
         match found {
-            Some(found) if found == *known => Edit::Write(found.into_void(), ()),
+            Some(found) if found == *known => Edit::Write(found.into_free(), ()),
             _ => Edit::Keep(()),
         }
     }
@@ -133,30 +133,30 @@ impl Record {
 
     /// Decides a canceller's hold on the key from `now` on, if its job is the one that was `sent` or none is given. `is_abandoned` says of a
     /// pending record whether its owner has died.
-    pub(super) fn hold(
+    pub(super) fn claim_to_cancel(
         found: Option<Self>,
         sent: Option<&Sent>,
         nonce: &str,
         now: SystemTime,
         is_abandoned: impl Fn(&Self) -> bool,
-    ) -> Edit<Self, Ownership<ClaimState>> {
+    ) -> Edit<Self, Ownership<CancellerClaim>> {
         let Some(found) = found.filter(|found| sent.is_none_or(|sent| found.is_of(sent))) else {
-            return Edit::Keep(Ownership::Other(ClaimState::Nothing));
+            return Edit::Keep(Ownership::Other(CancellerClaim::Nothing));
         };
         match (found.sent, unix_millis(now) < found.until) {
             (false, _) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
-            (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(ClaimState::Busy(None))),
+            (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(CancellerClaim::Busy(None))),
             (sent, true) => match found.message {
                 // A canceller that died or got no answer has left a record that is not sent.
                 Some(message) => {
                     let message = Some(message.deleted_perhaps(!sent));
-                    let (nonce, pending_until) = (nonce.to_owned(), unix_millis(now + PENDING));
+                    let (nonce, pending_until) = (nonce.to_owned(), unix_millis(now + HOLD_PERIOD));
                     let held = Self { sent: false, nonce, pending_until, message, ..found };
                     Edit::Write(held, Ownership::Mine)
                 }
-                None => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
+                None => Edit::Keep(Ownership::Other(CancellerClaim::Nothing)),
             },
-            _ => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
+            _ => Edit::Keep(Ownership::Other(CancellerClaim::Nothing)),
         }
     }
 
@@ -177,16 +177,16 @@ impl Record {
 
 /// A key that this process holds.
 #[derive(Debug)]
-pub(in crate::send) struct Hold {
-    pub(super) record: Version<Record>,
+pub(in crate::send) struct KeyClaim {
+    pub(super) record: Version<UniqueRecord>,
     /// The time after which another process may take the key over: this one must not put its message later.
     pub(super) until: Instant,
 }
 
-impl Hold {
+impl KeyClaim {
     /// Returns the hold on a key whose record, which a request from `begun` on has written, is `record`.
-    pub(super) fn new(record: Version<Record>, begun: Instant) -> Self {
-        Self { record, until: begun + PENDING }
+    pub(super) fn new(record: Version<UniqueRecord>, begun: Instant) -> Self {
+        Self { record, until: begun + HOLD_PERIOD }
     }
 
     pub(super) fn left(&self) -> Duration {
@@ -201,12 +201,12 @@ pub(super) fn nonce(runtime: &Runtime) -> String {
 
 /// The result of holding a key to cancel its job.
 #[derive(Debug)]
-pub(super) enum ClaimState {
+pub(super) enum CancellerClaim {
     /// The job was sent, and the key is held: others wait as they do for a sender.
-    Held(Box<Hold>, StoredMessage),
+    Held(Box<KeyClaim>, StoredMessage),
     Nothing,
     /// Another process is sending or cancelling, with this record if it was read.
-    Busy(Option<Box<Record>>),
+    Busy(Option<Box<UniqueRecord>>),
 }
 
 /// The decision about a record that was read.
@@ -221,18 +221,28 @@ mod tests {
     use super::*;
     use crate::storage::{MessageId, MessageRef, PopReceipt};
 
-    const PENDING: u64 = 45_000;
+    const HOLD_PERIOD: u64 = 45_000;
     const WINDOW: u64 = 3_600_000;
     const SENT: u64 = 1_000;
 
     /// Returns the record of a sender that has claimed the key at 0.
-    fn pending(nonce: &str) -> Record {
+    fn pending(nonce: &str) -> UniqueRecord {
         let (id, source, nonce) = (format!("of {nonce}"), format!("/{nonce}"), nonce.to_owned());
-        let (pending_until, until, sent, taken_over) = (PENDING, WINDOW, false, false);
-        Record { id, source, nonce, sent, pending_until, until, message: None, position: None, taken_over }
+        let (pending_until, until, sent, taken_over) = (HOLD_PERIOD, WINDOW, false, false);
+        UniqueRecord {
+            id,
+            source,
+            nonce,
+            sent,
+            pending_until,
+            until,
+            message: None,
+            position: None,
+            taken_over,
+        }
     }
 
-    fn sent() -> Record {
+    fn sent() -> UniqueRecord {
         let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
         let (may_be_duplicated, may_be_deleted) = (false, false);
         let stored =
@@ -240,8 +250,8 @@ mod tests {
         pending("first").into_sent(Some(&stored))
     }
 
-    fn claimed(found: Option<Record>, now: u64) -> String {
-        match Record::claim(found, &pending("second"), now, |found| found.pending_until <= now) {
+    fn claimed(found: Option<UniqueRecord>, now: u64) -> String {
+        match UniqueRecord::claim(found, &pending("second"), now, |found| found.pending_until <= now) {
             Edit::Write(record, Ownership::Mine) if record.taken_over => format!("takes over, {}", record.id),
             Edit::Write(record, Ownership::Mine) => format!("pending, {}", record.id),
             Edit::Keep(Ownership::Mine) => "owns it".to_owned(),
@@ -256,18 +266,19 @@ mod tests {
         assert_eq!(claimed(None, 0), "pending, of second");
         assert_eq!(claimed(Some(pending("first")), SENT), "waits");
         assert_eq!(claimed(Some(pending("second")), SENT), "owns it");
-        assert_eq!(claimed(Some(pending("first")), PENDING), "takes over, of first");
+        assert_eq!(claimed(Some(pending("first")), HOLD_PERIOD), "takes over, of first");
         assert_eq!(claimed(Some(sent()), SENT), "joins, of first");
-        assert_eq!(claimed(Some(sent()), PENDING), "joins, of first");
-        for over in [(pending("first"), WINDOW), (sent(), WINDOW), (sent().into_void(), SENT)] {
+        assert_eq!(claimed(Some(sent()), HOLD_PERIOD), "joins, of first");
+        for over in [(pending("first"), WINDOW), (sent(), WINDOW), (sent().into_free(), SENT)] {
             assert_eq!(claimed(Some(over.0), over.1), "pending, of second");
         }
     }
 
-    fn held(found: Option<Record>, now: u64) -> &'static str {
+    fn held(found: Option<UniqueRecord>, now: u64) -> &'static str {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(now);
-        match Record::hold(found, None, "canceller", at, |found| found.pending_until <= now) {
-            Edit::Write(Record { sent: false, nonce, message: Some(message), .. }, Ownership::Mine)
+        match UniqueRecord::claim_to_cancel(found, None, "canceller", at, |found| found.pending_until <= now)
+        {
+            Edit::Write(UniqueRecord { sent: false, nonce, message: Some(message), .. }, Ownership::Mine)
                 if nonce == "canceller" =>
             {
                 if message.may_be_deleted {
@@ -277,15 +288,15 @@ mod tests {
                 }
             }
             Edit::Keep(Ownership::Mine) => "owns it",
-            Edit::Keep(Ownership::Other(ClaimState::Nothing)) => "nothing",
-            Edit::Keep(Ownership::Other(ClaimState::Busy(None))) => "waits",
+            Edit::Keep(Ownership::Other(CancellerClaim::Nothing)) => "nothing",
+            Edit::Keep(Ownership::Other(CancellerClaim::Busy(None))) => "waits",
             _ => "another",
         }
     }
 
     #[test]
     fn job_that_is_taken_over_keeps_its_source() {
-        let claim = Record::claim(Some(pending("first")), &pending("second"), PENDING, |_| true);
+        let claim = UniqueRecord::claim(Some(pending("first")), &pending("second"), HOLD_PERIOD, |_| true);
         let Edit::Write(taken_over, Ownership::Mine) = claim else { panic!("{claim:?}") };
         assert_eq!((&*taken_over.id, &*taken_over.source), ("of first", "/first"));
     }
@@ -295,22 +306,24 @@ mod tests {
         assert_eq!(held(None, 0), "nothing");
         assert_eq!(held(Some(pending("first")), SENT), "waits");
         assert_eq!(held(Some(pending("canceller")), SENT), "owns it");
-        assert_eq!(held(Some(pending("first")), PENDING), "nothing", "its message is not known");
+        assert_eq!(held(Some(pending("first")), HOLD_PERIOD), "nothing", "its message is not known");
         assert_eq!(held(Some(sent()), SENT), "holds it");
         assert_eq!(held(Some(sent().into_sent(None)), SENT), "nothing", "its message was received");
         assert_eq!(held(Some(sent()), WINDOW), "nothing");
-        assert_eq!(held(Some(sent().into_void()), SENT), "nothing");
+        assert_eq!(held(Some(sent().into_free()), SENT), "nothing");
         // Its first canceller died.
-        let abandoned = Record { sent: false, pending_until: SENT, ..sent() };
+        let abandoned = UniqueRecord { sent: false, pending_until: SENT, ..sent() };
         assert_eq!(held(Some(abandoned), SENT), "holds it, in doubt");
     }
 
     #[test]
     fn only_the_owner_finishes_and_once() {
         let own = pending("first");
-        let finish = |found| Record::finish(found, &own, Record::into_void);
+        let finish = |found| UniqueRecord::finish(found, &own, UniqueRecord::into_free);
         assert!(matches!(finish(Some(own.clone())), Edit::Write(over, true) if over.sent && over.until == 0));
-        for others in [None, Some(pending("second")), Some(Record { nonce: "second".to_owned(), ..sent() })] {
+        for others in
+            [None, Some(pending("second")), Some(UniqueRecord { nonce: "second".to_owned(), ..sent() })]
+        {
             assert!(matches!(finish(others), Edit::Keep(false)));
         }
         let finished = Some(own.clone().into_sent(None));

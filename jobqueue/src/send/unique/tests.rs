@@ -16,9 +16,9 @@ struct Report {
 
 /// Claims the key `may` for a sender that then dies.
 async fn claim_and_die(queue: &Queue<Report>, window: Duration) {
-    let records = Records::new(queue.core(), "report", "may").unwrap();
+    let record_blob = UniqueRecordBlob::new(queue.core(), "report", "may").unwrap();
     let draft = Draft::new(&Report { of: "may".into() }, SendOptions::new().id("dead")).unwrap();
-    assert!(claim_unique(queue.core(), &records, &draft, window).await.unwrap().is_ok());
+    assert!(claim_unique(queue.core(), &record_blob, &draft, window).await.unwrap().is_ok());
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
