@@ -22,20 +22,20 @@ use crate::undelivered::UndeliveredRef;
 use jobqueue_storage::fast::hex::to_hex;
 
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
-/// The maximum size of a record in bytes: an id of 1,024 bytes, all of them escaped, and some hundred bytes
+/// The maximum size of a record in bytes: an id of 1,024 bytes that are all escaped, and some hundred bytes
 /// more.
 const MAX_RECORD_BYTES: u64 = 16 * 1024;
-/// The number of records that are read and freed at once when a queue is cleared.
+/// The number of records that are read and freed at the same time when a queue is cleared.
 const CONCURRENT_FREES: usize = 16;
-/// The number of times that such a request is sent again.
+/// The number of times that a request of a clear is sent again.
 const RESENDS: u32 = 4;
-/// The minimum time for which the record of a send is tried.
+/// The minimum time for which recording the outcome of a send is tried.
 const MIN_RECORD_TIME: Duration = Duration::from_secs(5);
 
 /// The result of claiming a key.
 #[derive(Debug)]
 pub(super) enum SenderClaim {
-    /// The caller must send under the id and the source of the record.
+    /// The caller holds the key, and must send under the id and the source of the record.
     Mine(Box<KeyClaim>),
     /// Another sender has sent the job with this id.
     Joined(String),
@@ -43,6 +43,7 @@ pub(super) enum SenderClaim {
     Busy(Option<Box<UniqueRecord>>),
 }
 
+/// The record of a key, in its blob.
 #[derive(Debug)]
 pub(crate) struct UniqueRecordBlob(JsonBlob<UniqueRecord>);
 
@@ -66,8 +67,8 @@ impl UniqueRecordBlob {
         }))
     }
 
-    /// Tries to claim the key with the record `mine`, unless a job was sent. `is_abandoned` says of a pending
-    /// record whether its owner has died.
+    /// Tries to claim the key with the record `mine`, unless a job was sent. `is_abandoned` decides whether
+    /// the owner of a pending record counts as dead.
     pub(super) async fn claim(
         &self,
         mine: UniqueRecord,
@@ -77,7 +78,7 @@ impl UniqueRecordBlob {
         let begun = Instant::now();
         let claim = |found| UniqueRecord::claim(found, &mine, unix_millis(now), &is_abandoned);
         let claimed = match self.0.change(Known::Absent, claim).await {
-            // A sweep may hold the record for a moment and remove it.
+            // A sweep may lock the record for a moment and remove it.
             Err(e) if is_raced(e.kind()) => return Ok(SenderClaim::Busy(None)),
             claimed => claimed.map_err(|e| {
                 let retryable = e.is_retryable();
@@ -91,14 +92,14 @@ impl UniqueRecordBlob {
                 SenderClaim::Mine(Box::new(KeyClaim::new(record, begun)))
             }
             (Ownership::Other(Some(joined)), _) => SenderClaim::Joined(joined),
-            // It was taken over before the answer to its claim was found.
+            // The claim was taken over before the answer to its write was found.
             (Ownership::Other(None) | Ownership::Mine, found) => {
                 SenderClaim::Busy(found.map(|found| Box::new(found.value)))
             }
         })
     }
 
-    /// Begins the time of a hold anew. Returns false if another process has taken the key over.
+    /// Renews a hold for its full time. Returns false if another process has taken the key over.
     pub(super) async fn renew(&self, claim: &mut KeyClaim) -> Result<bool, StoreError> {
         let begun = Instant::now();
         let pending_until = unix_millis(self.0.runtime().now() + HOLD_PERIOD);
@@ -112,8 +113,8 @@ impl UniqueRecordBlob {
         Ok(true)
     }
 
-    /// Holds a key under which a message was sent, that of the job that was `sent` if one is given.
-    /// `is_abandoned` says of a pending record whether its owner has died.
+    /// Tries to claim a key under which a message was sent, to cancel it. If `sent` is given, claims only the
+    /// key of that job. `is_abandoned` decides whether the owner of a pending record counts as dead.
     pub(super) async fn claim_to_cancel(
         &self,
         sent: Option<&Sent>,
@@ -128,7 +129,7 @@ impl UniqueRecordBlob {
         };
         let claim = match (held.result, held.version) {
             (Ownership::Mine, Some(record)) if held.is_latest => KeyClaim::new(record, begun),
-            // The record may be of another job since: it is asked again.
+            // The record may have changed since, even to another job: the caller reads it again.
             (Ownership::Other(CancellerClaim::Busy(_)) | Ownership::Mine, found) => {
                 return Ok(CancellerClaim::Busy(found.map(|found| Box::new(found.value))));
             }
@@ -138,10 +139,11 @@ impl UniqueRecordBlob {
         Ok(message.map_or(CancellerClaim::Nothing, |message| CancellerClaim::Held(Box::new(claim), message)))
     }
 
-    /// Records the result as `outcome` makes it from the record. Tries while the storage cannot serve it,
-    /// until the hold on the key ends: if the result is not recorded by then, the next sender sends under the
-    /// same id. A send that took almost all of the hold is recorded too, if no other sender has taken the key
-    /// over: it is tried for some seconds. Returns false if another process has changed the record.
+    /// Records the outcome of a send or a cancellation: writes the record that `outcome` returns. Retries
+    /// while the storage cannot serve the request, until the hold on the key ends: if the outcome is not
+    /// recorded by then, the next sender sends under the same id. Even if a send took almost all of the hold,
+    /// recording is tried for some seconds, unless another sender has taken the key over. Returns false if
+    /// another process has changed the record, and true otherwise, even if the outcome could not be recorded.
     pub(super) async fn finish(
         &self,
         claim: KeyClaim,
@@ -172,7 +174,7 @@ impl UniqueRecordBlob {
         }
     }
 
-    /// Changes the record `own` if it still stands. Returns whether it does.
+    /// Finishes the record `own` if the key still belongs to its owner. Returns whether it does.
     async fn record(
         &self,
         own: &UniqueRecord,
@@ -184,12 +186,12 @@ impl UniqueRecordBlob {
     }
 }
 
-/// The records of a queue that were there before its messages were deleted, with their tags.
+/// The records of a queue that existed before its messages were deleted, with their tags.
 pub(in crate::send) struct SentRecords(Vec<(UniqueRecordBlob, ETag)>);
 
 impl SentRecords {
-    /// Lists the records that have not expired. They are read when the messages are gone: what is sent
-    /// meanwhile has another tag.
+    /// Lists the records that have not expired. They are read again when the messages are gone: a send since
+    /// then has changed the tag of its record.
     pub(in crate::send) async fn of(core: &QueueCore) -> Result<Self, Error> {
         let (container, prefix) = (ContainerName::new(CONTAINER)?, format!("{}/", core.name));
         let listed =
@@ -212,7 +214,7 @@ impl SentRecords {
 
 async fn free(record_blob: &UniqueRecordBlob, tag: &ETag, now: u64) -> Result<(), StoreError> {
     let found = match tries(record_blob.0.runtime()).run(|| record_blob.0.read()).await {
-        // A damaged record is none.
+        // A damaged record counts as missing.
         Err(e) if e.kind() == StoreErrorKind::Corrupt => None,
         found => found?,
     };
@@ -237,7 +239,7 @@ fn not_cancelled(error: StoreError) -> Error {
             .with_source(error);
     }
     let retryable = error.is_retryable() || error.is_ambiguous();
-    // A key that is held sends again when the hold ends.
+    // The claim may have been applied: then the next sender sends the job again once the hold ends.
     let kind = if error.is_ambiguous() { ErrorKind::Unknown } else { ErrorKind::Storage };
     let text = "the job is not cancelled: its unique key could not be read or locked; try again";
     Error::new(kind, text).with_retryable(retryable).with_source(error)
