@@ -200,9 +200,9 @@ impl Entry {
             .map_or(1, |pages| (pages.end.saturating_sub(pages.start) as usize).saturating_mul(PAGE))
     }
 
-    /// Records that the job is sent again: there may be a second message of it, which is the last of the
-    /// queue. The first may run already, without a record of its turn, unless its cancellation is under way,
-    /// which still decides about that message.
+    /// Records that the job is sent again: a second message of it may exist, which is the last of the queue.
+    /// The first message may already run without a record of its turn, unless its cancellation is in
+    /// progress, which then still decides about that message.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
         let cancelling = self.cancelling.take();
         if let (EntryState::Stored, None, false, [copy]) =
@@ -303,15 +303,15 @@ pub(super) struct Cancelling {
 }
 
 /// The first message of a job that was sent again while it was being cancelled. Its deletion proves that no
-/// worker has received it. Apart from `cancelling`, which ends the whole job.
+/// worker has received it. Kept apart from `cancelling`, which ends the whole job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CancelledFirst {
     #[serde(rename = "x")]
     pub(super) mark: Cancelling,
-    /// The end of the time in which the messages may stay away that were sent since: milliseconds since 1970.
+    /// The end of the time in which the messages of later sends may stay away: milliseconds since 1970.
     #[serde(rename = "d")]
     pub(super) due: u64,
-    /// True if one of them is certainly stored.
+    /// True if a message of a later send is certainly stored.
     #[serde(rename = "s", default, skip_serializing_if = "is_default")]
     pub(super) stored: bool,
 }

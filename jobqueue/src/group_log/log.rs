@@ -184,7 +184,7 @@ impl GroupLog {
         Announced::Entered
     }
 
-    /// Records that the message that `nonce` announced is certainly stored and becomes visible at `visible`.
+    /// Records that the message announced by `nonce` is certainly stored and becomes visible at `visible`.
     /// `single`: one request stored it, so that there is no second copy.
     pub(super) fn confirm(
         &mut self,
@@ -193,8 +193,8 @@ impl GroupLog {
         single: bool,
         visible: Millis,
     ) -> Confirmed {
-        // Of many sends of a job the entry does not remember the first ones: their messages are copies of one
-        // that is stored.
+        // After many sends of a job its entry has forgotten the first nonces: their messages are copies of a
+        // stored message.
         let is_own = |at: &usize| {
             let found = &self.entries[*at];
             let forgets = found.nonces.len() == MAX_NONCES && found.state == EntryState::Stored;

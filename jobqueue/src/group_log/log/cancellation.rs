@@ -52,8 +52,8 @@ impl GroupLog {
         CancelBegun::Marked { copies, may_be_deleted }
     }
 
-    /// Ends the cancellation `nonce`, after its message was deleted or was not there. A job whose message is
-    /// neither there nor deleted by a canceller has its full time to arrive.
+    /// Ends the cancellation `nonce`, after its message was `deleted` or was missing. A job whose message is
+    /// missing, but was deleted by no canceller, has its full time to arrive.
     pub(crate) fn end_cancel(
         &mut self,
         entry: &EntryRef,
@@ -71,20 +71,21 @@ impl GroupLog {
         };
         let found = &mut self.entries[at];
         if deleted && let Some(first) = found.cancelled_first.take_if(|first| first.mark.nonce == nonce) {
-            // The turn was assumed for this message. Those that were sent since run.
-            if let Some(deleted) = found.turn.take() {
-                found.nonces.retain(|nonce| *nonce != deleted.copy);
+            // The turn was assumed for this message. The messages of later sends run.
+            if let Some(assumed) = found.turn.take() {
+                found.nonces.retain(|nonce| *nonce != assumed.copy);
             }
-            (found.state, found.due) = match first.stored {
-                true => (EntryState::Stored, first.due.max(now.after(GRACE))),
-                false => (EntryState::Announced, first.due),
+            (found.state, found.due) = if first.stored {
+                (EntryState::Stored, first.due.max(now.after(GRACE)))
+            } else {
+                (EntryState::Announced, first.due)
             };
             (found.overdue, self.changed) = (None, true);
             return CancelEnd::Cancelled;
         }
         let is_own = found.mark().is_some_and(|own| own.nonce == nonce);
-        // With a single message, its deletion proves that no worker received it; with several, the mark does,
-        // which a received copy would have removed.
+        // With a single message, its deletion proves that no worker received it. With several, the mark
+        // proves it: a received copy would have removed the mark.
         let is_single = !found.copies && found.turn.is_none();
         if deleted && (is_own || is_single) {
             self.remove(at, now);
@@ -97,7 +98,7 @@ impl GroupLog {
             return CancelEnd::TooLate;
         }
         // Without a delivery, another canceller has the mark or has ended, or a repeated send of a job with
-        // copies has removed it.
+        // copies has removed the mark.
         match found.turn {
             Some(turn) if !turn.is_assumed() => CancelEnd::TooLate,
             _ => CancelEnd::Unknown,

@@ -208,8 +208,8 @@ impl GroupLog {
         }
     }
 
-    /// Returns the entry that a job of a page gets at `at`; `None` if it is done, or has a position before:
-    /// it was sent again by a process that did not find that.
+    /// Returns the entry that a job of a page gets at `at`. Returns `None` if the job is done, or if it
+    /// already has a position: then it was sent again by a process that did not know that position.
     fn merge(&mut self, entry: &Entry, at: &mut usize) -> Option<Entry> {
         let own = EntryRef { log: 0, key: entry.key, job: entry.job, page: None };
         let mut entry = entry.clone();
