@@ -18,7 +18,7 @@ use crate::undelivered::SKEW;
 
 pub(super) use cancellation::Abandoned;
 pub(super) use forget::Former;
-pub(crate) use overdue::Patience;
+pub(crate) use overdue::OverdueWait;
 use pages::PageState;
 pub(super) use pages::Refused;
 

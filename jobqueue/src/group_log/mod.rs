@@ -113,7 +113,7 @@ mod store;
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
-pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
+pub(crate) use log::{Announced, GRACE, Millis, OverdueWait, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{InOrder, forget_message, renumber, restamp, stamp_page};

@@ -18,7 +18,7 @@ use crate::delivery::{
     position_of,
 };
 use crate::error::Error;
-use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, Millis, Patience, Position, superseded};
+use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, Millis, OverdueWait, Position, superseded};
 use crate::job::JobInfo;
 use crate::queue_core::remove_blobs;
 use crate::storage::StoreErrorKind;
@@ -257,9 +257,9 @@ impl Delivery<'_> {
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
         // The overdue message may be hidden for as long as this one.
         let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
-        let patience = Patience { hidden, queue };
+        let wait = OverdueWait { hidden, queue };
         let now = self.now();
-        if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, patience, now)).await? {
+        if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, wait, now)).await? {
             crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(Next::Ask);
         }

@@ -10,11 +10,11 @@ use crate::group_log::entry::{Entry, EntryRef, EntryState, KeyHash, Overdue, Rou
 
 /// The factor by which deliveries wait longer if the round of the queue does not end: the message that began
 /// the round may be gone.
-const LOST_ROUND: u32 = 20;
+const LOST_ROUND_FACTOR: u32 = 20;
 
 /// The times for which deliveries wait for an overdue message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct OverdueWait {
     /// The time for which the message may be hidden after it was due: a worker that was killed has renewed
     /// its lease until then.
     pub(crate) hidden: Duration,
@@ -22,8 +22,8 @@ pub(crate) struct Patience {
     pub(crate) queue: Duration,
 }
 
-impl Patience {
-    fn all(self) -> Duration {
+impl OverdueWait {
+    fn total(self) -> Duration {
         self.hidden + self.queue
     }
 }
@@ -31,7 +31,7 @@ impl Patience {
 impl GroupLog {
     /// Marks the overdue messages that the delivery waits for: the messages of all entries before its own, or
     /// the copy that has the turn. Skips the entries that did not arrive while deliveries marked them for
-    /// `patience`, and returns true if the first entry is among these. `patience` is an estimate, and a
+    /// `wait`, and returns true if the first entry is among these. `wait` is an estimate, and a
     /// message that was put back is behind all others: so the queue must also have gone round once since the
     /// message can no longer be hidden, however long that takes.
     ///
@@ -42,7 +42,7 @@ impl GroupLog {
         &mut self,
         entry: &EntryRef,
         turn: Turn,
-        patience: Patience,
+        wait: OverdueWait,
         now: Millis,
     ) -> bool {
         let at = self.place(entry).index;
@@ -53,7 +53,7 @@ impl GroupLog {
             return false;
         }
         if head == at {
-            let missing = self.is_given_up(at, turn, patience, now);
+            let missing = self.is_given_up(at, turn, wait, now);
             if missing {
                 let found = &mut self.entries[at];
                 (found.turn, found.cancelled_first) = (None, None);
@@ -63,7 +63,7 @@ impl GroupLog {
             return missing;
         }
         let key = entry.key;
-        self.note_pages(entry, turn, patience, now);
+        self.note_pages(entry, turn, wait, now);
         let mut alive = false;
         let mut skipped = false;
         for before in head..at {
@@ -71,7 +71,7 @@ impl GroupLog {
             if other.key != key || other.state == EntryState::Skipped {
                 continue;
             }
-            let missing = other.due < now.0 && self.is_given_up(before, turn, patience, now);
+            let missing = other.due < now.0 && self.is_given_up(before, turn, wait, now);
             alive |= !missing;
             if missing && !alive {
                 self.skip(before);
@@ -85,27 +85,27 @@ impl GroupLog {
         skipped
     }
 
-    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `patience`, and
+    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `wait`, and
     /// for a whole round of the queue.
-    fn is_given_up(&mut self, at: usize, turn: Turn, patience: Patience, now: Millis) -> bool {
+    fn is_given_up(&mut self, at: usize, turn: Turn, wait: OverdueWait, now: Millis) -> bool {
         let found = &mut self.entries[at];
-        let mark = Overdue::renewed(found.overdue, found.due, turn, patience, now);
+        let mark = Overdue::renewed(found.overdue, found.due, turn, wait, now);
         self.changed |= found.overdue != Some(mark);
         found.overdue = Some(mark);
-        let all = patience.all();
-        now.since(mark.since) >= if mark.round == Round::Done { all } else { all.saturating_mul(LOST_ROUND) }
+        let all = wait.total();
+        now.since(mark.since) >= if mark.round == Round::Done { all } else { all.saturating_mul(LOST_ROUND_FACTOR) }
     }
 
     /// Notes, for the pages up to an entry and behind overdue messages, the first page from which a message
     /// has come.
-    fn note_pages(&mut self, entry: &EntryRef, turn: Turn, patience: Patience, now: Millis) {
+    fn note_pages(&mut self, entry: &EntryRef, turn: Turn, wait: OverdueWait, now: Millis) {
         let at = self.place(entry).index;
         for found in self.entries.iter_mut().take(at + 1).filter(|found| found.key == entry.key) {
             let Some(pages) = &found.pages else { continue };
             let page = entry.page.filter(|page| pages.contains(page)).unwrap_or(pages.end);
             // The mark counts for messages that were due when it began.
             let due = found.overdue.map_or(now.0, |mark| mark.since);
-            let mut mark = Overdue::renewed(found.overdue, due, turn, patience, now);
+            let mut mark = Overdue::renewed(found.overdue, due, turn, wait, now);
             mark.page = Some(mark.page.map_or(page, |known| known.min(page)));
             self.changed |= found.overdue != Some(mark);
             found.overdue = Some(mark);
@@ -137,15 +137,15 @@ impl Overdue {
     }
 
     /// Returns the mark after another delivery has found the message overdue, which was `due` by then. A
-    /// pause counts as half of `patience` at most: all slots may have been taken, or all workers stopped. A
+    /// pause counts as half of `wait` at most: all slots may have been taken, or all workers stopped. A
     /// round of the queue begins once the message can no longer be hidden.
-    fn renewed(former: Option<Self>, due: u64, turn: Turn, patience: Patience, now: Millis) -> Self {
+    fn renewed(former: Option<Self>, due: u64, turn: Turn, wait: OverdueWait, now: Millis) -> Self {
         let mut mark = former.unwrap_or(Self::new(now));
-        let (pause, all) = (now.since(mark.last), patience.all());
+        let (pause, all) = (now.since(mark.last), wait.total());
         if pause >= all / 8 {
             (mark.since, mark.last) = (Millis(mark.since).after(pause.saturating_sub(all / 2)), now.0);
         }
-        let may_begin = mark.round != Round::NotBegun || now.0 >= Millis(due).after(patience.hidden);
+        let may_begin = mark.round != Round::NotBegun || now.0 >= Millis(due).after(wait.hidden);
         Self { round: if may_begin { mark.round.after(turn) } else { Round::NotBegun }, ..mark }
     }
 

@@ -5,10 +5,10 @@ use super::*;
 use crate::group_log::log::{EndState, Position};
 
 /// For messages that no worker has leased, in a queue with a round of 200 seconds.
-const QUEUE_OF_200_S: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
+const QUEUE_OF_200_S: OverdueWait = OverdueWait { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
 /// For messages that a killed worker may have leased for 720 seconds, in a queue with a round of 500 seconds.
-const LEASED_FOR_720_S: Patience =
-    Patience { hidden: Duration::from_secs(720), queue: Duration::from_secs(500) };
+const LEASED_FOR_720_S: OverdueWait =
+    OverdueWait { hidden: Duration::from_secs(720), queue: Duration::from_secs(500) };
 
 /// A delivery of a job of key `a`, some seconds after the start. By default the copy number is the number of
 /// the job, and the dequeue count is the number of seconds, so that it grows from delivery to delivery.
@@ -49,8 +49,8 @@ impl Delivery {
     }
 
     /// Returns whether the delivery skips the overdue message before it.
-    fn skips_overdue(self, log: &mut GroupLog, patience: Patience) -> bool {
-        log.mark_overdue(&self.entry(), self.turn, patience, later(self.seconds))
+    fn skips_overdue(self, log: &mut GroupLog, wait: OverdueWait) -> bool {
+        log.mark_overdue(&self.entry(), self.turn, wait, later(self.seconds))
     }
 
     fn claims_position(self, log: &mut GroupLog) -> Position {
@@ -233,7 +233,8 @@ fn message_behind_the_first_that_is_still_leased_is_not_passed_by() {
 // A round of the queue takes longer than the estimate.
 #[test]
 fn key_whose_first_message_is_gone_goes_on_although_the_queue_is_slow() {
-    const PATIENCE: Patience = Patience { hidden: Duration::from_secs(150), queue: Duration::from_secs(50) };
+    const OVERDUE_WAIT: OverdueWait =
+        OverdueWait { hidden: Duration::from_secs(150), queue: Duration::from_secs(50) };
     let mut log = sent_up_to(4);
     // The others come together, every 1,000 seconds, each time in another order.
     let orders = [[2, 3, 4], [4, 2, 3], [3, 2, 4], [2, 4, 3], [4, 3, 2]];
@@ -241,7 +242,7 @@ fn key_whose_first_message_is_gone_goes_on_although_the_queue_is_slow() {
     for (round, order) in (1_u32..).zip(orders) {
         let began = 301 + 1_000 * u64::from(round - 1);
         for (seconds, job) in (began..).step_by(5).zip(order) {
-            if at(seconds).job(job).nth_time(round).skips_overdue(&mut log, PATIENCE) {
+            if at(seconds).job(job).nth_time(round).skips_overdue(&mut log, OVERDUE_WAIT) {
                 skipped_by.push((round, job));
             }
         }
@@ -252,14 +253,14 @@ fn key_whose_first_message_is_gone_goes_on_although_the_queue_is_slow() {
 
 #[test]
 fn job_that_is_sent_again_while_it_is_overdue_has_its_full_time() {
-    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(150) };
+    const OVERDUE_WAIT: OverdueWait = OverdueWait { hidden: Duration::ZERO, queue: Duration::from_secs(150) };
     const SECOND_SEND: u64 = 9;
     let gone = entry("a", "1");
     let mut log = sent_up_to(2);
-    assert!(!at(301).job(2).nth_time(1).skips_overdue(&mut log, PATIENCE));
-    assert!(!at(400).job(2).nth_time(2).skips_overdue(&mut log, PATIENCE));
+    assert!(!at(301).job(2).nth_time(1).skips_overdue(&mut log, OVERDUE_WAIT));
+    assert!(!at(400).job(2).nth_time(2).skips_overdue(&mut log, OVERDUE_WAIT));
     log.announce(&gone, SECOND_SEND, later(410));
     log.confirm(&gone, SECOND_SEND, true, later(410));
     let third_time = at(711).job(2).nth_time(3);
-    assert!(!third_time.skips_overdue(&mut log, PATIENCE), "the queue went round without it");
+    assert!(!third_time.skips_overdue(&mut log, OVERDUE_WAIT), "the queue went round without it");
 }

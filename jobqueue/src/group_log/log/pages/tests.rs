@@ -1,13 +1,13 @@
 use super::*;
 use crate::envelope::Identity;
-use crate::group_log::Patience;
+use crate::group_log::OverdueWait;
 use crate::group_log::entry::Turn;
 use crate::group_log::log::{Confirmed, Position};
 use std::time::Duration;
 
 const START: Millis = Millis(1_000_000);
 /// For messages that no worker has leased, in a queue with a round of 200 seconds.
-const QUEUE_OF_200_S: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
+const QUEUE_OF_200_S: OverdueWait = OverdueWait { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
 
 fn later(seconds: u64) -> Millis {
     Millis(START.after(Duration::from_secs(seconds)))
