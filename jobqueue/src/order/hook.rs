@@ -55,7 +55,7 @@ impl OrderHook {
 }
 
 /// A delivery that waits for its turn.
-struct Delivery<'a> {
+struct OrderedDelivery<'a> {
     arrived: Instant,
     leased_job: &'a LeasedJob,
     waiting: Waiting<'a>,
@@ -64,7 +64,7 @@ struct Delivery<'a> {
 }
 
 /// The next step of a delivery that asks for its turn.
-enum Next {
+enum TurnStep {
     /// Run the handler.
     Run,
     /// End the wait: put the message back, or delete it.
@@ -91,7 +91,9 @@ impl Hook for OrderHook {
         // in its turn.
         let Some(own) = position_of(leased_job) else { return Ok(None) };
         let log = leased_job.core.groups.of(&own.entry)?;
-        Delivery { arrived: Instant::now(), leased_job, waiting, own, log }.turn(&self.parking).await
+        OrderedDelivery { arrived: Instant::now(), leased_job, waiting, own, log }
+            .wait_for_turn(&self.parking)
+            .await
     }
 
     async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
@@ -107,13 +109,13 @@ impl Hook for OrderHook {
     }
 }
 
-impl Delivery<'_> {
+impl OrderedDelivery<'_> {
     fn now(&self) -> Millis {
         self.leased_job.core.now().into()
     }
 
     /// Waits for the turn. If the turn does not come in time, returns what happens to the message instead.
-    async fn turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
+    async fn wait_for_turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
         let mut give_up = self.arrived + max_wait(run_time, self.waiting.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
@@ -123,14 +125,14 @@ impl Delivery<'_> {
             let mut notified = pin!(notifier.notified());
             // Enabled before the log is read, so that no notification is missed.
             notified.as_mut().enable();
-            let (ahead, overdue) = match self.next().await? {
-                Next::Run => {
+            let (ahead, overdue) = match self.next_step().await? {
+                TurnStep::Run => {
                     let has_left_slot = parked.take().is_some();
                     return self.begin(has_left_slot).await;
                 }
-                Next::Settle(disposition) => return Ok(Some(disposition)),
-                Next::Ask => continue,
-                Next::Wait { ahead, overdue } => (ahead, overdue),
+                TurnStep::Settle(disposition) => return Ok(Some(disposition)),
+                TurnStep::Ask => continue,
+                TurnStep::Wait { ahead, overdue } => (ahead, overdue),
             };
             if parked.is_none() && self.leased_job.has_deliveries_left() {
                 parked = parking.park(self.leased_job.payload_bytes(), ahead);
@@ -147,9 +149,9 @@ impl Delivery<'_> {
                 }
             }
             if parked.is_none() {
-                match self.next_without_parking(ahead, overdue).await? {
-                    Next::Settle(disposition) => return Ok(Some(disposition)),
-                    Next::Run | Next::Ask | Next::Wait { .. } => continue,
+                match self.step_without_parking(ahead, overdue).await? {
+                    TurnStep::Settle(disposition) => return Ok(Some(disposition)),
+                    TurnStep::Run | TurnStep::Ask | TurnStep::Wait { .. } => continue,
                 }
             }
             if Instant::now() >= give_up {
@@ -169,18 +171,18 @@ impl Delivery<'_> {
 
     /// Returns the next step of a delivery without a parking space: it comes back less often while its group
     /// stands still.
-    async fn next_without_parking(&self, ahead: usize, overdue: bool) -> Result<Next, Error> {
+    async fn step_without_parking(&self, ahead: usize, overdue: bool) -> Result<TurnStep, Error> {
         if overdue {
             // It cannot wait out the grace time before it marks the message.
             return self.mark_overdue().await;
         }
         if self.log.read_if_due().await {
-            return Ok(Next::Ask);
+            return Ok(TurnStep::Ask);
         }
         let core = &self.leased_job.core;
         let progress = core.groups.progress(&self.log, &self.own.entry);
         let delay = put_back_delay(ahead, self.own.turn.delivery).max(min_put_back_delay(progress, ahead));
-        Ok(Next::Settle(Disposition::Release(delay)))
+        Ok(TurnStep::Settle(Disposition::Release(delay)))
     }
 
     /// Lets the handler run, unless the worker stopped, or fetching from the queue was paused while the
@@ -201,7 +203,7 @@ impl Delivery<'_> {
     }
 
     /// Returns the next step, from the cached log if that is sufficient; otherwise reads the log first.
-    async fn next(&self) -> Result<Next, Error> {
+    async fn next_step(&self) -> Result<TurnStep, Error> {
         let InOrder { entry, .. } = self.own;
         let (core, now) = (&self.leased_job.core, self.now());
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
@@ -209,27 +211,27 @@ impl Delivery<'_> {
             core.groups.finish_abandoned(&self.log, abandoned, core.store(), remove).await?;
         }
         Ok(match core.groups.position(&self.log, self.own, now).await? {
-            Position::First => Next::Run,
-            Position::Ended(EndState::Cancelled) => Next::Settle(Disposition::DiscardCancelled),
-            Position::Ended(_) => Next::Settle(Disposition::Discard),
+            Position::First => TurnStep::Run,
+            Position::Ended(EndState::Cancelled) => TurnStep::Settle(Disposition::DiscardCancelled),
+            Position::Ended(_) => TurnStep::Settle(Disposition::Discard),
             Position::Superseded => return Err(superseded()),
-            Position::Crowded { ahead } => match self.next_without_parking(ahead, false).await? {
-                Next::Settle(Disposition::Release(delay)) => {
+            Position::Crowded { ahead } => match self.step_without_parking(ahead, false).await? {
+                TurnStep::Settle(Disposition::Release(delay)) => {
                     // The log does not say how many jobs without a position are ahead.
-                    Next::Settle(Disposition::Release(delay.max(RETRY_DELAY)))
+                    TurnStep::Settle(Disposition::Release(delay.max(RETRY_DELAY)))
                 }
                 next => next,
             },
-            Position::Full => Next::Settle(Disposition::Release(RETRY_DELAY)),
+            Position::Full => TurnStep::Settle(Disposition::Release(RETRY_DELAY)),
             // The other copy may run for hours, so the delay grows with each delivery.
             Position::OtherCopy { overdue: false } => {
                 let deliveries = self.own.turn.delivery.min(MAX_COPY_WAITS);
-                Next::Settle(Disposition::Release(RETRY_DELAY / 8 * deliveries))
+                TurnStep::Settle(Disposition::Release(RETRY_DELAY / 8 * deliveries))
             }
-            Position::Behind { ahead, overdue: false } => Next::Wait { ahead, overdue: false },
+            Position::Behind { ahead, overdue: false } => TurnStep::Wait { ahead, overdue: false },
             // The missing message may arrive with the same request.
             Position::Behind { ahead, overdue: true } if self.arrived.elapsed() < OVERDUE_GRACE => {
-                Next::Wait { ahead, overdue: true }
+                TurnStep::Wait { ahead, overdue: true }
             }
             Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true } => {
                 self.mark_overdue().await?
@@ -240,14 +242,14 @@ impl Delivery<'_> {
     /// Marks the overdue message before this one: skips it if it has stayed away for long enough, otherwise
     /// puts this message back. If the overdue message could no longer be hidden by then, the next delivery of
     /// this message proves that the queue has gone round once.
-    async fn mark_overdue(&self) -> Result<Next, Error> {
+    async fn mark_overdue(&self) -> Result<TurnStep, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
         // A storage that cannot count messages immediately may take minutes.
         let counted = tokio::select! {
             biased;
-            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Next::Settle),
-            () = self.waiting.stop.cancelled() => return self.interrupted().map(Next::Settle),
+            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(TurnStep::Settle),
+            () = self.waiting.stop.cancelled() => return self.interrupted().map(TurnStep::Settle),
             counted = core.store().queue_properties(&core.name) => counted,
         };
         let messages = match counted {
@@ -261,13 +263,13 @@ impl Delivery<'_> {
         let now = self.now();
         if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, wait, now)).await? {
             crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
-            return Ok(Next::Ask);
+            return Ok(TurnStep::Ask);
         }
         Ok(match self.log.latest().position(&entry, turn, now) {
             Some(Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true }) | None => {
-                Next::Settle(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0)))
+                TurnStep::Settle(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0)))
             }
-            Some(_) => Next::Ask,
+            Some(_) => TurnStep::Ask,
         })
     }
 
