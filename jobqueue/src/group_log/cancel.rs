@@ -25,22 +25,22 @@ pub(crate) struct Cancellation {
 pub(crate) struct CancelError {
     pub(crate) error: Error,
     /// True if the message may be deleted although the cancellation reports an error.
-    pub(crate) perhaps: bool,
+    pub(crate) may_be_deleted: bool,
 }
 
 impl CancelError {
     fn of_deletion(error: StoreError) -> Self {
-        let (perhaps, retryable) = (error.is_ambiguous(), error.is_retryable());
-        if perhaps {
+        let (may_be_deleted, retryable) = (error.is_ambiguous(), error.is_retryable());
+        if may_be_deleted {
             Self::unknown(retryable).with_source(error)
         } else {
-            Self { perhaps, error: error.into() }
+            Self { may_be_deleted, error: error.into() }
         }
     }
 
     fn unknown(retryable: bool) -> Self {
         let text = "the outcome of the cancellation is unknown: the job may be cancelled, wait, run or have completed";
-        Self { perhaps: true, error: Error::new(ErrorKind::Unknown, text).with_retryable(retryable) }
+        Self { may_be_deleted: true, error: Error::new(ErrorKind::Unknown, text).with_retryable(retryable) }
     }
 
     fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -49,7 +49,7 @@ impl CancelError {
 
     fn of_copies() -> Self {
         let text = "one message of the job is cancelled; an answer to its send was lost, or it was sent again, and another message may run";
-        Self { perhaps: true, error: Error::new(ErrorKind::Unknown, text) }
+        Self { may_be_deleted: true, error: Error::new(ErrorKind::Unknown, text) }
     }
 }
 
@@ -98,12 +98,12 @@ async fn cancel_in_order(
         Ok(CancelBegun::Unknown) => {
             let text = "the job was sent again; it is not cancelled, because its first message may run";
             let error = Error::new(ErrorKind::Unknown, text);
-            return not_deleted(Err(CancelError { error, perhaps: stored.may_be_deleted }));
+            return not_deleted(Err(CancelError { error, may_be_deleted: stored.may_be_deleted }));
         }
         Err(error) if error.is_outcome_unknown() || stored.may_be_deleted => {
             return not_deleted(Err(CancelError::unknown(error.is_retryable()).with_source(error)));
         }
-        Err(error) => return not_deleted(Err(CancelError { error, perhaps: false })),
+        Err(error) => return not_deleted(Err(CancelError { error, may_be_deleted: false })),
     };
     let stored = StoredMessage { may_be_deleted, ..stored.clone() };
     let deletion = delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await;

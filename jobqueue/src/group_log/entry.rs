@@ -54,7 +54,7 @@ impl<'de> Deserialize<'de> for KeyHash {
 }
 
 /// Identifies an entry: by its group (the key) and its job (source, id and key). The kind and the payload do
-/// not count: a repeated send after a deploy, or a codec that encrypts, writes others for the same job.
+/// not count: after a deploy, or with a codec that encrypts, a repeated send writes others for the same job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct EntryRef {
     /// The number of the group's log.
@@ -76,7 +76,7 @@ impl EntryRef {
     }
 }
 
-/// The position that a send asks for.
+/// A send's request for a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) entry: EntryRef,
@@ -200,7 +200,7 @@ impl Entry {
             .map_or(1, |pages| (pages.end.saturating_sub(pages.start) as usize).saturating_mul(PAGE))
     }
 
-    /// Records that the job is sent again: a second message of it may exist, which is the last of the queue.
+    /// Records that the job is sent again: a second message of it may exist, behind all others in the queue.
     /// The first message may already run without a record of its turn, unless its cancellation is in
     /// progress, which then still decides about that message.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {

@@ -140,7 +140,7 @@ pub(crate) struct GroupLog {
 }
 
 impl GroupLog {
-    /// Returns all entries, first come first.
+    /// Returns all entries in their order.
     pub(super) fn into_entries(self) -> Vec<Entry> {
         self.entries
     }

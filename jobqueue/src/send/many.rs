@@ -161,7 +161,7 @@ fn render_chunk(
     chunk
 }
 
-/// Stores the messages that could be written. Returns the answers in the order of the messages.
+/// Stores the messages that could be prepared. Returns the answers in the order of the messages.
 pub(crate) async fn dispatch_all(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,
@@ -270,7 +270,7 @@ async fn dispatch_all_in_order(
     prepared: Vec<Result<Prepared, Error>>,
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
-    // `false` for jobs that are done already.
+    // With `false` for jobs that are done already.
     let mut announced = announce_all(core, prepared).await;
     let mut ready: Vec<&mut Prepared> =
         announced.iter_mut().flatten().filter(|(_, to_put)| *to_put).map(|(message, _)| message).collect();

@@ -31,9 +31,9 @@ impl OverdueWait {
 impl GroupLog {
     /// Marks the overdue messages that the delivery waits for: the messages of all entries before its own, or
     /// the copy that has the turn. Skips the entries that did not arrive while deliveries marked them for
-    /// `wait`, and returns true if the first entry is among these. `wait` is an estimate, and a
-    /// message that was put back is behind all others: so the queue must also have gone round once since the
-    /// message can no longer be hidden, however long that takes.
+    /// `wait`, and returns true if the first entry is among these. `wait` is an estimate, and a message that
+    /// was put back is behind all others: so the queue must also have gone round once since the message can
+    /// no longer be hidden, however long that takes.
     ///
     /// A message that waits behind others clears its mark with its next delivery; a message in a page notes
     /// that page. If many messages have vanished, for example after a queue was cleared in part, one wait
@@ -85,15 +85,16 @@ impl GroupLog {
         skipped
     }
 
-    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `wait`, and
-    /// for a whole round of the queue.
+    /// Marks an entry whose message is overdue. Returns true if deliveries have marked it for `wait`, and for
+    /// a whole round of the queue.
     fn is_given_up(&mut self, at: usize, turn: Turn, wait: OverdueWait, now: Millis) -> bool {
         let found = &mut self.entries[at];
         let mark = Overdue::renewed(found.overdue, found.due, turn, wait, now);
         self.changed |= found.overdue != Some(mark);
         found.overdue = Some(mark);
         let all = wait.total();
-        now.since(mark.since) >= if mark.round == Round::Done { all } else { all.saturating_mul(LOST_ROUND_FACTOR) }
+        let needed = if mark.round == Round::Done { all } else { all.saturating_mul(LOST_ROUND_FACTOR) };
+        now.since(mark.since) >= needed
     }
 
     /// Notes, for the pages up to an entry and behind overdue messages, the first page from which a message

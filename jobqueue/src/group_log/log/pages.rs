@@ -78,7 +78,7 @@ impl GroupLog {
         all: &[Announcement],
         now: Millis,
     ) -> Result<Vec<Announced>, Refused> {
-        let Some(key) = all.first().map(|one| one.entry.key) else { return Ok(Vec::new()) };
+        let Some(key) = all.first().map(|first| first.entry.key) else { return Ok(Vec::new()) };
         let is_full = self.first_page(key).is_some() || self.group(key).nth(PAGE - 1).is_some();
         self.announce_unless(is_full, all, now)
     }
@@ -117,10 +117,10 @@ impl GroupLog {
         all: &[Announcement],
         now: Millis,
     ) -> Result<Vec<Announced>, Refused> {
-        if is_full && !all.iter().all(|one| self.has_record_of(&one.entry)) {
+        if is_full && !all.iter().all(|job| self.has_record_of(&job.entry)) {
             return Err(Refused::Full);
         }
-        Ok(all.iter().map(|one| self.announce(&one.entry, one.nonce, now)).collect())
+        Ok(all.iter().map(|job| self.announce(&job.entry, job.nonce, now)).collect())
     }
 
     /// Links a page with its first entries behind all entries of a group, whose last page was `last`. Returns

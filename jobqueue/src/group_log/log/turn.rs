@@ -173,8 +173,8 @@ impl GroupLog {
 
     fn give_turn(&mut self, at: usize, turn: Turn, now: Millis) -> Position {
         let found = &mut self.entries[at];
-        // This message belongs to a send that the log does not remember. The message that it knows may run
-        // without a record of its turn.
+        // This message belongs to a send that the log does not remember. The message that the log knows may
+        // run without a record of its turn.
         if let (None, false, EntryState::Stored, [copy]) =
             (found.turn, found.copies, found.state, found.nonces.as_slice())
             && *copy != turn.copy

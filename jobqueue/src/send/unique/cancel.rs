@@ -117,7 +117,7 @@ pub(in crate::send) async fn cancel_unique(
             Ok(Some(false))
         }
         Err(failed) => {
-            if !failed.perhaps {
+            if !failed.may_be_deleted {
                 record_blob.finish(claim, |record| record.into_sent(Some(&stored))).await;
             }
             Err(failed.error)
