@@ -41,7 +41,7 @@ pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 /// # Ok(()) }
 /// ```
 ///
-/// A send can be a task of its own: `tokio::spawn(mails.send(&mail).into_future())`.
+/// A send can run as its own task: `tokio::spawn(mails.send(&mail).into_future())`.
 ///
 /// # Cancel safety
 /// If the future is dropped, each message may or may not be stored.

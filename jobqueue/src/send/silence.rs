@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_that_hung_beside_others_makes_no_silence() {
+    async fn request_that_hung_while_others_succeeded_is_no_silence() {
         let (silence, began) = (Silence::default(), Instant::now());
         advance(SECOND).await;
         silence.record(Instant::now(), &[Ok(())]);

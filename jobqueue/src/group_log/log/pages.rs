@@ -2,7 +2,7 @@
 //! in their place.
 //!
 //! ```text
-//! head   a1 a2 … a20 [pages 7 to 9] a117      a117 came without a position of its own, when pages 7 to 9 existed
+//! head   a1 a2 … a20 [pages 7 to 9] a117      a117 joined without a position, behind pages 7 to 9
 //! page 7            a21 … a52
 //! page 8            a53 … a84
 //! page 9            a85 … a116

@@ -308,7 +308,7 @@ fn second_message_of_a_job_that_is_done_waits_for_its_page() {
     let first = Turn { copy: 1, delivery: 1 };
     assert_eq!(log.claim_position(&send(1).entry, first, START), Position::First);
     assert!(log.end(&send(1).entry, first, EndState::Done, START));
-    // The page has an entry of its own, which would be left.
+    // The page has its own entry, which would be left over.
     let (again, turn) = (in_page(1, 7), Turn { copy: 101, delivery: 1 });
     let behind = Position::Behind { ahead: 31, overdue: false };
     assert_eq!(log.claim_position(&again, turn, START), behind);
@@ -325,7 +325,7 @@ fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
     assert_eq!(log.last_page(key()), None, "the pages are before the job that was acknowledged late");
     assert_eq!(log.passed_page(key()), Some(8), "it takes no later sends");
     assert_eq!(log.announce_all(&[send(100)], START), Err(Refused::Full));
-    assert!(log.link(key(), None, 900), "a page of its own");
+    assert!(log.link(key(), None, 900), "a separate page");
     assert_eq!(log.last_page(key()), Some(900));
     assert_eq!(log.passed_page(key()), None);
 }
