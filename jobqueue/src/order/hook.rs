@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::parking::{Parking, max_wait, min_put_back_delay, put_back_delay};
 use crate::delivery::{
-    Disposition, Hook, HookContext, LeasedJob, Waiting, end_turn, is_done_in_order, keep_expected,
+    AdmissionContext, Disposition, Hook, HookContext, LeasedJob, end_turn, is_done_in_order, keep_expected,
     position_of,
 };
 use crate::error::Error;
@@ -58,7 +58,7 @@ impl OrderHook {
 struct OrderedDelivery<'a> {
     arrived: Instant,
     leased_job: &'a LeasedJob,
-    waiting: Waiting<'a>,
+    admission: AdmissionContext<'a>,
     own: InOrder,
     log: Arc<LogBlob>,
 }
@@ -84,14 +84,14 @@ impl Hook for OrderHook {
     async fn admit(
         &self,
         context: HookContext<'_>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error> {
         let leased_job = context.leased_job;
         // An event without a key has no group; and where the storage keeps the order, each job is delivered
         // in its turn.
         let Some(own) = position_of(leased_job) else { return Ok(None) };
         let log = leased_job.core.groups.of(&own.entry)?;
-        OrderedDelivery { arrived: Instant::now(), leased_job, waiting, own, log }
+        OrderedDelivery { arrived: Instant::now(), leased_job, admission, own, log }
             .wait_for_turn(&self.parking)
             .await
     }
@@ -117,7 +117,7 @@ impl OrderedDelivery<'_> {
     /// Waits for the turn. If the turn does not come in time, returns what happens to the message instead.
     async fn wait_for_turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
-        let mut give_up = self.arrived + max_wait(run_time, self.waiting.until_idle);
+        let mut give_up = self.arrived + max_wait(run_time, self.admission.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
         let mut parked = None;
         let mut fewest_ahead = usize::MAX;
@@ -139,12 +139,12 @@ impl OrderedDelivery<'_> {
                 // A delivery without a parking space keeps its slot until it is put back: so the number of
                 // such deliveries is bounded, too.
                 if parked.is_some() {
-                    self.waiting.leave_slot();
+                    self.admission.leave_slot();
                 }
             }
             if ahead < fewest_ahead {
                 fewest_ahead = ahead;
-                if self.waiting.until_idle {
+                if self.admission.until_idle {
                     give_up = Instant::now() + max_wait(run_time, true);
                 }
             }
@@ -160,7 +160,7 @@ impl OrderedDelivery<'_> {
             tokio::select! {
                 biased;
                 () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Some),
-                () = self.waiting.stop.cancelled() => return self.interrupted().map(Some),
+                () = self.admission.stop.cancelled() => return self.interrupted().map(Some),
                 () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
@@ -195,7 +195,7 @@ impl OrderedDelivery<'_> {
             }
             // Refreshed here; the delivery checks the settings when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
-            if self.waiting.is_left_alone() {
+            if self.admission.slot.is_fetching_paused() {
                 return Ok(Some(Disposition::Release(Duration::ZERO)));
             }
         }
@@ -249,7 +249,7 @@ impl OrderedDelivery<'_> {
         let counted = tokio::select! {
             biased;
             () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(TurnStep::Settle),
-            () = self.waiting.stop.cancelled() => return self.interrupted().map(TurnStep::Settle),
+            () = self.admission.stop.cancelled() => return self.interrupted().map(TurnStep::Settle),
             counted = core.store().queue_properties(&core.name) => counted,
         };
         let messages = match counted {
@@ -276,12 +276,12 @@ impl OrderedDelivery<'_> {
     /// Waits for a slot. Returns false if the delivery must end first. A worker without a free slot for long
     /// leaves the message to other workers.
     async fn take_slot(&self) -> bool {
-        let max_wait = max_wait(self.leased_job.lease.max_run_time(), self.waiting.until_idle);
+        let max_wait = max_wait(self.leased_job.lease.max_run_time(), self.admission.until_idle);
         tokio::select! {
             biased;
             () = self.leased_job.lease.stop_token().cancelled() => false,
-            () = self.waiting.stop.cancelled() => false,
-            () = self.waiting.take_slot() => true,
+            () = self.admission.stop.cancelled() => false,
+            () = self.admission.slot.take() => true,
             () = tokio::time::sleep(max_wait) => false,
         }
     }

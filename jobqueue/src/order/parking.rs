@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::hook::OVERDUE_TIMEOUT;
-use crate::delivery::LONGEST_UNRECORDED;
+use crate::delivery::MAX_UNLOGGED_DELAY;
 use crate::group_log::Progress;
 
 /// The maximum number of waiting deliveries of one worker.
@@ -85,7 +85,7 @@ pub(super) fn put_back_delay(ahead: usize, delivery: u32) -> Duration {
 /// is.
 pub(super) fn min_put_back_delay(progress: Progress, ahead: usize) -> Duration {
     let longest =
-        LONGEST_UNRECORDED.saturating_add(per_entry(2 * DELAY_PER_ENTRY, ahead)).min(OVERDUE_TIMEOUT);
+        MAX_UNLOGGED_DELAY.saturating_add(per_entry(2 * DELAY_PER_ENTRY, ahead)).min(OVERDUE_TIMEOUT);
     (per_entry(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
 }
 

@@ -12,8 +12,8 @@ use super::manual_delivery::Delivery;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::delivery::{
-    Cause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection, dead_letter_by_hand,
-    decode, defer, keep_expected,
+    DeferralCause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection,
+    dead_letter_by_hand, decode, defer, keep_expected,
 };
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
@@ -108,7 +108,7 @@ fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<
             Ok((message, info))
         }
         (Err(error), _) if error.is_newer_version() => {
-            Err(Disposition::Defer { cause: Cause::NewerVersion, detail: chain(&error) })
+            Err(Disposition::Defer { cause: DeferralCause::NewerVersion, detail: chain(&error) })
         }
         (Err(error), _) => Err(Disposition::DeadLetter(Rejection::undecodable(&error))),
         // A text that is not an event has no payload.
@@ -130,12 +130,12 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 }
 
 /// Leaves a message to other programs, or to a time when it can be read.
-async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
+async fn leave(leased_job: &LeasedJob, cause: DeferralCause, detail: &str) -> Result<(), Error> {
     match defer(leased_job, cause, detail, |_| {}).await? {
         Ok(_) => Ok(()),
         // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
         // of many.
-        Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
+        Err(_) if matches!(cause, DeferralCause::UnknownKind | DeferralCause::NewerVersion) => {
             leased_job.release_waiting(NOT_MINE, None).await.map(drop)
         }
         Err(rejection) => dead_letter_unread(leased_job, rejection).await,

@@ -173,7 +173,7 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.leave();
     }
 
-    fn is_left_alone(&self) -> bool {
+    fn is_fetching_paused(&self) -> bool {
         self.pacing.snooze.until().is_some() || self.pacing.circuit.permit() != Permit::Closed
     }
 

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{Context, Report, WorkerBuilder};
 use crate::dead_letters::DeadLetter;
-use crate::delivery::{Disposition, Hook, HookContext, Waiting};
+use crate::delivery::{AdmissionContext, Disposition, Hook, HookContext};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::JobError;
@@ -61,7 +61,7 @@ impl Hook for Failing {
         true
     }
 
-    async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Option<Disposition>, Error> {
+    async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<Option<Disposition>, Error> {
         self.at(HookCall::Admit, "admit".to_owned()).map(|()| None)
     }
 
@@ -222,7 +222,7 @@ impl Hook for SlowAtFirst {
         if self.scene.succeeds { Ok(()) } else { Err(failed()) }
     }
 
-    async fn admit(&self, _: HookContext<'_>, _: Waiting<'_>) -> Result<Option<Disposition>, Error> {
+    async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<Option<Disposition>, Error> {
         Ok(None)
     }
 
