@@ -6,17 +6,17 @@
 //! written **before** the message, and a process that finds only one of them can complete the other:
 //!
 //! ```text
-//!             announce              confirm                     finish, dead-letter, cancel
-//! (no entry) ──────────► announced ─────────► stored ──────────────────────────────────────► (ended, remembered)
+//!             announce              confirm               finish, dead-letter, cancel
+//! (no entry) ──────────► announced ─────────► stored ────────────────────────────────► (ended, remembered)
 //!      │                   │    │ worker meets   ▲ ▲  │
-//!      │ worker meets      │    └──its message───┘ │  │ overdue: its message did not come,
-//!      │ a message         │                       │  │ though the whole queue went by
+//!      │ worker meets      │    └──its message───┘ │  │ overdue: its message did not arrive
+//!      │ a message         │                       │  │ in a whole round of the queue
 //!      │ without entry     └───90 s─► skipped ◄────┼──┘
-//!      └───────────────────────────────────────────┴── late confirm, or its message comes after all: to the tail
+//!      └───────────────────────────────────────────┴── late confirmation or message: moves to the tail
 //!
 //! send:    announce(nonce) ─► put message ─► confirm(nonce) ─► acknowledged
-//! worker:  lease message ─► first of its group? ─► handler ─► finish (entry out, job into `ended`) ─► delete message
-//! cancel:  mark entry ─► delete message by its first receipt ─► entry out, if the mark still stands there
+//! worker:  lease ─► first of its group? ─► handler ─► finish (entry out, job into `ended`) ─► delete message
+//! cancel:  mark entry ─► delete message by its first receipt ─► entry out, if the mark is still there
 //! ```
 //!
 //! A key with many jobs has its first entries in the *head* of the log, and the others in *pages*, 32 in
@@ -26,7 +26,7 @@
 //!
 //! ```text
 //! send:    write the entries into a new page ─► link the page to the head ─► put message
-//! worker:  close the page: nothing in it changes any more ─► add its entries to the head, unlink it ─► delete it
+//! worker:  close the page, so that it stays as it is ─► add its entries to the head, unlink it ─► delete it
 //! ```
 //!
 //! # Invariants

@@ -50,7 +50,8 @@ impl<M: QueueMessage> Queue<M> {
 /// message.
 ///
 /// # Errors
-/// The outcome is unknown, or the job was not cancelled; [`CancelError::may_be_deleted`] distinguishes the two.
+/// The outcome is unknown, or the job was not cancelled; [`CancelError::may_be_deleted`] distinguishes the
+/// two.
 pub(super) async fn cancel_stored(
     core: &QueueCore,
     position: Option<EntryRef>,

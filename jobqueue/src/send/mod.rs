@@ -1,7 +1,7 @@
 //! Sends messages.
 //!
 //! ```text
-//! SendRequest ─► Draft (validated, encoded) ─► Prepared (text, blob, position) ─► dispatch: blob, position, put ─► Sent
+//! SendRequest ─► Draft (encoded) ─► Prepared (text, blob, position) ─► dispatch: blob, position, put ─► Sent
 //! ```
 //!
 //! `request` collects the options, `prepare` encodes the message, `dispatch` and `many` store one message or

@@ -1,8 +1,8 @@
 //! Unique work: sent once in a window of time, however many senders try.
 //!
 //! ```text
-//!            create if absent              put message              write if unchanged
-//! (no record) ───────────────► pending ────────────────► (stored) ─────────────────────► sent ── window ──► (no record)
+//!            create if absent          put message          write if unchanged
+//! (no record) ───────────────► pending ────────────► (stored) ─────────────────► sent ── window ──► (no record)
 //!                               │    ▲
 //!                               └────┘ sender died: until the window ends, the next one sends the same job
 //! ```
