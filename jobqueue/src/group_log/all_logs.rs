@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::entry::{Entry, EntryRef, KeyHash, LOGS};
-use super::log::{Former, GroupLog, Millis};
+use super::log::{FormerEntries, GroupLog, Millis};
 use super::store::{CONTAINER, GroupLogs, page_of};
 use crate::json_blob::{Edit, Known, Version};
 use crate::storage::{
@@ -23,15 +23,15 @@ const MAX_READS: u32 = 3;
 const MAX_RESENDS: u32 = 5;
 
 /// The head of a log, or a page: `None` if it does not exist, an error if it is damaged.
-type Document = Result<Option<Version<GroupLog>>, StoreError>;
+type ReadDocument = Result<Option<Version<GroupLog>>, StoreError>;
 
 /// A log as it was read.
 #[derive(Debug)]
 pub(crate) struct StoredLog {
     name: BlobName,
-    head: Document,
+    head: ReadDocument,
     /// The linked pages.
-    pages: BTreeMap<(KeyHash, u64), Document>,
+    pages: BTreeMap<(KeyHash, u64), ReadDocument>,
 }
 
 impl StoredLog {
@@ -54,14 +54,14 @@ impl StoredLog {
         Ok(entries)
     }
 
-    fn former(&self) -> Former {
+    fn former(&self) -> FormerEntries {
         let documents = [&self.head].into_iter().chain(self.pages.values());
         let versions = documents.filter_map(|document| document.as_ref().ok()?.as_ref());
-        Former::of(versions.map(|version| &version.value))
+        FormerEntries::of(versions.map(|version| &version.value))
     }
 }
 
-fn entries_of(document: Document) -> Result<Vec<Entry>, StoreError> {
+fn entries_of(document: ReadDocument) -> Result<Vec<Entry>, StoreError> {
     Ok(document?.map(|version| version.value.into_entries()).unwrap_or_default())
 }
 
@@ -106,11 +106,11 @@ impl GroupLogs {
         }
     }
 
-    async fn read_page(&self, head: &BlobName, page: u64) -> Result<Document, StoreError> {
+    async fn read_page(&self, head: &BlobName, page: u64) -> Result<ReadDocument, StoreError> {
         self.read_document(self.page_of(head, page)?).await
     }
 
-    async fn read_document(&self, name: BlobName) -> Result<Document, StoreError> {
+    async fn read_document(&self, name: BlobName) -> Result<ReadDocument, StoreError> {
         match self.document(name).read().await {
             Err(error) if !is_damaged(&error) => Err(error),
             document => Ok(document),
@@ -171,7 +171,7 @@ impl GroupLogs {
 
     /// Closes a page, so that nothing in it changes any more, and returns it; returns an empty page if it is
     /// gone or damaged.
-    async fn close(&self, head: &BlobName, page: u64, known: &Document) -> Result<GroupLog, StoreError> {
+    async fn close(&self, head: &BlobName, page: u64, known: &ReadDocument) -> Result<GroupLog, StoreError> {
         let close = |found: Option<GroupLog>| {
             let mut page = found.unwrap_or_default();
             let closed = page.close();

@@ -17,10 +17,10 @@ use crate::clock::unix_millis;
 use crate::undelivered::SKEW;
 
 pub(super) use cancellation::Abandoned;
-pub(super) use forget::Former;
+pub(super) use forget::FormerEntries;
 pub(crate) use overdue::OverdueWait;
+pub(super) use pages::AnnounceRefusal;
 use pages::PageState;
-pub(super) use pages::Refused;
 
 /// The maximum number of entries in a log. A key has few of them there.
 pub(super) const MAX_ENTRIES: usize = 20_000;

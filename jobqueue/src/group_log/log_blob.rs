@@ -25,11 +25,11 @@ const MIN_LOG_POLL: Duration = Duration::from_millis(50);
 const MAX_LOG_POLL: Duration = Duration::from_secs(60);
 const LOG_POLL_GROWTH: f64 = 1.5;
 /// A change of a log. It stores its result where the caller finds it.
-type Change = Box<dyn FnMut(&mut GroupLog) + Send>;
+type LogChange = Box<dyn FnMut(&mut GroupLog) + Send>;
 
 /// A change that waits for a write.
-struct Pending {
-    change: Change,
+struct PendingChange {
+    change: LogChange,
     /// True if the log must be read after this change was requested.
     fresh: bool,
     done: oneshot::Sender<Result<(), Arc<StoreError>>>,
@@ -40,7 +40,7 @@ pub(crate) struct LogBlob {
     blob: JsonBlob<GroupLog>,
     /// Locked while the log is read or written.
     known: tokio::sync::Mutex<Option<Version<GroupLog>>>,
-    pending: Mutex<Vec<Pending>>,
+    pending: Mutex<Vec<PendingChange>>,
     latest: Mutex<Arc<GroupLog>>,
     /// The deliveries of this process that wait to become the first of their group.
     waiting: Mutex<BTreeMap<(KeyHash, KeyHash), Arc<Notify>>>,
@@ -111,9 +111,9 @@ impl LogBlob {
     ) -> Result<R, Error> {
         let result = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&result);
-        let change: Change = Box::new(move |log| *lock(&slot) = Some(change(log)));
+        let change: LogChange = Box::new(move |log| *lock(&slot) = Some(change(log)));
         let (done, answer) = oneshot::channel();
-        lock(&self.pending).push(Pending { change, fresh, done });
+        lock(&self.pending).push(PendingChange { change, fresh, done });
         let this = Arc::clone(self);
         // In its own task, because it also makes the changes of other callers.
         drop(self.blob.runtime().spawn(async move { this.apply_pending().await }));
@@ -162,7 +162,7 @@ impl LogBlob {
             Err(error) => Err(Arc::new(error)),
         };
         drop(known);
-        for Pending { done, .. } in pending {
+        for PendingChange { done, .. } in pending {
             drop(done.send(answer.clone()));
         }
     }
@@ -248,7 +248,7 @@ impl LogBlob {
 
 /// Returns whether every pending change modifies a log that may be outdated. A change that modifies nothing
 /// there must be tried again on a newer log.
-fn all_modify(log: &GroupLog, pending: &mut [Pending]) -> bool {
+fn all_modify(log: &GroupLog, pending: &mut [PendingChange]) -> bool {
     let mut log = log.clone();
     pending.iter_mut().all(|pending| {
         log.take_changed();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::entry::{Announcement, EntryRef};
-use super::log::{Announced, GroupLog, Millis, Position, Refused};
+use super::log::{AnnounceRefusal, Announced, GroupLog, Millis, Position};
 use super::log_blob::LogBlob;
 use super::message::InOrder;
 use super::store::GroupLogs;
@@ -50,13 +50,13 @@ impl GroupLogs {
                 continue;
             }
             match (refused, latest.first_page(group.key)) {
-                (Refused::Full, _) => {
+                (AnnounceRefusal::Full, _) => {
                     if let Some((page, answers)) = self.open(&head, last, all, now).await? {
                         return Ok((Some(page), answers));
                     }
                 }
-                (Refused::Closed, Some(first)) => self.take_over(&head, group, first).await?,
-                (Refused::Closed, None) => {}
+                (AnnounceRefusal::Closed, Some(first)) => self.take_over(&head, group, first).await?,
+                (AnnounceRefusal::Closed, None) => {}
             }
         }
         Err(busy())
@@ -68,7 +68,7 @@ impl GroupLogs {
         opens: bool,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Result<Vec<Announced>, Refused>, Error> {
+    ) -> Result<Result<Vec<Announced>, AnnounceRefusal>, Error> {
         let Some(Announcement { entry: group, .. }) = all.first() else { return Ok(Ok(Vec::new())) };
         let announcements = all.to_vec();
         let document = self.blob(group, Some(page))?;

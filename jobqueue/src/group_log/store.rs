@@ -57,14 +57,14 @@ pub(crate) struct Progress {
 }
 
 /// The number of a log, and the number of a page unless it is the head.
-type Document = (u16, Option<u64>);
+type DocumentKey = (u16, Option<u64>);
 
 #[derive(Debug)]
 pub(crate) struct GroupLogs {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
     pub(super) queue: QueueName,
-    pub(super) known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
+    pub(super) known: Mutex<BTreeMap<DocumentKey, Arc<LogBlob>>>,
     /// Kept apart from the cached logs, which are forgotten when there are too many.
     first_jobs: Mutex<FirstJobs>,
 }

@@ -7,13 +7,13 @@ use crate::group_log::entry::{EndState, Entry, EntryState, KeyHash};
 
 /// The entries that a log and its pages had at an earlier time.
 #[derive(Debug, Default)]
-pub(in crate::group_log) struct Former {
+pub(in crate::group_log) struct FormerEntries {
     /// The nonces of each job's sends, and whether its entry was only announced, not confirmed.
     sends: BTreeMap<(KeyHash, KeyHash), (Vec<u64>, bool)>,
     ended: BTreeMap<KeyHash, EndState>,
 }
 
-impl Former {
+impl FormerEntries {
     /// Collects the entries of the head of a log and of its pages.
     pub(in crate::group_log) fn of<'a>(documents: impl Iterator<Item = &'a GroupLog>) -> Self {
         let mut former = Self::default();
@@ -49,7 +49,7 @@ impl GroupLog {
     }
 
     /// Removes the entries and the ended jobs that have not changed since.
-    pub(in crate::group_log) fn forget(&mut self, former: &Former, now: Millis) {
+    pub(in crate::group_log) fn forget(&mut self, former: &FormerEntries, now: Millis) {
         let before = self.entries.len() + self.ended.len();
         let mut groups = BTreeSet::new();
         self.entries.retain(|entry| {

@@ -34,7 +34,7 @@ pub(super) enum PageState {
 
 /// The reason why a document takes no further entries of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AnnounceRefusal {
     /// The entries belong into the last page, or into a new page.
     Full,
     /// The page does not exist, or is closed.
@@ -77,7 +77,7 @@ impl GroupLog {
         &mut self,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Vec<Announced>, Refused> {
+    ) -> Result<Vec<Announced>, AnnounceRefusal> {
         let Some(key) = all.first().map(|first| first.entry.key) else { return Ok(Vec::new()) };
         let is_full = self.first_page(key).is_some() || self.group(key).nth(PAGE - 1).is_some();
         self.announce_unless(is_full, all, now)
@@ -90,11 +90,11 @@ impl GroupLog {
         opens: bool,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Vec<Announced>, Refused> {
+    ) -> Result<Vec<Announced>, AnnounceRefusal> {
         match self.page {
             None if opens => (self.page, self.changed) = (Some(PageState::Open), true),
             Some(PageState::Open | PageState::Sealed) => {}
-            None | Some(PageState::Closed) => return Err(Refused::Closed),
+            None | Some(PageState::Closed) => return Err(AnnounceRefusal::Closed),
         }
         let is_full = self.page == Some(PageState::Sealed) || self.entries.len() >= PAGE;
         let announced = self.announce_unless(is_full, all, now);
@@ -116,9 +116,9 @@ impl GroupLog {
         is_full: bool,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Vec<Announced>, Refused> {
+    ) -> Result<Vec<Announced>, AnnounceRefusal> {
         if is_full && !all.iter().all(|job| self.has_record_of(&job.entry)) {
-            return Err(Refused::Full);
+            return Err(AnnounceRefusal::Full);
         }
         Ok(all.iter().map(|job| self.announce(&job.entry, job.nonce, now)).collect())
     }

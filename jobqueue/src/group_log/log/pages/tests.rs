@@ -44,7 +44,7 @@ fn page(sends: &[Announcement]) -> GroupLog {
 fn head(pages: u64) -> GroupLog {
     let mut head = GroupLog::default();
     assert!(head.announce_all(&sends(1..33), START).is_ok());
-    assert_eq!(head.announce_all(&[send(33)], START), Err(Refused::Full));
+    assert_eq!(head.announce_all(&[send(33)], START), Err(AnnounceRefusal::Full));
     for page in 7..7 + pages {
         let last = (page > 7).then(|| page - 1);
         assert!(head.link(key(), last, page));
@@ -95,10 +95,10 @@ fn pages_come_into_the_head_in_their_order_and_once() {
 #[test]
 fn page_that_refused_a_job_takes_none_when_it_has_room_again() {
     let mut page = page(&sends(33..65));
-    assert_eq!(page.announce_in_page(false, &[send(65)], START), Err(Refused::Full));
+    assert_eq!(page.announce_in_page(false, &[send(65)], START), Err(AnnounceRefusal::Full));
     let (ended, turn) = (send(40).entry, Turn { copy: 40, delivery: 1 });
     assert!(page.end(&ended, turn, EndState::DeadLettered, START), "its entries count");
-    assert_eq!(page.announce_in_page(false, &[send(66)], START), Err(Refused::Full));
+    assert_eq!(page.announce_in_page(false, &[send(66)], START), Err(AnnounceRefusal::Full));
     assert!(page.announce_in_page(false, &[send(41)], START).is_ok(), "a job that it has is sent again");
     let stored: GroupLog = serde_json::from_value(serde_json::to_value(&page).unwrap()).unwrap();
     assert!(stored.is_open());
@@ -110,8 +110,8 @@ fn page_that_refused_a_job_takes_none_when_it_has_room_again() {
 fn closed_page_or_one_that_is_gone_takes_nothing() {
     let mut page = page(&[send(33)]);
     drop(page.close());
-    assert_eq!(page.announce_in_page(true, &[send(34)], START), Err(Refused::Closed));
-    assert_eq!(GroupLog::default().announce_in_page(false, &[send(34)], START), Err(Refused::Closed));
+    assert_eq!(page.announce_in_page(true, &[send(34)], START), Err(AnnounceRefusal::Closed));
+    assert_eq!(GroupLog::default().announce_in_page(false, &[send(34)], START), Err(AnnounceRefusal::Closed));
     assert_eq!(
         GroupLog::default().close(),
         GroupLog::default(),
@@ -324,7 +324,7 @@ fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
     assert_eq!(log.confirm(&send(5).entry, 5, true, START), Confirmed::Acknowledged);
     assert_eq!(log.last_page(key()), None, "the pages are before the job that was acknowledged late");
     assert_eq!(log.passed_page(key()), Some(8), "it takes no later sends");
-    assert_eq!(log.announce_all(&[send(100)], START), Err(Refused::Full));
+    assert_eq!(log.announce_all(&[send(100)], START), Err(AnnounceRefusal::Full));
     assert!(log.link(key(), None, 900), "a separate page");
     assert_eq!(log.last_page(key()), Some(900));
     assert_eq!(log.passed_page(key()), None);
