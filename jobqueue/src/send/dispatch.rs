@@ -94,12 +94,12 @@ async fn store_held(
     started: Instant,
     hold: &mut KeyHold<'_>,
 ) -> Result<Sent, Error> {
-    let started = hold.keep_during(store_blob(core, &prepared, started)).await?;
-    if let Err(error) = hold.extend().await {
+    let started = hold.renew_during(store_blob(core, &prepared, started)).await?;
+    if let Err(error) = hold.ensure_time_to_put().await {
         remove_unsent(core, [&prepared]).await;
         return Err(error);
     }
-    hold.bound(put_prepared(core, prepared, started)).await
+    hold.run_within(put_prepared(core, prepared, started)).await
 }
 
 /// Puts a message whose blob is stored, in its order if it has one.

@@ -19,15 +19,15 @@ pub(in crate::send) struct KeyHold<'r> {
 
 impl KeyHold<'_> {
     /// Runs an upload and renews the hold during it: a large payload may take longer than a hold lasts.
-    pub(in crate::send) async fn keep_during<T>(&mut self, upload: impl Future<Output = T>) -> T {
+    pub(in crate::send) async fn renew_during<T>(&mut self, upload: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
             uploaded = upload => uploaded,
-            never = self.keep() => match never {},
+            never = self.renew_forever() => match never {},
         }
     }
 
-    async fn keep(&mut self) -> Infallible {
+    async fn renew_forever(&mut self) -> Infallible {
         loop {
             sleep(HOLD_PERIOD / 3).await;
             if let Err(error) = self.record_blob.renew(&mut self.claim).await {
@@ -41,7 +41,7 @@ impl KeyHold<'_> {
     /// # Errors
     /// - [`Conflict`](ErrorKind::Conflict): another sender has taken the key over.
     /// - [`Rejected`](ErrorKind::Rejected): the hold could not be renewed.
-    pub(in crate::send) async fn extend(&mut self) -> Result<(), Error> {
+    pub(in crate::send) async fn ensure_time_to_put(&mut self) -> Result<(), Error> {
         if self.claim.left() >= SEND_BUDGET {
             return Ok(());
         }
@@ -63,7 +63,7 @@ impl KeyHold<'_> {
     ///
     /// # Errors
     /// The errors of `put`; [`Unknown`](ErrorKind::Unknown) if it has not ended in time.
-    pub(in crate::send) async fn bound<T>(
+    pub(in crate::send) async fn run_within<T>(
         &self,
         put: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
