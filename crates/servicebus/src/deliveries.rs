@@ -1,11 +1,13 @@
 //! Numbers the deliveries of messages, and stores the state of messages that were put back in sessions.
 //!
-//! In sessions the service does not count a delivery that ended with its link, so that the message of a process that is killed again and again
-//! would always come for the first time, and two of its runs would have the same fence. The blob of a message's text therefore also has the number
-//! of the last delivery, which is written before the message is handed on.
+//! In sessions, the service does not count a delivery that ended with its link. The message of a process that
+//! is killed repeatedly would always look like a first delivery, and two of its runs would have the same
+//! fence. The blob of a message's text therefore also contains the number of the last delivery, which is
+//! written before the message is handed out.
 //!
-//! Without sessions nothing says whether a delivery is counted whose lock the service drops with its connection. There the deliveries of those
-//! messages are numbered that have a blob, because a text was saved for them.
+//! Without sessions, it is not known whether the service counts a delivery whose lock is dropped with its
+//! connection. In such queues, deliveries are numbered only for messages that have a blob because a text was
+//! saved for them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -21,7 +23,7 @@ use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, p
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Begun {
     Now,
-    /// It was given back until then.
+    /// The message was given back until this time.
     NotBefore(SystemTime),
 }
 
@@ -33,7 +35,8 @@ impl Held {
 }
 
 impl Beside {
-    /// Counts a delivery, and reads the text that was saved before. Without a session, a message that has no blob gets none.
+    /// Counts a delivery, and reads the text that was saved earlier. Without sessions, creates no blob for a
+    /// message that has none.
     pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
         let name = self.name_of(held)?;
         let counted = held.dequeue_count;
@@ -46,7 +49,7 @@ impl Beside {
                     held.begins(counted);
                     (Condition::IfAbsent, String::new())
                 }
-                // Kept as it is, for whoever can read it; the message becomes a dead letter.
+                // The blob stays unchanged for a version that can read it; the message is dead-lettered.
                 Some(SavedText { text: Some(Err(unreadable)), .. }) => {
                     held.text = Arc::new(Err(unreadable.clone()));
                     return Ok(Begun::Now);
@@ -77,8 +80,10 @@ impl Beside {
             .with_detail("gave up after repeated conflicts: other processes keep updating this message"))
     }
 
-    /// Saves the time before which a message that is given back must not be delivered, and its text, unless the message is read as that text anyway: the
-    /// text of another program may be longer than a blob here. A saved text that cannot be read stays as it is, for whoever can read it.
+    /// Saves the text of a message that is given back, and the time before which it must not be delivered.
+    /// The text is left out if the message itself contains it, because the text of another program may be
+    /// longer than a blob here. A saved text that cannot be read stays unchanged, for a version that can read
+    /// it.
     pub(super) async fn save_given_back(
         &self,
         held: &Held,

@@ -8,16 +8,18 @@ use super::super::texts::Beside;
 use super::ServiceBusQueues;
 use jobqueue_storage::{Advice, Metadata, Operation, QueueName, StoreError, log};
 
-/// Renewals of a shorter lock come too often, and one lost answer loses it.
+/// A shorter lock is renewed too often, and a single lost answer loses it.
 const SHORTEST_LOCK: Duration = Duration::from_secs(15);
 
-/// A queue that keeps messages for less may lose a job. The service's longest time, which stands for no end, is 29,000 years.
+/// A queue with a shorter time to live, or a shorter idle time, may lose a job. The service's maximum, which
+/// stands for "never", is 29,000 years.
 const LONG: Duration = Duration::from_secs(3650 * 86_400);
 
-/// The share of its greatest size, in percent, from which a queue is reported.
+/// The fill level, in percent of its maximum size, from which a queue is reported.
 const NEARLY_FULL: u64 = 80;
 
-/// Returns settings of a queue that should be changed; none without the claim Manage, or for a missing queue.
+/// Returns the settings of a queue that should be changed; empty without the claim Manage, or for a missing
+/// queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
     read(queues, queue).await.map(Option::unwrap_or_default)
 }
@@ -38,7 +40,7 @@ async fn read(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<Vec
     }
 }
 
-/// Logs the settings of a queue that should be changed. Returns false if they could not be read.
+/// Logs the settings of a queue that should be changed. Returns `false` if they could not be read.
 pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> bool {
     let Ok(Some(all)) = read(queues, queue).await else { return false };
     for Advice { is_warning, text, .. } in all {
@@ -83,7 +85,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
     all
 }
 
-/// Returns why the queue takes no sends, or soon takes none.
+/// Returns advice on a queue that refuses sends, or soon will.
 fn refused_sends(description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
     if let Some(status) = &description.inactive_status {
@@ -103,7 +105,7 @@ fn refused_sends(description: &Description) -> Vec<Advice> {
     all
 }
 
-/// Returns the settings by which the service removes or moves messages before they are handled.
+/// Returns advice on settings by which the service removes or moves messages before they are handled.
 fn losses(description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
     if let Some(life) = description.time_to_live.filter(|life| *life < LONG) {

@@ -1,4 +1,4 @@
-//! Moves messages to the dead-letter queue that the service has for each queue.
+//! Moves messages to the dead-letter subqueue of their queue.
 
 use std::sync::Arc;
 
@@ -16,21 +16,23 @@ use jobqueue_storage::{
 };
 
 const OPERATION: &str = Operation::DeadLetter.as_str();
-/// The longest reason, and the longest description, that the service takes.
+/// The service's limit for the reason and for the description, in characters.
 const MAX_CHARS: usize = 4096;
-/// The most bytes that the service takes for all properties of a message, its own included.
+/// The service's limit for all properties of a message, its own included, in bytes.
 const MAX_PROPERTIES: usize = 64 * 1024;
-/// The bytes of the service's own properties.
+/// The bytes reserved for the service's own properties.
 const OWN_PROPERTIES: usize = 256;
-/// The most bytes of a property besides its name and its value.
+/// The overhead of a property in addition to its name and its value, in bytes.
 const FORM: usize = 10;
-/// The longest text that a property has.
+/// The longest text that is stored in a property, in bytes.
 const MAX_SHOWN: usize = 24 * 1024;
 
 #[async_trait]
 impl NativeDeadLetters for ServiceBusQueues {
-    /// Settles the message with the reason and its new text, as far as the message has room for them. Without room for the text, it is written
-    /// after the settling, in the place of the text that was saved under the lock: a crash between the two leaves the dead letter with that one.
+    /// Settles the message with the reason and its new text, as far as the properties of the message have
+    /// room for them. A text that does not fit is written to the message's blob after the settlement, in
+    /// place of the text that was saved under the lock. A crash between the two leaves the dead letter with
+    /// the earlier text.
     async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -42,8 +44,8 @@ impl NativeDeadLetters for ServiceBusQueues {
         let (token, held) = held(self, queue, message, OPERATION).await?;
         let mut room = Room::of(&held);
         let reason = room.shortened(REASON, &cause.reason);
-        // Other tools see the message as it was sent, whose payload is elsewhere by now. Settling changes no body: it is still that of the first
-        // letter if a tool has sent the message again.
+        // Other tools read the body as it was sent, whose payload has been moved by now. Settling changes no
+        // body: for a letter that a tool sent again, the body is still that of the first letter.
         let body = held.body_digest.clone().or_else(|| held.sent_text.as_deref().ok().map(digest));
         let shown = body
             .filter(|_| text.len() <= MAX_SHOWN)
@@ -52,7 +54,7 @@ impl NativeDeadLetters for ServiceBusQueues {
         let fits = shown.is_some();
         let properties = match shown {
             Some(shown) => shown.into(),
-            // The text of an earlier letter, which a tool has sent again, must not stand for this one.
+            // The text of an earlier letter that a tool sent again must not be taken for this letter's text.
             None => shown_before(&held).map(|name| (name, String::new())).collect(),
         };
         let description = room.shortened(DESCRIPTION, cause.description.as_deref().unwrap_or_default());
@@ -64,8 +66,8 @@ impl NativeDeadLetters for ServiceBusQueues {
                 self.beside.forget(&lock.held).await;
                 return Ok(());
             }
-            // What is left is made by the next call for the message, if this one fails or is dropped: without it, the letter needs what
-            // belongs to its former text.
+            // If this call fails or is dropped, the next call for the message writes the text. Without it,
+            // the letter still needs the payload of its previous text.
             let mut settled = Held { is_settled: true, link: None, ..Held::clone(&lock.held) };
             settled.shed_content();
             self.held.insert(token, settled);
@@ -77,7 +79,7 @@ impl NativeDeadLetters for ServiceBusQueues {
     }
 }
 
-/// Returns the properties with the text of an earlier letter that a message has.
+/// Returns those properties of an earlier letter's text that the message has.
 fn shown_before(held: &Held) -> impl Iterator<Item = &'static str> {
     let present = held.application_properties.as_ref();
     [LETTER, BODY, TEXT]
@@ -85,12 +87,12 @@ fn shown_before(held: &Held) -> impl Iterator<Item = &'static str> {
         .filter(move |name| present.is_some_and(|present| present.0.contains_key(*name)))
 }
 
-/// The bytes that are left for properties of a message.
+/// The bytes that are left for the properties of a message.
 struct Room(usize);
 
 impl Room {
     fn of(held: &Held) -> Self {
-        // Those of an earlier letter are replaced.
+        // The properties of an earlier letter are replaced.
         let mut kept = held.application_properties.clone();
         if let Some(kept) = &mut kept {
             for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION] {
@@ -103,14 +105,14 @@ impl Room {
         Self(MAX_PROPERTIES.saturating_sub(present + OWN_PROPERTIES))
     }
 
-    /// Returns whether there is room for a property, and takes it.
+    /// Returns whether a property fits, and reserves its bytes if it does.
     fn takes(&mut self, name: &str, bytes: usize) -> bool {
         let left = self.0.checked_sub(name.len() + FORM + bytes);
         self.0 = left.unwrap_or(self.0);
         left.is_some()
     }
 
-    /// Takes room for a property; returns as much of its text as fits, and as the service takes.
+    /// Reserves bytes for a property; returns as much of its text as fits and as the service accepts.
     fn shortened(&mut self, name: &str, text: &str) -> String {
         let most = self.0.saturating_sub(name.len() + FORM);
         let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= most;

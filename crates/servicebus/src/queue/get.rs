@@ -26,12 +26,14 @@ use jobqueue_storage::{
     StoreErrorKind as Kind, log,
 };
 
-/// The messages that a peek reads at most, with their bodies: the service shows delayed ones, too.
+/// The most messages that a peek reads, with their bodies. Delayed messages count, because the service shows
+/// them too.
 pub(super) const PEEK_REACH: u64 = 400;
-/// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
-/// five seconds at least.
+/// The time for which a message is kept back if its saved text or its delivery count cannot be read. Locks of the
+/// service last at least five seconds.
 pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
-/// The least time for what is read beside a message. A lock may be over by this machine's clock alone.
+/// The minimum time for reading a message's blob. A lock may seem to be over only because this machine's
+/// clock is wrong.
 const LEAST_READ: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(
@@ -48,7 +50,7 @@ pub(super) async fn get(
     }
     let link = queues.receiver(queue).await.map_err(|fault| {
         if fault.is_not_allowed() {
-            // The queue was created anew, with sessions.
+            // The queue was recreated with sessions.
             queues.forget_sessions(queue);
         }
         before(failed)(fault)
@@ -57,15 +59,16 @@ pub(super) async fn get(
     let taken = link.get(options.count).await.map_err(failed)?;
     let came = taken.len();
     let leases = taken.into_iter().map(|taken| leased(queues, queue, &link, taken, requested));
-    // Those that are not returned, because the future is dropped, are released.
+    // If this future is dropped, the guards release the messages.
     let leases = join_all(leases).await.into_iter().flatten();
     let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, ReleaseGuard::keep)).collect();
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
-    // Those that are left out become visible again.
+    // The messages that are left out become visible again.
     let is_uncertain = messages.is_empty() && (came > 0 || is_keeping_back);
-    // Behind messages whose delay is not over others may be ready; these stay locked for a while, so the next get does not meet them.
+    // There may be ready messages behind those whose delay is not over. The delayed messages stay locked for
+    // a while, so the next get does not receive them.
     let is_more = messages.is_empty() && came > 0 && !queues.is_keeping_back(queue);
     let next_visible_in = is_more.then_some(Duration::ZERO);
     Ok(Received::new(messages).with_uncertainty(is_uncertain).with_next_visible_in(next_visible_in))
@@ -76,15 +79,15 @@ pub(super) struct Granted<G> {
     pub(super) message: LeasedMessage,
     pub(super) lock: Uuid,
     pub(super) held: Held,
-    /// Releases the message if the get is dropped before.
+    /// Releases the message if the get is dropped before it returns.
     pub(super) guard: G,
 }
 
 impl<G> Granted<G> {
-    /// Remembers the message, and returns it.
+    /// Records the message as held, and returns it.
     pub(super) fn hand_out(mut self, queues: &ServiceBusQueues, keep: impl FnOnce(G)) -> LeasedMessage {
         if Place::of(&self.held.queue).is_dead_letters {
-            // A pass may hold a whole dead-letter queue.
+            // A pass may hold a whole dead-letter queue, so the content is not kept in memory.
             self.held.shed_content();
         }
         queues.held.insert(self.lock, self.held);
@@ -93,8 +96,8 @@ impl<G> Granted<G> {
     }
 }
 
-/// Returns a message with its receipt. A message whose delay is not over, and one whose saved text is not read within a third of its lock,
-/// is left out: it is released later, which counts no delivery.
+/// Returns a message with its receipt; `None` for a message whose delay is not over, or whose saved text
+/// cannot be read within a third of its lock. Such a message is released later, which counts no delivery.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -108,7 +111,7 @@ async fn leased(
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
     let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
-    // A lock may be over by this machine's clock alone.
+    // A lock may seem to be over only because this machine's clock is wrong.
     let part = |parts| if left.is_zero() { BLOBS_PAUSE } else { left / parts };
     let reading = with_saved_text(queues, queue, &mut content, locked_until);
     let mut held = match within_a_third(left, queue, reading).await {
@@ -160,10 +163,10 @@ async fn with_saved_text(
     Ok((held, Begun::Now))
 }
 
-/// Waits for what is read beside a message for a third of the rest of its lock, as [`of_lock`] returns it.
+/// Waits for `reading` for at most a third of `left`, the rest of the lock as returned by [`of_lock`].
 ///
 /// # Errors
-/// `Timeout` if it takes longer.
+/// `Timeout` if `reading` takes longer, and its own errors.
 pub(super) async fn within_a_third<T>(
     left: Duration,
     queue: &QueueName,
@@ -175,7 +178,7 @@ pub(super) async fn within_a_third<T>(
     })
 }
 
-/// Returns what is left of a lock that was just taken, by this machine's clock, but not more than a lock lasts.
+/// Returns the rest of a lock that was just taken, by this machine's clock, capped at the length of a lock.
 pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
         log::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
@@ -183,7 +186,8 @@ pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Durati
     left.min(queues.lock_length(queue))
 }
 
-/// Releases a message after a pause, and drops `kept_back` then. The blobs are not asked for it again and again, and no delivery is counted.
+/// Releases a message after a pause, and then drops `kept_back`. Until then, the message's blob is not read
+/// again and again. No delivery is counted.
 fn release_later(
     queues: &ServiceBusQueues,
     link: OpenLink,
@@ -198,10 +202,14 @@ fn release_later(
     }));
 }
 
-/// Returns messages that are visible. The walk begins at the first message that the last one found active, or where that ended: the service
-/// gives a delayed message another number when its delay is over, so that none before it becomes active. Behind the page with the first one,
-/// it goes on where a walk ended that found too few. A walk through dead letters begins at the first one: whether a message keeps its number
-/// when it dies is not documented, and then one that died later may precede it.
+/// Returns visible messages.
+///
+/// The walk begins at the first active message that the previous walk found, or where that walk ended. No
+/// message before that number can become active, because the service renumbers a delayed message when its
+/// delay is over. After the page with the first active message, the walk continues where a previous walk
+/// stopped at its limit. A walk through dead letters begins at the first message: it is not documented
+/// whether a message keeps its number when it is dead-lettered, and if it does, a message that was
+/// dead-lettered later may precede it.
 pub(super) async fn peek(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -216,8 +224,8 @@ pub(super) async fn peek(
     let (mut from, mut is_seeking) = (recalled(&node.bookmark), !is_dead);
     let (mut reached, mut is_partitioned) = (recalled(&node.reached), false);
     let (mut found, mut seen) = (Vec::new(), 0);
-    // As many as are wanted, and pages only behind delayed ones: each message costs. A walk that goes on elsewhere behind the first page takes in
-    // what it can before.
+    // Reads as many as wanted, and whole pages only behind delayed messages, because each message that a peek
+    // returns costs credits. A walk that will skip ahead after the first page takes a whole page first.
     let mut size = if reached > 0 { PAGE } else { wanted.try_into().unwrap_or(PAGE) };
     while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = manage::peek(&node, from, size).await.map_err(failed)?;
@@ -259,8 +267,8 @@ pub(super) async fn peek(
     Ok(found)
 }
 
-/// Returns a message with what is kept beside it: a dead letter with the text that was saved for it, another one with its deliveries and its
-/// text. Returns `None` for a message that is held until a later time.
+/// Returns a message with the data of its blob: for a dead letter the text that was saved for it, otherwise
+/// its delivery count and its text. Returns `None` for a message that is held until a later time.
 async fn peeked(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -277,13 +285,14 @@ async fn peeked(
         let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
         return Ok(Some(letter.with_dead(content.cause).with_original_id(content.id)));
     }
-    // A put-back in a session changes no message, and neither does a checkpoint.
+    // A message that is put back in a session, or checkpointed, is itself unchanged.
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
     if may_have_blob && let Some(saved) = queues.beside.record(&held).await? {
         if saved.held_until(queues.links.now()).is_some() {
             return Ok(None);
         }
-        // The service does not count the deliveries that end with their session, and perhaps none that ends with its link.
+        // The service does not count deliveries that end with their session, and may not count those that end
+        // with their link.
         content.delivered = content.delivered.max(saved.delivery);
         content.text = saved.text.unwrap_or(content.text);
     }

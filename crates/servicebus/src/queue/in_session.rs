@@ -1,4 +1,4 @@
-//! Gets and gives back messages in a queue that requires sessions.
+//! Gets messages, and gives them back, in a queue that requires sessions.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -20,10 +20,11 @@ use super::update::{Lock, UPDATE};
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{LeasedMessage, MessageRef, Operation, QueueName, Received, StoreError, log};
 
-/// The longest id, in the units of UTF-16 in which the service counts.
+/// The service's limit for an id, in UTF-16 code units.
 const MAX_ID: usize = 128;
 
-/// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
+/// Returns the session id for a group, or the message id for a job: the name itself, or its hash if the name
+/// is too long.
 pub(super) fn id_for(name: &str) -> String {
     if name.encode_utf16().count() <= MAX_ID {
         return name.to_owned();
@@ -45,7 +46,7 @@ pub(super) async fn get(
             }
             fault.of_change(Operation::Get.as_str(), queue)
         })?;
-    // Those that are not returned, because the future is dropped, are released.
+    // If this future is dropped, the guards release the messages.
     let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, requested));
     let leases = join_all(leases).await.into_iter().flatten();
     let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, Unclaimed::keep)).collect();
@@ -53,8 +54,8 @@ pub(super) async fn get(
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
-/// Returns a message with its receipt. A message whose delay is not over, and one whose saved text cannot be read,
-/// is left out.
+/// Returns a message with its receipt; `None` for a message whose delay is not over, or whose saved text
+/// cannot be read.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -76,7 +77,7 @@ async fn leased(
         }
         Err(error) => {
             log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
-            // Until then the blobs are not asked again.
+            // The blob is not read again before the pause is over.
             session.keep_back(queues.facts(queue, |facts| Arc::clone(&facts.kept_back)));
             if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
                 unclaimed.keep();
@@ -109,7 +110,7 @@ impl ServiceBusQueues {
 }
 
 impl Lock<'_> {
-    /// Gives the message back, so that it stays the first of its session: at once, or at a time.
+    /// Gives the message back at once, or at `visible`. It stays the first of its session.
     pub(super) async fn give_back_in_session(
         &self,
         session: &Arc<Session>,
@@ -119,7 +120,8 @@ impl Lock<'_> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let is_stored = text.is_some() || visible.is_some();
         if is_stored {
-            // Says whether the session is still ours: any later receiver reads this text.
+            // The renewal shows that this process still holds the session: any later receiver reads this
+            // text.
             session.renew(&self.queues.links).await.map_err(failed)?;
             self.queues.beside.save_given_back(&self.held, text, visible).await?;
         }

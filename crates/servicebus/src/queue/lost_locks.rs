@@ -1,9 +1,11 @@
-//! Keeps the links in use by which messages came that are with handlers, and finds out which locks were lost together with their link.
+//! Keeps the links of leased messages alive, and detects locks that were lost together with their link.
 //!
-//! The service detaches a link on which nothing has passed for ten minutes; a request on behalf of the link counts.
+//! The service detaches a link that has been idle for ten minutes; a request on behalf of the link counts as
+//! use.
 //!
-//! The documentation of the service says that a broken connection drops the locks of the messages that came by it; seen was that they stay, too.
-//! So the locks are renewed as soon as a link has ended: another receiver may have a message whose lock is lost, and its handler is to stop.
+//! The documentation of the service says that a broken connection drops the locks of the messages that were
+//! received over it; in practice, they sometimes survive. All locks are therefore renewed as soon as a link
+//! has ended. If a lock is lost, another receiver may have the message, and its handler here must stop.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,14 +22,14 @@ use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::log;
 
-/// The time without a request on behalf of a link. The service allows ten minutes.
+/// The interval between requests on behalf of a link. The service allows ten idle minutes.
 const UNUSED: Duration = Duration::from_secs(240);
-/// The pause before locks are renewed again whose renewal was not answered.
+/// The pause before unanswered renewals are repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &ReceiveLink) {
     let address = Place::of(queue).address().into_owned();
-    // A storage that is dropped ends its links, and holds no locks.
+    // Weak references, because a storage that is dropped ends its links and holds no locks.
     let (links, held) = (Arc::downgrade(&queues.links), Arc::downgrade(&queues.held));
     let link = link.clone();
     drop(queues.links.runtime().spawn(async move {
@@ -44,7 +46,8 @@ pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &Receive
     }));
 }
 
-/// Makes a request on behalf of a link if a message is in hand that came by it. If that fails, the locks are renewed when the link has ended.
+/// Makes a request on behalf of a link if a message that was received over it is still held. The result is
+/// ignored: if the link has ended, the locks are renewed.
 async fn show_use(held: &Weak<HeldMessages>, link: &ReceiveLink, address: &str) {
     let in_hand =
         held.upgrade().and_then(|all| all.of(link).into_iter().find_map(|(_, held)| held.link.clone()));
@@ -54,7 +57,8 @@ async fn show_use(held: &Weak<HeldMessages>, link: &ReceiveLink, address: &str) 
     }
 }
 
-/// Renews the locks, all at once: successors may have begun. Returns whether some renewals were not answered.
+/// Renews the locks concurrently, because other receivers may already have the messages. Returns whether a
+/// renewal was not answered.
 async fn renew_all(
     links: &Weak<Links>,
     held: &Weak<HeldMessages>,
@@ -66,7 +70,7 @@ async fn renew_all(
     join_all(renewals).await.contains(&false)
 }
 
-/// Renews a lock; returns whether the service has answered.
+/// Renews a lock; returns whether the service answered.
 async fn renew(links: &Arc<Links>, all: &HeldMessages, address: &str, token: Uuid, held: Arc<Held>) -> bool {
     let renewed = match links.node(address).await {
         Ok(node) => manage::renew(&node, token).await,

@@ -46,7 +46,8 @@ use jobqueue_storage::{
     SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
-/// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
+/// The number of concurrent requests of `put_all` and of `delete_all`. They share a link, and none waits for
+/// another.
 const PARALLEL: usize = 64;
 
 /// The queues of a namespace. Clones share everything.
@@ -56,13 +57,13 @@ pub(super) struct ServiceBusQueues {
     entities: Arc<Entities>,
     beside: Beside,
     held: Arc<HeldMessages>,
-    /// By the names of the queues; shared with handles that were detached.
+    /// By queue name; shared with detached handles.
     facts: Arc<Mutex<HashMap<String, Facts>>>,
-    /// True for those that require sessions.
+    /// True for the queues that require sessions.
     sessions: Arc<Cache<bool>>,
     saves_texts: Arc<Cache<SavesTexts>>,
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
-    /// The numbers of messages that were counted one by one.
+    /// The message counts that were made by peeking.
     counts: Arc<Cache<Count>>,
 }
 
@@ -207,8 +208,8 @@ impl OrderedGroups for ServiceBusQueues {
 }
 
 impl Arrivals for ServiceBusQueues {
-    /// Wakes on an arrival: after a get that found nothing, the service keeps its credit while there is a subscription.
-    /// Also wakes when this process has put or released a message.
+    /// Wakes on an arrival: after a get that found nothing, the receive link keeps its credit at the service
+    /// while there is a subscription. Also wakes when this process has put or released a message.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.links.arrivals(&Place::of(queue).address()).subscribe()
     }
@@ -238,7 +239,7 @@ impl LeaseLinks for ServiceBusQueues {
             return None;
         }
         let links = Arc::clone(&self.links);
-        // A renewal that fails says why.
+        // The error is dropped: the renewal that needs the node fails with it again.
         Some(Box::pin(async move { drop(links.node(&address).await) }))
     }
 }

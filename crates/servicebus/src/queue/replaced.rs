@@ -1,7 +1,7 @@
-//! The count of deliveries that a copy takes over from the message that it replaces.
+//! The delivery count that a copy takes over from the message that it replaces.
 //!
-//! A sender can set any property, so the count has a seal, which covers the queue, the id of the message and its content: it is good for
-//! what the framework has written, and for nothing else.
+//! Any sender can set any property, so the count carries a seal over the queue, the message id, the count and
+//! the content. A seal is valid only for a message that the framework wrote.
 
 use super::super::place::Place;
 use super::super::texts::Beside;
@@ -12,7 +12,7 @@ use jobqueue_storage::{QueueName, StoreError, log};
 /// Returns the seal of a copy.
 ///
 /// # Errors
-/// Those of the blobs. Nothing was sent.
+/// The errors of the blob storage. Nothing was sent.
 pub(super) async fn seal(
     beside: &Beside,
     queue: &QueueName,
@@ -23,10 +23,10 @@ pub(super) async fn seal(
     sealed.map_err(|error| error.with_ambiguous(false))
 }
 
-/// Adds the deliveries of the replaced messages to those of a message, if their seal is good.
+/// Adds the deliveries of the replaced messages to those of a message, if their seal is valid.
 ///
 /// # Errors
-/// Those of the blobs: the deliveries are not known.
+/// The errors of the blob storage. Nothing was added.
 pub(super) async fn count(
     beside: &Beside,
     queue: &QueueName,
@@ -44,6 +44,6 @@ pub(super) async fn count(
 }
 
 fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, content: &'p [u8]) -> [&'p [u8]; 4] {
-    // A dead letter has the seal of its queue.
+    // A dead letter keeps the seal of the queue that it comes from.
     [Place::of(queue).queue.as_bytes(), id.as_bytes(), count.as_bytes(), content]
 }

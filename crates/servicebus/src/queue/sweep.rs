@@ -1,5 +1,5 @@
-//! Removes texts of messages that are gone, which crashes have left behind in the blobs. Each queue is done before the next one, so that only
-//! the names of its own blobs are in memory.
+//! Deletes texts that crashes have left in the blobs after their messages were gone. Sweeps one queue at a
+//! time, so that only its own blob names are in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use super::manage::Pages;
 use super::message::is_of_partition;
 use jobqueue_storage::{QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log};
 
-/// The most times that a queue is read whose link says that it was deleted.
+/// The most times that a queue is read while its link reports that it was deleted.
 const TRIES: u32 = 3;
 
 pub(super) async fn sweep(
@@ -36,7 +36,7 @@ pub(super) async fn sweep(
         let of_queue = blobs.len() as u64;
         let is_read = keep_unused(queues, &queue, &mut blobs).await.unwrap_or_else(|error| {
             log::warn!(%queue, %error, "the texts of a queue are not swept");
-            // Without the claim Manage texts stay, which is no failure.
+            // Without the claim Manage the texts stay, which is not a failure.
             swept.failed += if error.is_unauthorized() { 0 } else { of_queue };
             false
         });
@@ -50,10 +50,9 @@ pub(super) async fn sweep(
     Ok(swept)
 }
 
-/// The names and lengths of blobs.
+/// Blob names and lengths in bytes.
 type Blobs = BTreeMap<String, u64>;
 
-/// Returns the old blobs of a queue.
 async fn old_of(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -70,7 +69,7 @@ async fn old_of(
     Ok(old)
 }
 
-/// Calls `found` with the name, the time and the length of each blob whose name begins with `prefix`.
+/// Calls `found` with the name, modification time and length of each blob whose name begins with `prefix`.
 async fn list(
     queues: &ServiceBusQueues,
     prefix: &str,
@@ -93,10 +92,12 @@ async fn list(
     }
 }
 
-/// Keeps of a queue's blobs those that no message and no dead letter may need. The dead letters are read last: messages move
-/// there from the queue, and never back. False if that is not known, because a message cannot be decoded, or the queue has, or may have,
-/// partitions: a peek returns the messages of any one of them and counts within it, so that no walk through such a queue is known to meet
-/// all messages.
+/// Leaves in `blobs` only those that no message and no dead letter of the queue may need. Dead letters are
+/// read last, because messages move there from the queue, and never back.
+///
+/// Returns `false` if that cannot be determined, because a message cannot be decoded, or the queue has, or
+/// may have, partitions: a peek returns the messages of one partition, and counts within it, so no walk
+/// through such a queue is known to see all messages.
 async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut Blobs) -> Result<bool, Fault> {
     match queues.describe(queue).await? {
         None => return Ok(!is_any_of_partition(blobs)),
@@ -117,7 +118,7 @@ async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut B
                     log::warn!(%queue, "the texts of a queue are not swept, because a message that may need one cannot be decoded or is of a partition");
                     return Ok(false);
                 }
-                // The link of a queue that was deleted says so; there may be another one of that name by now.
+                // The link of a deleted queue reports that; a new queue of that name may exist by now.
                 Err(fault) if fault.is_missing_entity() && tries > 0 => {}
                 Err(fault) => return Err(fault),
             }
@@ -131,7 +132,8 @@ fn is_any_of_partition(blobs: &Blobs) -> bool {
     blobs.keys().filter_map(sequence).any(is_of_partition)
 }
 
-/// Removes the blobs that the messages of a queue may need; false if a message cannot be decoded, or is of a partition.
+/// Removes from `blobs` those that the messages of a queue may need. Returns `false` if a message cannot be
+/// decoded, or belongs to a partition.
 async fn remove_used(
     beside: &Beside,
     mut pages: Pages,

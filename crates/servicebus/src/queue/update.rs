@@ -63,11 +63,11 @@ pub(super) async fn delete(
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
         let node = queues.node(queue).await.map_err(before(failed))?;
         let found = manage::peek(&node, number, 1).await.map_err(before(failed))?;
-        // Each queue has its own numbers, which begin anew when it is deleted and created again.
+        // Numbers are per queue, and restart when a queue is recreated.
         if found.first().is_some_and(|found| found.sequence == number && found.id == message.id) {
             return manage::cancel(&node, number).await.map_err(failed);
         }
-        // A peek at a partitioned queue shows one partition.
+        // A peek at a partitioned queue shows a single partition.
         may_be_elsewhere =
             [number].into_iter().chain(found.iter().map(|found| found.sequence)).any(is_of_partition);
     }
@@ -81,10 +81,11 @@ pub(super) async fn delete(
     Ok(())
 }
 
-/// Returns the token and the message that a receipt stands for.
+/// Returns the lock token and the held message for a receipt.
 ///
 /// # Errors
-/// `MessageNotFound` if this process holds no such message, `QueueNotFound` if there is no such queue.
+/// `MessageNotFound` if this process does not hold the message, `LeaseExpired` if it was given back in its
+/// session, `QueueNotFound` if there is no such queue.
 pub(super) async fn held(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -100,7 +101,7 @@ pub(super) async fn held(
         }
         return Ok((token, held));
     }
-    // Asks for the node, which says whether there is a queue.
+    // Opens the management node to find out whether the queue exists.
     queues.node(queue).await.map_err(|fault| fault.of_read(operation, queue))?;
     let error = StoreError::new(Kind::MessageNotFound, operation, queue);
     Err(match receipt {
@@ -118,20 +119,20 @@ pub(super) struct Lock<'a> {
     pub(super) held: Arc<Held>,
 }
 
-/// The way in which a copy took the place of its original.
+/// The way in which a copy replaced its original.
 enum Copied {
     AtOnce,
-    /// The original is still to be completed.
+    /// The copy was sent; the original is still to be completed.
     First,
 }
 
-/// Returns whether a queue has certainly refused a message for reasons of its own: it is full, or disabled for sends.
+/// Returns whether the queue has certainly refused a message because it is full, or disabled for sends.
 fn takes_no_sends(error: &StoreError) -> bool {
     matches!(error.kind(), Kind::Full | Kind::QueueDisabled) && !error.is_ambiguous()
 }
 
 impl Lock<'_> {
-    /// Renews the lock, after saving a text if one is given.
+    /// Renews the lock, and then saves the text if there is one.
     async fn keep(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let until = match &self.held.session {
@@ -143,7 +144,7 @@ impl Lock<'_> {
         };
         let renewed = self.queues.links.now();
         self.queues.held.change(self.token, |held| held.locked_until = until);
-        // The lock is held: any later receiver reads this text.
+        // The renewal shows that the lock is held: any later receiver reads this text.
         if let Some(text) = text {
             self.queues.note_saving(self.queue).await?;
             let saved = format!("{}\n{text}", self.held.fence);
@@ -160,7 +161,8 @@ impl Lock<'_> {
         self.settle(Settlement::Abandon, UPDATE).await
     }
 
-    /// Settles the message on the link by which it came, or by management if that has gone.
+    /// Settles the message on the link that it was received over, or on the management node if that link is
+    /// gone.
     pub(super) async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
         if let Some(session) = &self.held.session {
             let again = manage::settling_in(session.id(), self.token, &how);
@@ -185,14 +187,15 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// Puts the message back: as a copy in its place, or, while the queue takes no copy, as it is, with its text beside it.
+    /// Puts the message back: replaces it with a copy or, while the queue accepts no copy, gives it back in
+    /// place with its text in a blob.
     async fn put_back(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
         if self.held.is_copied {
             return self.complete_copied().await;
         }
         let present = || MessageBody::of(&self.held.text, self.held.other.as_deref());
         let content = text.map(MessageBody::Text).or_else(present);
-        // What cannot be decoded cannot be copied either, and nothing can be sent to a dead-letter queue.
+        // A body that cannot be decoded cannot be copied, and nothing can be sent to a dead-letter queue.
         let Some(content) = content.filter(|_| !Place::of(self.queue).is_dead_letters) else {
             return self.abandon().await;
         };
@@ -204,7 +207,8 @@ impl Lock<'_> {
         }
     }
 
-    /// Puts a copy in the message's place: in one transaction, or else the copy first.
+    /// Replaces the message with a copy: in one transaction, or else by sending the copy before the original
+    /// is completed.
     async fn replace(
         &self,
         content: MessageBody<'_>,
@@ -220,7 +224,7 @@ impl Lock<'_> {
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
             let mut at_once = self.replace_at_once(copy(&outgoing)).await;
-            // A passing failure does not come twice. A queue that takes no sends refuses again.
+            // A transient failure should not happen twice. A queue that accepts no sends refuses again.
             if at_once.as_ref().is_err_and(Fault::is_rolled_back) {
                 // A queue that detects duplicates may remember the copy that was rolled back.
                 outgoing.message_id = self.queues.links.runtime().uuid_v4().to_string();
@@ -229,29 +233,31 @@ impl Lock<'_> {
             match at_once {
                 Err(error) if error.is_of_transaction() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
-                    // Another refusal is about this message alone.
+                    // Any other refusal concerns only this message.
                     self.queues.facts(queue, |facts| facts.lacks_transactions = error.lacks_transactions());
                 }
                 replaced => return replaced.map(|()| Copied::AtOnce).map_err(failed),
             }
         }
-        // The renewal shows that the message is still ours, and leaves time for the copy.
+        // The renewal shows that this process still holds the lock, and leaves time for the copy.
         self.renew().await?;
         let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
-        // A queue that detects duplicates drops the copies of later tries.
+        // With the lock token as its id, the copies of later tries are dropped by a queue that detects
+        // duplicates.
         outgoing.message_id = self.token.to_string();
         sender.send(copy(&outgoing)).await.map_err(failed)?;
         self.queues.held.change(self.token, |held| held.is_copied = true);
         Ok(Copied::First)
     }
 
-    /// Gives the message back as it is, after saving its text and the time before which it must not be delivered.
+    /// Gives the message back in place, after saving its text and the time before which it must not be
+    /// delivered.
     async fn put_back_in_place(
         &self,
         text: Option<&str>,
         visible: Option<SystemTime>,
     ) -> Result<(), StoreError> {
-        // The lock is held: any later receiver reads this text.
+        // The renewal shows that the lock is held: any later receiver reads this text.
         self.renew().await?;
         self.queues.note_saving(self.queue).await?;
         self.queues.beside.save_given_back(&self.held, text, visible).await?;
@@ -264,8 +270,8 @@ impl Lock<'_> {
         manage::renew(&node, self.token).await.map(drop).map_err(failed)
     }
 
-    /// Puts a copy in the message's place in one transaction. The original is settled by its lock and not by its link: that may end any time,
-    /// and serves others meanwhile.
+    /// Replaces the message with a copy in one transaction. The original is settled by its lock token and not
+    /// on its link, which may end at any time and serves other messages.
     async fn replace_at_once(&self, copy: Outbound) -> Result<(), Fault> {
         let address = Place::of(self.queue).address();
         let settling = manage::settling(self.token, &Settlement::Complete);
@@ -276,7 +282,7 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// Completes a message whose copy was accepted. If that fails, only this is repeated.
+    /// Completes a message whose copy was accepted. If that fails, a later put-back repeats only this step.
     async fn complete_copied(&self) -> Result<(), StoreError> {
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;
@@ -295,7 +301,7 @@ impl Lock<'_> {
         Outgoing {
             content,
             id: self.held.id.as_str(),
-            // Another one, because a queue that detects duplicates would drop the copy.
+            // A new id: a queue that detects duplicates would drop a copy with the original's id.
             message_id: self.queues.links.runtime().uuid_v4().to_string(),
             group: None,
             inserted: self.held.inserted,
@@ -307,13 +313,14 @@ impl Lock<'_> {
         }
     }
 
-    /// Returns the error of the last step of a put-back, before which its text was stored: the message may come with that text.
+    /// Returns the error of the last step of a put-back, after its text was stored: the message may be
+    /// delivered with that text.
     pub(super) fn in_doubt(&self, error: StoreError) -> StoreError {
         StoreError::new(Kind::Unavailable, UPDATE, self.queue).with_source(error).with_ambiguous(true)
     }
 
-    /// Returns the error of a change. A lost lock says nothing about the message: an earlier request may have ended it, and the
-    /// service drops locks before their time when a connection breaks or a node restarts.
+    /// Returns the error of a change. A lost lock does not tell the state of the message: an earlier request
+    /// may have settled it, and the service drops locks early when a connection breaks or a node restarts.
     pub(super) fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
         if !fault.is_lock_lost() {
             return fault.of_change(operation, self.queue);

@@ -1,4 +1,4 @@
-//! Accepts sessions, one after the other, as long as there are free slots for them.
+//! Accepts sessions, one at a time, as long as there are free slots for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use super::pool::{Demand, Failed, Shared};
 use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
-/// The time for which the service waits for a session without a pending get, on behalf of a subscription.
+/// The time that the service waits for a session on behalf of a subscription, while no get is pending.
 const LONG: Duration = Duration::from_secs(10);
-/// The time for which the service must have searched before its answer is taken as "there is none".
+/// The minimum time that the service must have searched before its answer "no session" is believed.
 const SEARCH: Duration = Duration::from_secs(1);
-/// The time after the end of its wait in which the service should have answered. It may take minutes now and then. A get does not wait for
-/// so long; the attach does, and takes the next message.
+/// The grace after the end of its wait within which the service should have answered. It occasionally takes
+/// minutes. A get does not wait that long; the attach does, and receives the next message.
 const OVERTIME: Duration = Duration::from_secs(2);
-/// The pause after an attach that failed.
+/// The pause after a failed attach.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Accepts sessions until the pool is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
-    // Whoever ends this task otherwise, as the end of its runtime does, ends the pool.
+    // Ends the pool too if this task ends in another way, for example with its runtime.
     let _stop = shared.stop.clone().drop_guard();
     loop {
         let demand = shared.demand(&lock(&shared.state));
@@ -68,7 +68,9 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
         Err(fault) => {
             log::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
             shared.change(|state| {
-                // Gets have ended without it: their empty answers said nothing of the service. One that asks now fails, or else the next one.
+                // If the answer was overdue, gets have ended without it, and their empty answers did not
+                // count as answers of the service. The fault then goes to the pending gets, or else to the
+                // next get.
                 let get = match was_overdue {
                     true if state.gets.is_empty() => state.last_get + 1,
                     true => state.last_get,
@@ -78,7 +80,8 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
                 // The next get tries again.
                 state.forget_free_slots();
             });
-            // A get that was given up is not notified.
+            // Subscribers are notified only if no get was pending when the attach began: such a get receives
+            // the fault.
             if !demand.is_awaited {
                 shared.arrivals.notify();
             }

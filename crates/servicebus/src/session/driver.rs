@@ -1,4 +1,4 @@
-//! Drives one session: asks for its messages one after the other, and releases it.
+//! Drives one session: requests its messages one at a time, and releases it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,19 +14,23 @@ use super::held::{MessageOutcome, Session, Unclaimed};
 use super::pool::{Claimed, Phase, Shared, State};
 use jobqueue_storage::log;
 
-/// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
+/// The time that a message waits for a get. Then its session is released, because the slot that it was
+/// fetched for has been reused.
 const OFFER_TTL: Duration = Duration::from_secs(1);
-/// The time after which a session is released although it has messages, so that those of other keys get their turn.
+/// The time after which a session is released although it has more messages, so that other sessions get their
+/// turn.
 const TURN: Duration = Duration::from_secs(30);
-/// The time after the end of the lock in which the service detaches the link.
+/// The time after the end of a lock by which the service should have detached the link.
 const GRACE: Duration = Duration::from_secs(10);
 const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_secs(1);
-/// The sessions of a queue that a process holds until their delays are over. The service allows 5,000 receivers of a queue, of all processes.
+/// The most sessions of a queue that a process holds until their delays are over. The service allows 5,000
+/// receivers per queue, for all processes together.
 const MAX_HELD: usize = 1_000;
-/// The time for which a session is held beyond that. Then it is released, and the service offers it in its turn again: other keys come between.
+/// The time that a session above that limit is held. Then it is released, and the service offers other
+/// sessions before it offers this one again.
 const SHORT_HOLD: Duration = Duration::from_secs(10);
-/// A lock is renewed before the next message when less than this is left of it, or less than half.
+/// A lock is renewed before the next message if less than this is left, and less than half of its length.
 const LEAST: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
@@ -37,7 +41,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Returns the driver of a session that was accepted, and counts it as one that asks.
+    /// Returns the driver of an accepted session, and registers the session in the pool.
     pub(super) fn new(shared: Arc<Shared>, accepted: Accepted, live: Arc<Live>) -> Self {
         let number = shared.change(|state| {
             state.last_session += 1;
@@ -66,7 +70,7 @@ impl Driver {
         self.shared.turn(self.session.number(), phase);
     }
 
-    /// Asks for the next message; `None` if there is none.
+    /// Requests the next message; `None` if there is none, or the session is lost.
     async fn ask(&self) -> Option<Taken> {
         let stop = self.shared.stop.clone();
         let asked = async {
@@ -89,11 +93,11 @@ impl Driver {
         }
     }
 
-    /// Offers a message to the gets, and waits for its end; true if the next one may follow.
+    /// Offers a message to the gets, and waits for its outcome. Returns whether the next message may follow.
     async fn offer(&mut self, taken: Taken) -> bool {
         let Taken { lock, message, guard } = taken;
         let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
-        // Released with its session from here on.
+        // From here on, the message is released together with its session.
         guard.keep();
         self.shared.change(|state| {
             state.phases.insert(session.number(), Phase::Offered);
@@ -122,7 +126,7 @@ impl Driver {
                         return false;
                     }
                 }
-                // Its holder has not renewed it, and the service has not said that it is lost.
+                // The holder has not renewed the lock, and the service has not reported it as lost.
                 () = sleep_until(self.session.ends() + GRACE) => {
                     if self.session.ends() + GRACE <= Instant::now() {
                         break;
@@ -130,29 +134,30 @@ impl Driver {
                 }
             }
         }
-        // Before the session is released: its message may be with a handler.
+        // A handler may have the message: its lock counts as lost before the session is released.
         self.session.lose();
         self.retract(lock);
         false
     }
 
-    /// Takes an offered message back and begins to release the session; false if a get has taken it.
+    /// Takes an offered message back and begins to release the session. Returns `false` if a get has taken
+    /// the message.
     fn retract(&self, lock: Uuid) -> bool {
         let offer = self.shared.change(|state| {
             let place = state.offers.iter().position(|offer| offer.lock == lock)?;
             state.phases.insert(self.session.number(), Phase::Closing);
             state.offers.remove(place)
         });
-        // Dropped here, because that changes the state as well.
+        // The offer is dropped here, outside the lock, because its drop changes the state as well.
         offer.is_some()
     }
 
-    /// Holds the session until a time, unless it is lost or to be released before.
+    /// Holds the session until a time, or until the session is lost or the pool is dropped.
     async fn hold(&self, until: SystemTime) {
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let number = self.session.number();
         let held = self.shared.change(|state| {
-            // One whose message is in doubt stays as it is: the queue is not empty.
+            // A session whose message is in doubt keeps its phase: the queue is not empty.
             if let Some(phase) = state.phases.get_mut(&number).filter(|phase| **phase == Phase::Out) {
                 *phase = Phase::Held;
             }
@@ -181,7 +186,7 @@ impl Driver {
         }
     }
 
-    /// Renews the lock if the next message would get a short one.
+    /// Renews the lock if the next message would get too little time.
     async fn renew_if_short(&self) {
         if self.session.left() < self.half.min(LEAST)
             && let Err(error) = self.session.renew(&self.shared.links).await
@@ -191,7 +196,7 @@ impl Driver {
     }
 }
 
-/// Returns the time for which a session is held whose delay lasts for `wait`, if `held` sessions are held with it.
+/// Returns how long to hold a session whose delay lasts `wait`, if `held` sessions are held including it.
 fn hold_time(wait: Duration, held: usize) -> Duration {
     if held > MAX_HELD { wait.min(SHORT_HOLD) } else { wait }
 }
