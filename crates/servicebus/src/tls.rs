@@ -1,4 +1,4 @@
-//! The configuration of TLS, for AMQP and for HTTP.
+//! The TLS configuration for AMQP and HTTP.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 #[derive(Debug, Clone)]
 pub(crate) struct Trust {
     further: Vec<CertificateDer<'static>>,
-    /// Made once: the platform's authorities are read from some hundred files.
+    /// Created once, because the platform's authorities are read from some hundred files.
     config: Arc<OnceCell<ClientConfig>>,
 }
 
 impl Trust {
-    /// Adds authorities in PEM to those of the platform; `None` if a text is none.
+    /// Adds authorities in PEM to those of the platform; `None` if a text is not a certificate.
     pub(crate) fn of(further: &[Bytes]) -> Option<Self> {
         let further = further.iter().map(|pem| CertificateDer::from_pem_slice(pem).ok());
         Some(Self { further: further.collect::<Option<_>>()?, config: Arc::default() })
@@ -29,7 +29,7 @@ impl Trust {
     /// Returns the configuration of a client that trusts these authorities.
     ///
     /// # Errors
-    /// The platform's authorities cannot be read, or none of all is usable.
+    /// If the platform's authorities cannot be read, or none of the authorities is usable.
     pub(crate) async fn config(&self) -> io::Result<ClientConfig> {
         let read = || async {
             let further = self.further.clone();
@@ -44,7 +44,7 @@ impl Trust {
     /// Returns the configuration of a client without trusted roots, for connections without TLS.
     ///
     /// # Errors
-    /// The library supports none of the versions of TLS.
+    /// If the library supports no version of TLS.
     pub(crate) fn nobody() -> io::Result<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;

@@ -1,21 +1,22 @@
-//! Watches the frames that are sent for the last one, the close of the connection.
+//! Watches the outgoing frames for the close of the connection, which is the last frame.
 //!
-//! The client occupies a processor from its close to the answer, or to its idle timeout. The peer's answer to `Close`
-//! is not needed, so the client gets the end of the stream as soon as it has sent its own close.
+//! After its close, the client keeps a processor busy until the peer answers, or until its idle timeout. The
+//! answer to `Close` is not needed, so the client gets the end of the stream as soon as it has sent its own
+//! close.
 
-/// The bytes before the body of a frame, and the bytes of the body that identify its type.
+/// The bytes before the body of a frame, plus the bytes of the body that identify its type.
 const HEAD: usize = 11;
 const PLAIN_HEAD: usize = 8;
 const CLOSE: u8 = 0x18;
 
-/// The frames of a stream, as they are written.
+/// Follows the frames of a stream as they are written.
 #[derive(Debug, Default)]
 pub(super) struct CloseDetector {
     head: [u8; HEAD],
     known: usize,
-    /// The bytes of the present frame that are still to come after its beginning.
+    /// The bytes of the current frame that are still to be written after its head.
     rest: usize,
-    /// True once the close was written as a whole.
+    /// True once the close was written completely.
     pub(super) is_sent: bool,
     is_close: bool,
 }
@@ -43,7 +44,7 @@ impl CloseDetector {
             return;
         }
         let length = u32::from_be_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]) as usize;
-        // The header of a protocol, and an empty frame.
+        // A protocol header, or an empty frame.
         if &self.head[..4] == b"AMQP" || length <= PLAIN_HEAD {
             self.known = 0;
             return;

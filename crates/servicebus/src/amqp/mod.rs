@@ -1,4 +1,4 @@
-//! AMQP: connections, links and requests, without knowledge of queues and messages of the port.
+//! AMQP: connections, links and requests. Knows neither queues nor messages of the port.
 
 mod channel;
 mod close_detector;

@@ -1,7 +1,7 @@
-//! The task that owns a receiving link.
+//! The task that owns a receive link.
 //!
-//! It asks for as many messages as there are free slots, so that no lock runs out while a message waits here: see `credit`.
-//! Messages that are completed at the same time are completed by one frame.
+//! It requests as many messages as there are free slots, so that no lock expires while a message waits here:
+//! see `credit`. Messages that are completed at the same time are completed by a single frame.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -32,36 +32,36 @@ const BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
-    /// The channel of the link, which lasts as long as the link.
+    /// The channel of the link, kept open as long as the link.
     pub(super) channel: Arc<Channel>,
     pub(super) key: LinkKey,
     flows: watch::Receiver<u64>,
     pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
-    /// For the guards of its messages.
+    /// Cloned for the guards of messages.
     release: mpsc::UnboundedSender<Uuid>,
     /// The locks of messages that reached no caller.
     released: mpsc::UnboundedReceiver<Uuid>,
     pub(super) asked: VecDeque<Asked>,
     pub(super) getting: Option<Getting>,
     pub(super) listening: Option<Listening>,
-    /// True if a drain has found nothing, and no message has come since.
+    /// True if a drain found nothing, and no message has arrived since.
     pub(super) is_empty: bool,
-    /// The number of notifications at the beginning of the last drain; puts of this process notify too.
+    /// The number of notifications at the beginning of the last drain; puts of this process count too.
     pub(super) heard: u64,
-    /// Notified of an unrequested message, and of the end of the link.
+    /// Notified of unrequested messages, and of the end of the link.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) received: u64,
-    /// The peer's delivery count when the get under way began.
+    /// The peer's delivery count at the beginning of the current get.
     pub(super) since: u32,
-    /// Answered when the link was detached because its owner wants that.
+    /// Set when the owner closes the link; answered once the link is detached.
     pub(super) closing: Option<oneshot::Sender<()>>,
 }
 
 impl ReceiveTask {
-    /// Returns the task of a link that is attached.
+    /// Returns the task of an attached link.
     ///
     /// # Errors
-    /// [`Fault::Lost`], if the channel has ended.
+    /// [`Fault::Lost`] if the channel has ended.
     pub(super) fn new(
         receiver: Receiver,
         channel: Arc<Channel>,
@@ -100,7 +100,7 @@ impl ReceiveTask {
             let step = tokio::select! {
                 biased;
                 () = self.channel.dead.cancelled() => break Fault::lost("the connection has ended"),
-                // Before the next get, which may ask whether the queue is empty.
+                // Before the next get, which may find out whether the queue is empty.
                 Some(lock) = self.released.recv() => {
                     self.give_back(lock).await;
                     Ok(())
@@ -125,7 +125,7 @@ impl ReceiveTask {
         log::debug!(error = %fault, "a link from Service Bus has ended");
         commands.close();
         self.fail(&fault);
-        // Before `ended` fires: what was not sent is known as such.
+        // Before `ended` fires, so that callers know which settlements were not sent.
         drop(commands);
         if let Some(answer) = self.closing.take() {
             let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
@@ -133,13 +133,13 @@ impl ReceiveTask {
         }
     }
 
-    /// Serves commands; completes messages that follow each other by one frame.
+    /// Executes commands; completes all messages of consecutive commands by a single frame.
     async fn serve_all(
         &mut self,
         batch: &mut Vec<Command>,
         commands: &mut mpsc::Receiver<Command>,
     ) -> Result<(), Fault> {
-        // Handlers that end at the same time have their turn first.
+        // Lets handlers that end at the same time send their commands first.
         tokio::task::yield_now().await;
         while batch.len() < BATCH
             && let Ok(command) = commands.try_recv()
@@ -164,7 +164,7 @@ impl ReceiveTask {
     async fn complete_all(&mut self, completed: Vec<(Uuid, Unsent)>) {
         let mut deliveries = Vec::with_capacity(completed.len());
         for (lock, answer) in completed {
-            // Dropping the answer says that the link does not have the delivery.
+            // Dropping `answer` tells the caller that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
             let _ = answer.send(self.channel.events.watch((self.key.0, delivery.delivery_id())));
             deliveries.push(delivery);
@@ -173,7 +173,7 @@ impl ReceiveTask {
             return;
         }
         let numbers: Vec<_> = deliveries.iter().map(DeliveryInfo::delivery_id).collect();
-        // The client sends one frame for each range of numbers without a gap.
+        // The client sends one frame for each range of consecutive numbers.
         let Err(error) = self.receiver.accept_all(deliveries).await else { return };
         let fault = match numbers.len() {
             1 => Fault::not_sent(error),
@@ -222,7 +222,8 @@ impl ReceiveTask {
                 let is_too_deep = self.channel.events.was_too_deep((self.key.0, error.info.delivery_id()));
                 let reason = if is_too_deep { TOO_DEEP.to_owned() } else { error.source.to_string() };
                 log::warn!(error = %reason, "a message of Service Bus cannot be decoded");
-                // It becomes a dead letter, which other tools can read. One that is there stays until its lock is over.
+                // Dead-letters the message, so that other tools can read it. In a dead-letter queue it stays
+                // until its lock is over.
                 let address = self.receiver.source().as_ref().and_then(|source| source.address.as_deref());
                 if !address.is_some_and(|address| address.ends_with(DEAD_LETTERS)) {
                     let _ = self.receiver.reject(error.info, undecodable(reason).rejection()).await;
@@ -246,7 +247,7 @@ fn undecodable(description: String) -> DeadLetterOutcome {
     DeadLetterOutcome { reason: "undecodable".to_owned(), description, properties: Vec::new() }
 }
 
-/// Returns the fault of the end of a link from a queue.
+/// Returns the fault for the end of a receive link.
 pub(super) fn of_recv(error: RecvError) -> Fault {
     use fe2o3_amqp::link::LinkStateError as State;
     match error {

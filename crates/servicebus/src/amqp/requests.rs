@@ -1,4 +1,4 @@
-//! Requests and their answers over a pair of links, as `$cbs` and `$management` take them.
+//! Requests and their answers over a pair of links, for the nodes `$cbs` and `$management`.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -29,7 +29,7 @@ pub(crate) struct Request {
     pub(crate) body: Value,
 }
 
-/// The answer to a request: its body; `None` for "no content".
+/// The body of the answer to a request; `None` for "no content".
 pub(crate) type Answer = Result<Option<Value>, Fault>;
 
 /// A node that answers requests. Clones use the same links.
@@ -38,9 +38,10 @@ pub(crate) struct Node {
     sender: SendLink,
     answers: Arc<Answers>,
     answers_to: Arc<str>,
-    /// A number that is good as long as the links, which end with their queue.
+    /// The number at which walks through the queue begin. It is valid as long as the links, which end with
+    /// their queue.
     pub(crate) bookmark: Arc<AtomicI64>,
-    /// Such a number, too: where a walk through the queue ended that found too few.
+    /// The number at which a walk stopped at its limit; valid equally long.
     pub(crate) reached: Arc<AtomicI64>,
     _unused: Arc<DropGuard>,
 }
@@ -68,7 +69,7 @@ impl Node {
         self.ask(request, None).await
     }
 
-    /// Makes a request, within a transaction if one is given, which makes it final.
+    /// Makes a request, as part of a transaction if there is one. Then it becomes final with the commit.
     pub(super) async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
         let (number, answered) = self.answers.expect()?;
         let mut answered = pin!(values::answer(answered));
@@ -101,11 +102,11 @@ fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
         .build()
 }
 
-/// The answers that requests wait for.
+/// The requests that wait for their answers.
 #[derive(Debug)]
 struct Answers {
     next: AtomicU64,
-    /// `None` once none comes any more.
+    /// `None` once no more answers can arrive.
     waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>,
 }
 
@@ -116,12 +117,12 @@ impl Default for Answers {
 }
 
 impl Answers {
-    /// Returns the number of a request, and its answer.
+    /// Registers a request; returns its number, and the receiver of its answer.
     fn expect(&self) -> Result<(u64, oneshot::Receiver<Answer>), Fault> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
         let waiting = waiting.as_mut().ok_or_else(|| Fault::not_sent("the management link has ended"))?;
-        // Callers that have given up need no answer.
+        // Forgets callers that have stopped waiting.
         waiting.retain(|_, waiting| !waiting.is_closed());
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         waiting.insert(number, answer);
@@ -145,7 +146,7 @@ impl Answers {
     }
 }
 
-/// Owns the link with the answers, and keeps its channel as long as it lasts.
+/// Owns the link for answers, and keeps its channel open as long as the link.
 async fn read_answers(
     mut receiver: Receiver,
     answers: Arc<Answers>,
@@ -161,7 +162,7 @@ async fn read_answers(
         };
         match answer {
             Ok(delivery) => {
-                // Settled by the service; otherwise there is no caller.
+                // The service sends answers settled. If it does not, nothing depends on this outcome.
                 let _ = receiver.accept(&delivery).await;
                 answers.take(delivery.into_message());
             }
@@ -174,7 +175,7 @@ async fn read_answers(
     log::debug!(error = %end, "a link for answers of Service Bus has ended");
     answers.end(&end);
     if unused.is_cancelled() {
-        // A link that is dropped ends the session of AMQP when an answer comes for it.
+        // A link that is dropped ends the AMQP session when an answer arrives for it.
         let _ = timeout(CLOSE_TIMEOUT, receiver.close()).await;
     }
 }

@@ -23,7 +23,7 @@ use super::channel::Channel;
 use super::values::{self, Outbound, REQUEST_TIMEOUT, condition_of};
 
 type Answer = Result<Outcome, SendError>;
-/// The outcome of a message, if it has come in time, and its caller.
+/// The outcome of a message, or the timeout, and the channel to its caller.
 type Done = (Result<Answer, Elapsed>, oneshot::Sender<Result<(), Fault>>);
 type Pending = BoxFuture<'static, Done>;
 
@@ -48,12 +48,14 @@ impl SendLink {
         Ok(Self { messages })
     }
 
-    /// Sends a message and waits for the service's answer. If the future is dropped, the message may have been sent.
+    /// Sends a message and waits for the service's answer. If the future is dropped, the message may have
+    /// been sent.
     pub(crate) async fn send(&self, message: Outbound) -> Result<(), Fault> {
         self.post(message, None).await
     }
 
-    /// Sends a message, within a transaction if one is given, which makes it final.
+    /// Sends a message, as part of a transaction if there is one. A transactional message becomes final with
+    /// the commit.
     pub(super) async fn post(
         &self,
         message: Outbound,
@@ -72,10 +74,11 @@ impl Perishable for SendLink {
     }
 }
 
-/// Owns the link, and keeps its channel as long as it lasts.
+/// Owns the link, and keeps its channel open as long as the link.
 async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: Arc<Channel>) {
     let mut pending = FuturesUnordered::<Pending>::new();
-    // True once a message got no outcome in time: the link takes no more, and ends with the outcomes of the others.
+    // True once an outcome has timed out: the link accepts no more messages, and ends after the pending
+    // outcomes.
     let mut is_late = false;
     'link: while !(is_late && pending.is_empty()) {
         tokio::select! {
@@ -84,7 +87,8 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
             Some(done) = pending.next(), if !pending.is_empty() => {
                 if !settle_send(done, &mut is_late, &mut messages) { break }
             }
-            // The service detaches an idle link, and those of a queue that is deleted. The next message needs another one.
+            // The service detaches idle links, and the links of a deleted queue. The next message needs a new
+            // link.
             _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv(), if !is_late => {
                 let Some(Posted { message, transaction, answer }) = message else { break };
@@ -92,7 +96,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
                     continue;
                 }
                 let mut sending = pin!(timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction)));
-                // It may wait for credit, while the outcomes of others come.
+                // The send may wait for credit; outcomes of other messages are delivered during that time.
                 let sent = loop {
                     tokio::select! {
                         biased;
@@ -114,7 +118,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
                             break;
                         }
                     }
-                    // Without credit for so long; the link does not report whether it has sent the message.
+                    // No credit came in time; the link does not report whether it has sent the message.
                     Err(_) => {
                         let _ = answer.send(Err(Fault::Late));
                         break;
@@ -124,10 +128,11 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
         }
     }
     refuse_all(&mut messages);
-    // The callers that still wait get an error: without the link their futures would never end.
+    // Dropping `pending` fails the callers that still wait: without the link their futures would never
+    // resolve.
 }
 
-/// Takes no more messages: those that wait were not sent.
+/// Closes the channel; the messages in it were not sent.
 fn refuse_all(messages: &mut mpsc::Receiver<Posted>) {
     messages.close();
     while let Ok(Posted { answer, .. }) = messages.try_recv() {
@@ -135,7 +140,7 @@ fn refuse_all(messages: &mut mpsc::Receiver<Posted>) {
     }
 }
 
-/// Returns an outcome to the caller of its message; false if the link is of no more use.
+/// Passes an outcome to the caller of its message. Returns `false` if the link is no longer usable.
 fn settle_send((outcome, answer): Done, is_late: &mut bool, messages: &mut mpsc::Receiver<Posted>) -> bool {
     let Ok(outcome) = outcome else {
         *is_late = true;
@@ -148,7 +153,7 @@ fn settle_send((outcome, answer): Done, is_late: &mut bool, messages: &mut mpsc:
     is_usable
 }
 
-/// Sends a message; returns a future of its outcome.
+/// Sends a message; returns a future that resolves to its outcome.
 async fn begin(
     sender: &mut Sender,
     message: Outbound,
@@ -175,7 +180,7 @@ fn read(outcome: Answer) -> Result<(), Fault> {
     }
 }
 
-/// Returns the fault of a message whose last frame was not sent, so that there is no message.
+/// Returns the fault of a message whose last frame was not sent, so the service has no message.
 fn fault_before(error: &SendError) -> Fault {
     match fault_of(error) {
         Fault::Lost(reason) => Fault::NotSent(reason),
@@ -183,14 +188,15 @@ fn fault_before(error: &SendError) -> Fault {
     }
 }
 
-/// Returns the fault of a transfer without an answer. The link may have ended before or after the service performed it.
+/// Returns the fault of a transfer without an outcome. The link may have ended before or after the service
+/// applied it.
 fn fault_of(error: &SendError) -> Fault {
     match error {
         SendError::MessageSizeExceeded(_) => {
             Fault::Refused { condition: condition::TOO_LARGE.to_owned(), description: error.to_string() }
         }
         SendError::MessageEncodeError => Fault::not_sent(error),
-        // The client reads an outcome only if it names the transaction.
+        // The client accepts an outcome only if it names the transaction.
         SendError::IllegalDeliveryState => Fault::Refused {
             condition: condition::REFUSED_IN_TRANSACTION.to_owned(),
             description: error.to_string(),
@@ -205,15 +211,15 @@ fn fault_of(error: &SendError) -> Fault {
     }
 }
 
-/// Returns the fault of a message on a link that was detached with a reason. The reason says nothing about messages without an outcome: a service
-/// that is too busy for a message rejects it in the outcome of that message.
+/// Returns the fault of a message on a link that was detached with a reason. The reason does not apply to
+/// messages without an outcome: a service that is too busy for a message rejects that message in its outcome.
 fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
     let fault = condition_of(reason);
-    // A queue that is gone has no message.
+    // A deleted queue cannot have the message.
     if fault.is_missing_entity() { fault } else { Fault::lost(error) }
 }
 
-/// Sends messages within a transaction that another task has declared.
+/// Sends messages as part of a transaction that another task has declared.
 struct Within(TransactionId);
 
 impl TransactionBase for Within {
@@ -224,7 +230,7 @@ impl TransactionBase for Within {
 
 impl TransactionPosting for Within {}
 
-/// Returns the error of a message in a transaction as that of a message outside of one.
+/// Converts the error of a transactional send to that of a plain one.
 fn of_post(error: PostError) -> SendError {
     match error {
         PostError::LinkStateError(error) => SendError::LinkStateError(error),

@@ -1,4 +1,4 @@
-//! Links that hold a session of a queue: the request for it in their attach, and the session in the answer.
+//! Links that hold a session of a queue: the attach requests a session, and its answer names it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ use super::values::REQUEST_TIMEOUT;
 const FILTER: &str = "com.microsoft:session-filter";
 const TIMEOUT: &str = "com.microsoft:timeout";
 
-/// A session that was accepted, with the link that holds it: the session is free again when the link ends.
+/// An accepted session, with the link that holds it. The session is free again when the link ends.
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) id: String,
@@ -40,7 +40,7 @@ impl Accepted {
                 .name(name)
                 .source(next_free.build())
                 .properties(properties)
-                // The answer names the session.
+                // The source in the answer differs, because it names the session.
                 .verify_incoming_source(false)
                 .sender_settle_mode(SenderSettleMode::Unsettled)
                 .receiver_settle_mode(ReceiverSettleMode::Second)

@@ -1,4 +1,4 @@
-//! Transactions: a message is sent, and another one settled, both or neither.
+//! Transactions that send a message and settle another one: both or neither.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use super::sender::SendLink;
 use super::values::{Outbound, REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::sync::lock;
 
-/// A message that takes the place of another one, and the links for both.
+/// A message that replaces another one, and the links for both.
 struct Replacement {
     sender: SendLink,
     copy: Outbound,
@@ -27,17 +27,18 @@ struct Replacement {
     settling: Request,
 }
 
-/// The transactions of a queue that are under way at a time. Each has a coordinator of its own, because a link to one carries one request at
-/// a time: of many that share it, each would wait for the answers to all before it.
+/// The concurrent transactions of a queue. Each has its own coordinator link, because such a link carries one
+/// request at a time: transactions that share a link would wait for each other's answers.
 const TRANSACTIONS: usize = 16;
 
 impl Links {
-    /// Sends a copy of a message and makes the request that settles the original, in one transaction, which comes to its end if the caller
-    /// stops waiting: an open one holds the original for minutes. It is not begun if the caller stops waiting before its turn.
+    /// Sends a copy of a message, and makes the request that settles the original, in one transaction. A
+    /// caller that stops waiting before its turn starts no transaction. Once begun, the transaction is
+    /// finished even if the caller stops waiting, because an open one holds the original for minutes.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
-    /// neither was.
+    /// After [`Fault::Lost`], [`Fault::Late`] and a refusal with an unknown condition, both may have been
+    /// done; after any other fault, neither was.
     pub(crate) async fn replace(
         self: &Arc<Self>,
         queue: &str,
@@ -70,7 +71,7 @@ impl Links {
         let (coordinator, replaced) = match begun {
             Ok(replaced) => (coordinator, replaced),
             Err(replacement) => {
-                // All others were idle for longer.
+                // The other idle coordinators have been idle for even longer.
                 live.coordinators.forget(queue);
                 let another = live.coordinator(queue).await.map_err(Fault::unsent)?;
                 let transaction = another.declare().await.map_err(Fault::unsent)?;
@@ -93,7 +94,7 @@ impl Live {
     }
 }
 
-/// The turns of transactions, by queue.
+/// Permits for transactions, by queue.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
 
@@ -105,7 +106,7 @@ impl Turns {
     }
 }
 
-/// The links to coordinators that no transaction uses at the moment, by queue.
+/// The coordinator links without a transaction, by queue.
 #[derive(Debug, Default)]
 pub(super) struct Coordinators {
     free: Mutex<HashMap<String, Vec<Coordinator>>>,
@@ -135,12 +136,12 @@ impl Coordinators {
     }
 }
 
-/// A link to the coordinator of transactions, for one at a time.
+/// A link to the transaction coordinator, for one transaction at a time.
 #[derive(Debug)]
 struct Coordinator {
     controller: Controller,
     channel: Arc<Channel>,
-    /// Fires when a request got no answer, or a discharge was refused: the link is of no more use.
+    /// Fires when a request was not answered, or a discharge was refused: the link cannot be used again.
     failed: CancellationToken,
 }
 
@@ -165,16 +166,16 @@ impl Coordinator {
     async fn declare(&self) -> Result<Transaction<'_>, Fault> {
         let declared = self.answer(Transaction::declare(&self.controller, None)).await;
         let mut transaction = declared.map_err(Fault::of_coordinator)?;
-        // A transaction that is dropped would wait for the answer to its rollback, and block the thread.
+        // A dropped transaction would block the thread until its rollback is answered.
         transaction.set_rollback_on_drop_trials(0);
         Ok(transaction)
     }
 
-    /// Sends the copy and settles the original, both or neither.
+    /// Sends the copy and settles the original: both or neither.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
-    /// neither was.
+    /// After [`Fault::Lost`], [`Fault::Late`] and a refusal with an unknown condition, both may have been
+    /// done; after any other fault, neither was.
     async fn replace(
         &self,
         transaction: Transaction<'_>,
@@ -183,7 +184,7 @@ impl Coordinator {
         let id = transaction.txn_id();
         let (sent, settled) =
             tokio::join!(sender.post(copy, Some(id.clone())), node.ask(settling, Some(id.clone())));
-        // A commit would do one without the other.
+        // A commit would apply one without the other.
         if let Err(fault) = settled.and(sent) {
             let _ = self.discharge(transaction.rollback()).await;
             return Err(fault.unsent());
@@ -191,8 +192,8 @@ impl Coordinator {
         self.discharge(transaction.commit()).await.map_err(Fault::of_commit)
     }
 
-    /// Ends a transaction. After a refusal the client sends a rollback of its own accord, whose answer could be taken for that to the next
-    /// request: the link is not used again.
+    /// Ends a transaction. After a refusal, the client sends a rollback by itself. Its answer could be taken
+    /// for the answer to the next request, so the link is not used again.
     async fn discharge(
         &self,
         request: impl Future<Output = Result<(), ControllerSendError>>,

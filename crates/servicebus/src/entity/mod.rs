@@ -1,4 +1,5 @@
-//! The management API over HTTP: queues are made, described, listed and deleted. It needs the claim Manage.
+//! The management API over HTTP, which creates, describes, lists and deletes queues. It needs the claim
+//! Manage.
 
 mod atom;
 
@@ -19,16 +20,16 @@ use super::token::Credential;
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
-/// Part of the answer 409 while another operation on the entity is under way.
+/// A part of the answer 409 while another operation on the entity is in progress.
 const UNDER_WAY: &str = "SubCode=40901";
 const PAGE: usize = 100;
-/// The greatest number of deliveries that the service allows: our own bound strikes before.
+/// The service's maximum number of deliveries; the framework's own limit is reached earlier.
 pub(crate) const MAX_DELIVERY_COUNT: u32 = 2000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewQueues {
     pub(crate) lock: Duration,
-    /// The window in which duplicates are detected; `None` for none.
+    /// The window of duplicate detection; `None` without detection.
     pub(crate) duplicates: Option<Duration>,
     pub(crate) sessions: bool,
 }
@@ -59,8 +60,8 @@ impl Entities {
         self.new.sessions
     }
 
-    /// Creates a queue; false if there is one of that name. A conflict alone does not say that: a queue that is being deleted has one, too, and
-    /// not each has a code.
+    /// Creates a queue; returns `false` if a queue of that name exists. A conflict alone does not prove that:
+    /// it is also the answer for a queue that is being deleted, sometimes without its sub-code.
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
         let (status, body, _) = self.send(Method::PUT, queue, &[], Some(document)).await?;
@@ -72,7 +73,7 @@ impl Entities {
         if is_created { Ok(true) } else { Err(refused(status, &body)) }
     }
 
-    /// Deletes a queue; false if the management API says that there is none.
+    /// Deletes a queue; returns `false` if the management API says that there is none.
     pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
         match self.send(Method::DELETE, queue, &[], None).await? {
             (status, body, _) if status.is_success() && body.is_empty() => Ok(true),
@@ -110,7 +111,7 @@ impl Entities {
         }
     }
 
-    /// Sends a request; returns the status, the body and the time of the answer.
+    /// Sends a request; returns the status, the body and the service's time.
     async fn send(
         &self,
         method: Method,
@@ -161,7 +162,7 @@ impl Entities {
             builder = builder.https_only(true);
             self.trust.config().await
         } else {
-            // Requests to an emulator do not go to a proxy. Node closes idle connections after 5 seconds.
+            // Requests to an emulator bypass proxies. Node closes idle connections after 5 seconds.
             builder = builder.no_proxy().pool_idle_timeout(Duration::from_secs(4));
             Trust::nobody()
         };
@@ -179,7 +180,8 @@ fn http_date(text: &str) -> Option<SystemTime> {
     rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok().map(Into::into)
 }
 
-/// Returns whether an answer is a refusal of the service. A gateway on the way, such as a load balancer or a proxy, answers with a page of its own.
+/// Returns whether an answer is the service's own refusal. A gateway in between, such as a load balancer or a
+/// proxy, answers with its own page.
 fn is_refusal(body: &[u8]) -> bool {
     !detail(body).is_empty()
 }
@@ -190,7 +192,7 @@ fn refused(status: StatusCode, body: &[u8]) -> Fault {
     }
     let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let condition = is_busy.then(|| condition::MANAGEMENT_BUSY.to_owned());
-    // A missing queue is answered otherwise.
+    // Callers check for a missing queue before they call this.
     Fault::of_answer(i32::from(status.as_u16()), condition, detail(body))
 }
 

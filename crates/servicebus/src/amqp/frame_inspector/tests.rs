@@ -89,7 +89,7 @@ fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
     let shown: Flow = serde_amqp::from_slice(&shown).unwrap();
     assert_eq!((shown.handle, shown.delivery_count, shown.link_credit), (None, None, None));
     assert_eq!(shown.incoming_window, 10);
-    // The credit for what the client sends.
+    // This flow grants credit for the client's own transfers.
     assert_eq!(attached(Role::Receiver).frame(1, FLOW, &text), None);
 }
 
@@ -106,7 +106,7 @@ fn only_the_answer_to_a_drain_ends_it() {
     assert_eq!(numbers(), (Some(0), (7, 7)));
 }
 
-/// It would have the numbers of another link.
+/// Its number may belong to another link by now.
 #[test]
 fn link_of_a_channel_that_has_ended_is_not_found() {
     let events = attached(Role::Sender);
@@ -124,7 +124,7 @@ fn ticks_are_instants() {
     assert_eq!(of_ticks(0), None);
 }
 
-// Each number of the range was looked up, four thousand million of them.
+// Every number of the range was looked up, four billion of them.
 #[test]
 fn a_range_of_settlements_costs_no_more_than_those_that_are_awaited() {
     let events = FrameEvents::default();
@@ -141,7 +141,7 @@ fn a_range_of_settlements_costs_no_more_than_those_that_are_awaited() {
     assert!(matches!(answered.try_recv(), Ok(Ok(()))));
 }
 
-// They stayed until the number of their channel was used again.
+// They stayed until their channel number was reused.
 #[test]
 fn settlements_whose_callers_have_gone_are_forgotten() {
     let events = FrameEvents::default();
@@ -168,7 +168,7 @@ fn transfer(delivery: Option<u32>, more: bool, payload: &[u8]) -> Vec<u8> {
     [serde_amqp::to_vec(&transfer).unwrap(), payload.to_vec()].concat()
 }
 
-// A body of 10,000 lists ended the process.
+// A body of 10,000 nested lists ended the process.
 #[test]
 fn a_message_whose_values_are_nested_too_deeply_is_spoilt_wherever_its_frames_end() {
     let good = b"\0\x53\x75\xA0\x02\xD0\xD0";

@@ -7,12 +7,13 @@ use serde_amqp::read::SliceReader;
 
 use super::*;
 
-/// The size of a thread's stack for 32 levels, in a build that is not optimized.
+/// A stack that is large enough for 32 levels in an unoptimized build.
 const STACK: usize = 512 << 10;
 
-/// Returns a value within as many containers, which the function begins for a number of bytes.
+/// Returns a value nested in `depth` containers; `begin` returns the head of a container for a content of
+/// that many bytes.
 fn nested(depth: usize, begin: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
-    // From the inside to the outside, in reverse.
+    // Built from the inside out, in reverse.
     let mut bytes = vec![0x40];
     for _ in 0..depth {
         let head = begin(u32::try_from(bytes.len()).unwrap());
@@ -48,7 +49,7 @@ fn section(code: u8, content: &[u8]) -> Vec<u8> {
     [&[DESCRIBED, 0x53, code], content].concat()
 }
 
-/// Decodes a message as the client does, in a small stack: too deep a recursion ends the process.
+/// Decodes a message as the client does, on a small stack, where too deep a recursion ends the process.
 fn decoded(mut bytes: Vec<u8>) -> Result<Message<Body<Value>>, String> {
     if let Some(at) = Nesting::default().take(&bytes) {
         bytes[at] = NO_TYPE;
@@ -63,7 +64,7 @@ fn decoded(mut bytes: Vec<u8>) -> Result<Message<Body<Value>>, String> {
 #[test]
 fn each_kind_of_container_counts_one_level() {
     for begin in [list, map, described] {
-        // The section is one.
+        // The section counts as a level.
         let fits = section(0x77, &nested(MAX_DEPTH - 1, begin));
         assert_eq!(Nesting::default().take(&fits), None);
         decoded(fits).unwrap();
@@ -126,7 +127,8 @@ fn arrays_of_single_values_are_read() {
         let refused = Nesting::default().take(&followed);
         assert!(refused.is_some_and(|at| at > followed.len() - 450_000), "{refused:?}");
     }
-    // Those of the wrong reading: the client would take the type of the array for that of each value within.
+    // Indices at which the client would go wrong: it would take the type of the array for that of each inner
+    // value.
     for code in [0x00, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0] {
         assert_eq!(Nesting::default().take(&values(code, 1, &[0; 9])), Some(6), "{code:x}");
     }
@@ -134,7 +136,7 @@ fn arrays_of_single_values_are_read() {
     assert_eq!(Nesting::default().take(&section(0x77, &[0xE0, 1, 0])), None);
 }
 
-// The client reads such maps without their codes: what looks like a text is the head of the next one.
+// The client reads such maps without their codes: the bytes of a text are in fact the head of the next map.
 #[test]
 fn a_map_in_an_array_does_not_hide_others() {
     let head = [0xA1, 6, 0, 0, 0, 0, 0, 2];
@@ -180,7 +182,7 @@ fn no_mixture_overflows_the_stack_of_the_client() {
                 _ => bytes.push([0x40, 0x41, 0x43, 0x44, 0x45][usize::from(random(5))]),
             }
         }
-        // Whether it is a message or not.
+        // Only a crash would be a failure.
         let _ = decoded(bytes);
     }
 }
