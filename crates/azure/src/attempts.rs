@@ -1,4 +1,4 @@
-//! Makes calls to the service: the deadline of each, and how often one is made.
+//! Makes calls to the service, with a deadline for each and a limit for repetitions.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::pipeline::time_limit;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The greatest number of times that a repeatable call is made.
+/// The maximum number of attempts of a repeatable call.
 const ATTEMPTS: u32 = 3;
 /// The mean pause after the first attempt.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ impl Call<'_> {
         }
     }
 
-    /// Makes a call that may be repeated up to three times, with short pauses, while the service is unavailable.
+    /// Makes a repeatable call up to three times, with short pauses, while the service is unavailable.
     pub(super) async fn run_again<T, F>(
         self,
         runtime: &Runtime,
@@ -51,7 +51,7 @@ impl Call<'_> {
                         .await;
                     attempt += 1;
                 }
-                // An earlier attempt may have been applied, whatever the last one says.
+                // An earlier attempt may have been applied, whatever the outcome of the last one.
                 Err(error) => {
                     let ambiguous = open || error.is_ambiguous();
                     return Err(error.with_ambiguous(ambiguous));
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// No call outlives the cap, and its outcome is unknown unless it only reads.
+    /// No call outlives its time limit. Its outcome is then unknown, unless it only reads.
     #[tokio::test(start_paused = true)]
     async fn a_call_that_hangs_ends() {
         for (call, open) in
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!((tried.get(), error.is_ambiguous()), (3, true));
     }
 
-    /// Checks that a refusal after a lost answer says nothing about the first attempt.
+    /// A refusal after a lost answer does not tell whether the first attempt was applied.
     #[tokio::test(start_paused = true)]
     async fn an_earlier_attempt_stays_open() {
         let tried = Cell::new(0);

@@ -1,7 +1,7 @@
 //! Parses Azure's connection strings: `Name=Value` settings separated by semicolons.
 //!
-//! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
-//! may be a piece of a key.
+//! An invalid string is refused with the name of the wrong setting. Values and unknown names are never
+//! repeated: either may be part of a key.
 
 use std::collections::BTreeMap;
 
@@ -152,7 +152,7 @@ fn sas(text: &str) -> Result<Secret<String>, Problem> {
     Ok(Secret::new(text.to_owned()))
 }
 
-/// The settings of a string by lower-cased name.
+/// The settings of a string by lower-case name.
 struct Settings<'a>(BTreeMap<String, &'a str>);
 
 impl<'a> Settings<'a> {

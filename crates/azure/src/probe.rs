@@ -1,8 +1,8 @@
 //! Checks at start which permissions a signature or role lacks.
 //!
-//! The service checks permission before anything else. An operation on a message or blob that cannot exist, or with an
-//! impossible argument, therefore changes nothing and still shows the permission: 403 means that it is missing, any
-//! other refusal that it is present.
+//! The service checks permissions first. An operation on a message or blob that cannot exist, or with an
+//! impossible argument, therefore changes nothing but still shows the permission: 403 means that it is
+//! missing, any other refusal that it is present.
 
 use azure_storage_queue::models::{
     QueueClientDeleteMessageOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
@@ -42,7 +42,7 @@ pub(super) async fn queue(
     let mut missing = Missing::default();
     let client = connection.queue(queue).map_err(|_| call.refuse("the queue has no address"))?;
     missing.note(READ, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
-    // No message lives for 0 seconds: the service refuses the argument if sending is allowed at all.
+    // No message lives for 0 seconds: the service refuses the argument only if sending is allowed.
     let body = Bytes::from(xml::write_message("probe"));
     let options = QueueClientSendMessageOptions {
         message_time_to_live: Some(0),
@@ -68,7 +68,7 @@ pub(super) async fn queue(
     missing.verdict(call, QUEUES_ROLE)
 }
 
-/// Tries the operations that large payloads, leases and fan-out need in `container`.
+/// Tries the operations in `container` that large payloads, leases and fan-out need.
 pub(super) async fn blobs(
     connection: &Connection,
     container: &ContainerName,
@@ -100,7 +100,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// Records a refusal. Failures that are neither success nor refusal are errors.
+    /// Records the answer. Failures that are neither success nor refusal are returned.
     fn note(&mut self, permission: Permission, answer: Result<(), StoreError>) -> Result<(), StoreError> {
         self.tried += 1;
         match answer {
@@ -116,7 +116,8 @@ impl Missing {
 
     fn verdict(self, call: Call<'_>, role: &str) -> Result<(), StoreError> {
         let Some(refusal) = self.refusal else { return Ok(()) };
-        // All were refused: the key, the token or the clock is wrong, and the service's own reason says which.
+        // All were refused, so the key, the token or the clock is wrong: the service's own reason tells
+        // which.
         if self.permissions.len() == self.tried {
             return Err(refusal);
         }

@@ -22,7 +22,7 @@ fn a_message_is_read_whole() {
     assert_eq!(message.dequeue_count.as_deref(), Some("2"));
 }
 
-/// A new or missing element in one message affects neither it nor the others.
+/// A new or missing element in a message affects neither that message nor the others.
 #[test]
 fn odd_elements_are_passed_over() {
     let message = one(

@@ -1,8 +1,8 @@
 //! The sources of Entra ID tokens, for the adapters of `jobqueue` to services of Azure.
 //!
-//! The crate knows credentials and tokens. It knows nothing of storages: an adapter asks a [`TokenSource`] for a credential, and
-//! sends the token in its own way. Applications use the options of the adapters: those of `jobqueue::azure`,
-//! `jobqueue::servicebus` and `jobqueue::postgres`.
+//! The crate knows credentials and tokens, but no storages: an adapter gets a credential from a
+//! [`TokenSource`], and sends the token in its own way. Applications use the options of the adapters: those
+//! of `jobqueue::azure`, `jobqueue::servicebus` and `jobqueue::postgres`.
 
 #![forbid(unsafe_code)]
 
@@ -21,24 +21,27 @@ use azure_identity::{
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
+/// The time that the automatic choice waits for a managed identity: outside Azure, no server answers.
 const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
 const SLOW: &str = "the managed identity did not answer in time";
-/// The time for which the developer tools serve where no managed identity has answered, before it is asked again.
+/// The time that the developer tools are used after a managed identity did not answer, before it is tried
+/// again.
 const TOOLS_TIME: Duration = Duration::from_secs(300);
 
-/// The time that a fetch has before the requests that wait for it fail. Less than the adapters have for a whole request, so that those are
-/// known not to have been sent.
+/// The age of a fetch at which the requests that wait for it fail. It is shorter than the adapters' time for
+/// a whole request, so that those requests are known not to have been sent.
 const PATIENCE: Duration = Duration::from_secs(25);
-/// The same while the last token is still valid.
+/// The age of a fetch at which a request stops waiting for it and uses the last token, if that is still
+/// valid.
 const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
-/// The longest time of a fetch, and the time for which the last token is used before another is asked for.
+/// The maximum duration of a fetch, and the interval between fetches while the last token is valid.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The time before its end from which the last token is not used any more. A service whose clock is ahead, or which gets the request late, would
-/// refuse it, and a refusal is final, while a missing token is asked for again.
+/// The time before its expiry from which a token is no longer used. A service whose clock is ahead, or that
+/// receives the request late, would refuse it. A refusal is final, whereas a request without a token is
+/// retried.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// The most characters of the text of a failure, and of each part of one that has two.
+/// The maximum number of characters of a failure's text, and of each part of a text with two parts.
 const MOST: usize = 400;
 const MOST_OF_PART: usize = 180;
 
@@ -46,7 +49,7 @@ const MOST_OF_PART: usize = 180;
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum TokenSource {
-    /// Workload identity if its variables are set; else managed identity; else developer tools.
+    /// Workload identity if its variables are set, otherwise managed identity, otherwise developer tools.
     Automatic,
     /// The identity of the machine, or the user-assigned one with this client id.
     Managed(Option<String>),
@@ -58,7 +61,8 @@ pub enum TokenSource {
     Custom(Arc<dyn TokenCredential>),
 }
 
-/// Writes the methods by which options choose the source of their tokens. The options have a method `token` that keeps it.
+/// Generates the methods with which options choose the source of their tokens. The options need a method
+/// `token` that stores the source.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! credential_methods {
@@ -78,9 +82,10 @@ macro_rules! credential_methods {
             self.token($crate::TokenSource::DeveloperTools)
         }
 
-        /// Uses a credential of the application's own: any [`TokenCredential`](azure_core::credentials::TokenCredential) of `azure_core`
-        /// 1.x, the only type of the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for tasks of one
-        /// particular runtime.
+        /// Uses the application's own credential: any
+        /// [`TokenCredential`](azure_core::credentials::TokenCredential) of `azure_core` 1.x, the only type
+        /// of the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for
+        /// tasks of a particular runtime.
         pub fn credential(
             self,
             credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
@@ -91,8 +96,8 @@ macro_rules! credential_methods {
 }
 
 impl TokenSource {
-    /// Returns a credential with connections and a cache of its own. The application's credential is shared: there is
-    /// only one.
+    /// Returns a credential with its own connections and cache. The application's credential is shared,
+    /// because there is only one.
     pub fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
         let inner: Arc<dyn TokenCredential> = match self {
             Self::Automatic => match WorkloadIdentityCredential::new(None) {
@@ -133,14 +138,15 @@ fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityC
     }))
 }
 
-/// A credential that tries managed identity, then developer tools. It keeps the first that returns a token, unless a managed identity may
-/// only be slow or out of reach: then the tools serve for some minutes, and after that both are asked again.
+/// A credential that tries managed identity, then developer tools. It keeps the first that returns a token,
+/// unless the managed identity may only be slow or unreachable: then the tools are used for some minutes, and
+/// after that both are tried again.
 #[derive(Debug)]
 struct FirstThatWorks {
     managed: Arc<dyn TokenCredential>,
     tools: Arc<dyn TokenCredential>,
     chosen: OnceLock<Arc<dyn TokenCredential>>,
-    /// The time until which the tools serve.
+    /// The time until which the tools are used without trying the managed identity.
     tools_until: Mutex<Option<Instant>>,
 }
 
@@ -177,9 +183,10 @@ impl TokenCredential for FirstThatWorks {
                 Ok(token)
             }
             Err(tools) => {
-                // Where the tools have no token either, it may be an outage: the managed identity may come back.
+                // If the tools have no token either, this may be an outage: the managed identity may come
+                // back.
                 let kind = if passes || is_passing(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
-                // Each is cut by itself: the end of a long text would hide the other one.
+                // Each text is cut separately, because the end of a long one would hide the other.
                 let part = |text: &str| shortened(text, MOST_OF_PART);
                 let text = format!("{}; the developer tools: {}", part(&refusal), part(&tools.to_string()));
                 Err(azure_core::Error::with_message(kind, text))
@@ -188,9 +195,10 @@ impl TokenCredential for FirstThatWorks {
     }
 }
 
-/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails delays no request for long. All who need
-/// another wait for the same fetch, which goes on when they stop waiting: a renewal of a short lease has less time than some credentials
-/// take. Failures have a kind of their own, so that an answer of Entra ID is not taken for one of the storage.
+/// A credential that caches its last token. While that token is valid, an endpoint that hangs or fails delays
+/// no request for long. All callers that need a new token wait for the same fetch, which continues if they
+/// stop waiting, because the renewal of a short lease has less time than some credentials take. Failures have
+/// a distinct kind, so that an answer of Entra ID is not taken for an answer of the storage.
 #[derive(Debug)]
 struct Kept {
     inner: Arc<dyn TokenCredential>,
@@ -200,19 +208,20 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     token: Option<AccessToken>,
-    /// The time before which the last token is used without asking again, [`PAUSE`] from the last answer or question.
+    /// The time before which the last token is used without a new fetch: [`PAUSE`] after the last answer or
+    /// fetch.
     again_at: Option<Instant>,
     fetch: Option<Fetch>,
 }
 
-/// A fetch of a token that is under way.
+/// A fetch in progress.
 #[derive(Debug, Clone)]
 struct Fetch {
     began: Instant,
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// A token, or whether the failure passes and what it is.
+/// A token; or whether the failure is transient, and its text.
 type Answer = Result<AccessToken, (bool, String)>;
 
 impl State {
@@ -237,9 +246,9 @@ impl Kept {
         Self { inner, state: Arc::default() }
     }
 
-    /// Returns the fetch under way, or a new one.
+    /// Returns the fetch in progress, or starts one.
     fn fetch(&self, state: &mut State, scopes: &[&str]) -> Fetch {
-        // That of a runtime that has ended, or that nobody drives, never answers.
+        // A fetch never answers if its runtime has ended, or is no longer driven.
         let may_answer = |fetch: &&Fetch| fetch.answer.has_changed().is_ok() && fetch.began.elapsed() < PAUSE;
         if let Some(fetch) = state.fetch.as_ref().filter(may_answer) {
             return fetch.clone();
@@ -260,7 +269,7 @@ impl Kept {
             let mut state = lock(&state);
             state.fetch = None;
             if let Ok(token) = &answer {
-                // Perhaps nobody waits any more: the next caller uses this one, and does not wait for another.
+                // Even if no caller waits any more, the next one uses this token instead of a new fetch.
                 (state.token, state.again_at) = (Some(token.clone()), Some(Instant::now() + PAUSE));
             }
             answered.send_replace(Some(answer));
@@ -273,7 +282,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All calls are for the same scopes: each adapter has one.
+/// All calls have the same scopes, because each adapter has only one.
 #[async_trait]
 impl TokenCredential for Kept {
     async fn get_token(
@@ -299,7 +308,7 @@ impl TokenCredential for Kept {
         match (fetch.wait(patience).await, valid) {
             (Ok(token), _) => Ok(token),
             (Err((_, error)), Some(valid)) => {
-                // The subscriber may panic, which costs no token.
+                // A panic of the subscriber must not lose the token.
                 drop(catch_unwind(|| {
                     tracing::warn!(error, "no new token; the last one is used until it ends");
                 }));
@@ -313,7 +322,7 @@ impl TokenCredential for Kept {
     }
 }
 
-/// Returns whether a failure passes: the service that issues tokens cannot be reached or is busy.
+/// Returns whether a failure is transient: the service that issues tokens cannot be reached or is busy.
 fn is_passing(error: &azure_core::Error) -> bool {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Connection => true,

@@ -1,7 +1,8 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns a token that is valid for so many seconds at the first call. The second call hangs if that is more than a minute, each other fails.
+/// Returns a token at the first call that is valid for `seconds`. The second call hangs if that is more than
+/// a minute; all other calls fail.
 #[derive(Debug)]
 struct Failing {
     calls: AtomicU32,
@@ -47,7 +48,7 @@ async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
     assert_eq!((token.token.secret(), inner.calls.load(Ordering::Relaxed)), ("first", 3));
 }
 
-/// A request just before its end would be refused for good.
+/// A request just before the token's expiry would be refused for good.
 #[tokio::test(start_paused = true)]
 async fn token_that_is_about_to_end_is_not_used_again() {
     let credential = TokenSource::Custom(Failing::after(0, 10)).credential().unwrap();
@@ -83,7 +84,8 @@ fn first_that_works(managed: Arc<dyn TokenCredential>, tools: Arc<dyn TokenCrede
     FirstThatWorks { managed, tools, chosen: OnceLock::new(), tools_until: Mutex::default() }
 }
 
-/// A container that starts, and a developer's login in its environment. Without an identity each fetch waited for one, and started a tool.
+/// A container that is starting, with a developer's login in its environment. Before, every fetch waited for
+/// an identity, and started a tool.
 #[tokio::test(start_paused = true)]
 async fn slow_managed_identity_is_asked_again_after_some_minutes() {
     let managed = Arc::new(SlowAtFirst::default());
@@ -95,7 +97,7 @@ async fn slow_managed_identity_is_asked_again_after_some_minutes() {
     }
 }
 
-/// A developer who is logged out while the tools serve.
+/// The developer logs out while the tools are used.
 #[tokio::test(start_paused = true)]
 async fn managed_identity_is_asked_when_the_tools_fail() {
     let managed = Arc::new(SlowAtFirst::default());
@@ -114,7 +116,7 @@ async fn failures_of_a_slow_identity_and_of_the_tools_are_both_reported() {
     assert!(error.to_string().contains("managed identity") && error.to_string().contains("down"), "{error}");
 }
 
-/// A credential without a token; the text is the reason.
+/// Returns no token; the text is the reason.
 #[derive(Debug)]
 struct Refusing(&'static str);
 
@@ -129,7 +131,7 @@ impl TokenCredential for Refusing {
     }
 }
 
-/// The operator of a machine with an identity read that he should log in to `az`.
+/// The operator of a machine with an identity was told to log in to `az`.
 #[tokio::test]
 async fn refusals_of_the_identity_and_of_the_tools_are_both_reported() {
     let long = format!("no such identity; {}", "see ".repeat(100)).leak();
@@ -140,7 +142,7 @@ async fn refusals_of_the_identity_and_of_the_tools_are_both_reported() {
     assert!(text.contains("no such identity") && text.contains("run az login"), "{text}");
 }
 
-/// Returns a token after ten seconds at the first call, and at once after that.
+/// Returns a token after ten seconds at the first call, and at once from then on.
 #[derive(Debug, Default)]
 struct SlowAtFirst(AtomicU32);
 
@@ -158,7 +160,7 @@ impl TokenCredential for SlowAtFirst {
     }
 }
 
-/// The renewal of a lease of 30 seconds has three.
+/// The renewal of a lease of 30 seconds has three seconds.
 #[tokio::test(start_paused = true)]
 async fn fetch_goes_on_when_its_caller_stops_waiting() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
@@ -170,7 +172,7 @@ async fn fetch_goes_on_when_its_caller_stops_waiting() {
     assert_eq!(late, 4);
 }
 
-/// The first caller's runtime drives nothing after its call.
+/// The first caller's runtime does not run after its call.
 #[test]
 fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
@@ -185,7 +187,8 @@ fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
     });
 }
 
-/// A caller that began later, behind a lock of the SDK, would be told after the end of its request.
+/// A caller that began later, behind a lock of the SDK, would get the failure after the end of its own
+/// request.
 #[tokio::test(start_paused = true)]
 async fn callers_wait_for_one_fetch_and_fail_together() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::MAX))).credential().unwrap();

@@ -1,4 +1,4 @@
-//! Implements Lease Blob. Every action names its lease's id, and so may be repeated.
+//! Implements Lease Blob. Each action contains the lease id, so it can be repeated.
 
 use std::time::Duration;
 
@@ -44,7 +44,8 @@ impl BlobLeases for AzureBlobs {
         let call = Call::repeatable("release lease", blob);
         let release = || async { self.client(blob).release_lease(lease.expose(), None).await };
         match call.run_again(self.connection.runtime(), release).await {
-            // An earlier request ended the lease, and only its answer was lost. A later holder would have another id.
+            // An earlier request ended the lease, and its answer was lost. A later holder would have another
+            // id.
             Err(error)
                 if error.is_ambiguous()
                     && matches!(

@@ -1,4 +1,4 @@
-//! One HTTP exchange: sends the request, and reads at most a given number of bytes of the answer.
+//! Performs a single HTTP exchange: sends the request, and reads a limited number of bytes of the answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,26 +13,26 @@ use bytes::{Bytes, BytesMut};
 
 use super::expected;
 
-/// The greatest number of bytes of the answer to a call; passed in the call's context.
+/// The maximum size of the answer to a call, in bytes; passed in the call's context.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
 
-/// The greatest number of bytes of an answer when the call sets none, and the number that is read of an error.
+/// The maximum size of an answer, in bytes, if the call sets none; also the number of bytes read of an error.
 const SMALL: u64 = 64 * 1024;
 
-/// The part of a declared length for which memory is reserved before it has come. Untouched memory costs little.
+/// The part of a declared length for which memory is reserved in advance. Untouched memory costs little.
 const RESERVED: u64 = 4 * 1024 * 1024;
 
-/// The header under which a new receipt is returned: a name that the SDK's log does not allow.
+/// The header that carries a new receipt. The SDK's log does not allow this name.
 pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
 
-/// The longest time for which nothing comes: the service itself gives up after 30 seconds.
+/// The maximum time without a byte: the service itself gives up after 30 seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The lowest rate, in bytes a second, at which content is expected to move: 1 Mbit/s.
+/// The lowest expected transfer rate, in bytes a second: 1 Mbit/s.
 const SLOWEST: u64 = 128 * 1024;
 
-/// Returns the longest time of a call that carries up to this number of bytes.
+/// Returns the time limit of a call that carries up to `bytes` bytes.
 pub(in super::super) fn time_limit(bytes: u64) -> Duration {
     PATIENCE + Duration::from_secs(bytes / SLOWEST)
 }
@@ -74,12 +74,13 @@ impl Policy for Exchange {
     }
 }
 
-/// Returns the greatest number of bytes of an answer that reports success.
+/// Returns the maximum size of an answer that reports success.
 pub(super) fn answer_limit(ctx: &Context<'_>) -> u64 {
     ctx.value::<AnswerLimit>().map_or(SMALL, |limit| limit.0)
 }
 
-/// Reads the content of an answer; of an error only the beginning, since its meaning is in its headers.
+/// Reads the content of an answer. Of an error, reads only the beginning, because its meaning is in its
+/// headers.
 async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Result<Bytes, ExchangeError> {
     let is_success = answer.status().is_success();
     let limit = if is_success { limit } else { SMALL };
@@ -87,8 +88,8 @@ async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Resu
     if is_success && declared > limit {
         return Err(ExchangeError::TooLong { limit });
     }
-    // The length that the other side declares must not reserve any amount of memory. A usual amount is reserved at
-    // once, so that it is not copied from one buffer to the next.
+    // A declared length must not make this process reserve an arbitrary amount of memory. A usual amount is
+    // reserved at once, so that the content is not copied as the buffer grows.
     let mut content = BytesMut::with_capacity(declared.min(limit).min(RESERVED) as usize);
     loop {
         let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
@@ -103,8 +104,8 @@ async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Resu
     }
 }
 
-/// Returns the headers that are text. The receipt gets another name. The range is removed, because there is only one
-/// answer and the SDK would plan further requests by it.
+/// Returns the headers that are text. The receipt is renamed. The range is removed, because there is only one
+/// answer, and the SDK would plan more requests from it.
 fn readable(headers: &reqwest::header::HeaderMap) -> Headers {
     let mut out = Headers::new();
     for (name, value) in headers {
@@ -123,26 +124,26 @@ fn method(method: Method) -> reqwest::Method {
     reqwest::Method::from_bytes(method.as_str().as_bytes()).unwrap_or(reqwest::Method::GET)
 }
 
-/// The reason why there is no answer. It names no URL, which may hold a signature or a receipt.
+/// The reason for a missing answer. It contains no URL, which may contain a signature or a receipt.
 #[derive(Debug)]
 pub(in super::super) enum ExchangeError {
-    /// There was no connection, so nothing was sent.
+    /// No connection was made, so nothing was sent.
     NotConnected(reqwest::Error),
-    /// The request may have arrived, and the answer did not.
+    /// The request may have arrived, but the answer did not.
     Lost(reqwest::Error),
-    /// The same, and the connection is still open.
+    /// The answer did not arrive in time; the connection is still open.
     Late,
     /// The answer is longer than allowed; the connection was closed.
     TooLong {
         /// The limit in bytes.
         limit: u64,
     },
-    /// Another server answered: a proxy, a gateway, or whatever a wrong address leads to.
+    /// Another server answered: a proxy, a gateway, or the server at a wrong address.
     OtherServer {
         /// The status of its answer.
         status: u16,
     },
-    /// The answer reports success, and does not have the form of the service's answers.
+    /// The answer reports success, but does not have the form of the service's answers.
     Unexpected(&'static str),
 }
 

@@ -28,23 +28,25 @@ use jobqueue_storage::{
     QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// The number of concurrent calls of `put_all` and `delete_all`: the service has no bulk operations.
+/// The number of concurrent requests of `put_all` and of `delete_all`: the service has no bulk operations.
 const PARALLEL: usize = 16;
 
-/// The greatest size of a page of 5,000 names, in bytes.
+/// The maximum size of a page of 5,000 names, in bytes.
 const LIST_LIMIT: u64 = 8 * 1024 * 1024;
 
-/// The greatest size of the answer to a get: 32 messages of 64 KiB, each byte written as a character reference.
+/// The maximum size of the answer to a get, in bytes: 32 messages of 64 KiB, each byte written as a character
+/// reference.
 const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
 
-/// The number of times that a clear is repeated after the service broke it off: it deletes a large queue piece by
-/// piece.
+/// The maximum number of requests of a clear. The service deletes a large queue in parts, and ends each
+/// request but the last with a timeout.
 const CLEAR_ROUNDS: u32 = 60;
 
 /// The queues of a storage account.
 ///
-/// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt until
-/// another worker gets the message, whatever [`ExpiredReceipt`] says: it does not guarantee `checks_expiry`.
+/// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt
+/// until another worker gets the message, whatever [`ExpiredReceipt`] says: it does not guarantee
+/// `checks_expiry`.
 #[derive(Debug)]
 pub(super) struct AzureQueues {
     connection: Arc<Connection>,
@@ -71,8 +73,8 @@ impl QueueStore for AzureQueues {
         match call.run_again(self.connection.runtime(), create).await {
             Ok(answer) if answer.status() == StatusCode::NoContent => Ok(Created::Existed),
             Ok(_) => Ok(Created::New),
-            // The service compares by its own rules; ours ignore the case of names. And a caller that may only use an
-            // existing queue need not be allowed to create it.
+            // The service compares metadata by its own rules; ours ignore the case of names. Also, a caller
+            // that may only use existing queues may be forbidden to create them.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -110,11 +112,12 @@ impl QueueStore for AzureQueues {
                 pages.next().await.transpose()?.map(|page| page.into_model()).transpose()
             });
             let Some(page) = read.await? else { break };
-            // Names that our rules refuse, such as the service's own `$…`, are not ours. A page may have no others.
+            // Skips names that are invalid here, such as the service's own `$…`. A page may contain only such
+            // names.
             let found = page.queue_items.iter().filter_map(|item| QueueName::new(item.name.as_deref()?).ok());
             names.extend(found);
             marker = page.next_marker.filter(|marker| !marker.is_empty());
-            // A storage that pages in circles (Azurite does) must not hold the caller forever.
+            // A storage that pages in circles, as Azurite does, must not keep the caller forever.
             if marker.clone().is_none_or(|marker| !seen.insert(marker)) {
                 break;
             }
@@ -247,7 +250,7 @@ impl QueueStore for AzureQueues {
         let mut round = 1;
         loop {
             match call.run(async { self.connection.queue(queue)?.clear(None).await }).await {
-                // The service asks to repeat the call until it is complete.
+                // The service expects the call to be repeated until it is complete.
                 Err(error) if error.kind() == StoreErrorKind::Timeout && round < CLEAR_ROUNDS => round += 1,
                 answer => return answer.map(drop),
             }
@@ -306,6 +309,6 @@ fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError>
     let delay = convert::seconds(call, "a delay", message.visibility_delay)?;
     let Some(ttl) = message.ttl else { return Ok((delay, -1)) };
     let ttl = convert::seconds(call, "a time to live", ttl)?;
-    // Rounding up must not make them equal, which the service refuses.
+    // After rounding up they may be equal, which the service refuses.
     Ok((delay.min(ttl - 1), ttl))
 }
