@@ -10,9 +10,9 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The maximum number of attempts of a repeatable call.
-const ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 /// The mean pause after the first attempt.
-const PAUSE: Duration = Duration::from_millis(100);
+const MEAN_PAUSE: Duration = Duration::from_millis(100);
 
 impl Call<'_> {
     pub(super) async fn run<T>(
@@ -44,9 +44,9 @@ impl Call<'_> {
         let mut open = false;
         loop {
             match self.run(call()).await {
-                Err(error) if attempt < ATTEMPTS && error.kind() == StoreErrorKind::Unavailable => {
+                Err(error) if attempt < MAX_ATTEMPTS && error.kind() == StoreErrorKind::Unavailable => {
                     open |= error.is_ambiguous();
-                    let pause = runtime.jitter(PAUSE * attempt, 0.5..=1.5);
+                    let pause = runtime.jitter(MEAN_PAUSE * attempt, 0.5..=1.5);
                     tokio::time::sleep(error.retry_after().unwrap_or(pause).min(Duration::from_secs(1)))
                         .await;
                     attempt += 1;

@@ -18,7 +18,7 @@ const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 const EMULATOR_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-const KNOWN: [&str; 9] = [
+const KNOWN_SETTINGS: [&str; 9] = [
     "UseDevelopmentStorage",
     "DevelopmentStorageProxyUri",
     "DefaultEndpointsProtocol",
@@ -31,7 +31,7 @@ const KNOWN: [&str; 9] = [
 ];
 
 /// Settings for other services of an account. They are accepted, so that a portal's string works unchanged.
-const IGNORED: [&str; 7] = [
+const IGNORED_SETTINGS: [&str; 7] = [
     "TableEndpoint",
     "FileEndpoint",
     "DfsEndpoint",
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &str) -> Result<Account, Problem> {
 }
 
 fn emulator(settings: &Settings<'_>) -> Result<Account, Problem> {
-    if let Some(other) = KNOWN[2..].iter().find(|name| settings.get(name).is_some()) {
+    if let Some(other) = KNOWN_SETTINGS[2..].iter().find(|name| settings.get(name).is_some()) {
         return Err(format!("{other} does not go with UseDevelopmentStorage=true"));
     }
     let base = settings.get("DevelopmentStorageProxyUri").unwrap_or("http://127.0.0.1");
@@ -167,11 +167,14 @@ impl<'a> Settings<'a> {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
                 format!("setting {place} of the connection string is not of the form Name=Value")
             })?;
-            let known = KNOWN.iter().chain(&IGNORED).find(|known| known.eq_ignore_ascii_case(name.trim()));
+            let known = KNOWN_SETTINGS
+                .iter()
+                .chain(&IGNORED_SETTINGS)
+                .find(|known| known.eq_ignore_ascii_case(name.trim()));
             let Some(known) = known else {
                 return Err(format!(
                     "setting {place} of the connection string has an unknown name; known are {}",
-                    KNOWN.join(", ")
+                    KNOWN_SETTINGS.join(", ")
                 ));
             };
             if value.trim().is_empty() {

@@ -11,7 +11,7 @@ use super::call::Call;
 use jobqueue_storage::{Metadata, StoreError};
 
 /// The year that means "never".
-const NEVER: &str = " 9999 ";
+const NEVER_YEAR: &str = " 9999 ";
 
 /// Returns whole seconds, rounded up, so that a lease is never shorter than requested.
 pub(super) fn seconds(call: Call<'_>, what: &str, duration: Duration) -> Result<i32, StoreError> {
@@ -32,7 +32,7 @@ pub(super) fn date(text: Option<&str>) -> SystemTime {
 
 /// Returns the time at which a message expires; the end of the calendar means never.
 pub(super) fn expiry(text: Option<&str>) -> Option<SystemTime> {
-    text.filter(|text| !text.contains(NEVER)).and_then(http_date)
+    text.filter(|text| !text.contains(NEVER_YEAR)).and_then(http_date)
 }
 
 /// Returns the checked metadata in the SDK's form.

@@ -30,7 +30,7 @@ pub(super) struct RawMessages {
 
 /// The root element of a list of messages. An answer without it is not an empty list, but an unreadable
 /// answer.
-const ROOT: &[u8] = b"QueueMessagesList";
+const MESSAGES_ROOT: &[u8] = b"QueueMessagesList";
 
 /// Reads the messages of an answer to put, get or peek. Unknown elements are ignored.
 pub(super) fn read_messages(body: &[u8]) -> RawMessages {
@@ -49,7 +49,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
             Ok(Event::Start(start)) => {
                 depth += 1;
                 match depth {
-                    1 => root |= start.local_name().as_ref() == ROOT,
+                    1 => root |= start.local_name().as_ref() == MESSAGES_ROOT,
                     2 => message = Some(RawMessage::default()),
                     3 => field = Field::new(start.local_name().as_ref()),
                     _ => {}
@@ -63,7 +63,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
                 }
                 depth = depth.saturating_sub(1);
             }
-            Ok(Event::Empty(empty)) if depth == 0 => root |= empty.local_name().as_ref() == ROOT,
+            Ok(Event::Empty(empty)) if depth == 0 => root |= empty.local_name().as_ref() == MESSAGES_ROOT,
             Ok(Event::Empty(empty)) if depth == 2 => {
                 Field::new(empty.local_name().as_ref()).store(message.as_mut());
             }

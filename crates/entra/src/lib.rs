@@ -22,28 +22,28 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time that the automatic choice waits for a managed identity: outside Azure, no server answers.
-const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
-const SLOW: &str = "the managed identity did not answer in time";
+const MANAGED_IDENTITY_TIMEOUT: Duration = Duration::from_secs(3);
+const SLOW_IDENTITY: &str = "the managed identity did not answer in time";
 /// The time that the developer tools are used after a managed identity did not answer, before it is tried
 /// again.
-const TOOLS_TIME: Duration = Duration::from_secs(300);
+const TOOLS_PERIOD: Duration = Duration::from_secs(300);
 
 /// The age of a fetch at which the requests that wait for it fail. It is shorter than the adapters' time for
 /// a whole request, so that those requests are known not to have been sent.
-const PATIENCE: Duration = Duration::from_secs(25);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(25);
 /// The age of a fetch at which a request stops waiting for it and uses the last token, if that is still
 /// valid.
-const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum duration of a fetch, and the interval between fetches while the last token is valid.
-const PAUSE: Duration = Duration::from_secs(30);
+const FETCH_INTERVAL: Duration = Duration::from_secs(30);
 /// The time before its expiry from which a token is no longer used. A service whose clock is ahead, or that
 /// receives the request late, would refuse it. A refusal is final, whereas a request without a token is
 /// retried.
-const MARGIN: Duration = Duration::from_secs(30);
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 
 /// The maximum number of characters of a failure's text, and of each part of a text with two parts.
-const MOST: usize = 400;
-const MOST_OF_PART: usize = 180;
+const MAX_TEXT_CHARS: usize = 400;
+const MAX_PART_CHARS: usize = 180;
 
 /// The choice of a credential.
 #[derive(Clone)]
@@ -115,7 +115,7 @@ impl TokenSource {
             Self::DeveloperTools => DeveloperToolsCredential::new(None)?,
             Self::Custom(credential) => Arc::clone(credential),
         };
-        Ok(Arc::new(Kept::new(inner)))
+        Ok(Arc::new(CachingCredential::new(inner)))
     }
 }
 
@@ -160,23 +160,23 @@ impl TokenCredential for FirstThatWorks {
         if let Some(chosen) = self.chosen.get() {
             return chosen.get_token(scopes, options).await;
         }
-        let tools_serve = lock(&self.tools_until).is_some_and(|until| Instant::now() < until);
-        if tools_serve && let Ok(token) = self.tools.get_token(scopes, options).await {
+        let are_tools_used = lock(&self.tools_until).is_some_and(|until| Instant::now() < until);
+        if are_tools_used && let Ok(token) = self.tools.get_token(scopes, options).await {
             return Ok(token);
         }
-        let managed = timeout(MANAGED_IDENTITY_PATIENCE, self.managed.get_token(scopes, None)).await;
+        let managed = timeout(MANAGED_IDENTITY_TIMEOUT, self.managed.get_token(scopes, None)).await;
         let (refusal, passes) = match managed {
             Ok(Ok(token)) => {
                 self.chosen.get_or_init(|| Arc::clone(&self.managed));
                 return Ok(token);
             }
             Ok(Err(error)) => (error.to_string(), is_passing(&error)),
-            Err(_) => (SLOW.to_owned(), true),
+            Err(_) => (SLOW_IDENTITY.to_owned(), true),
         };
         match self.tools.get_token(scopes, None).await {
             Ok(token) => {
                 if passes {
-                    *lock(&self.tools_until) = Some(Instant::now() + TOOLS_TIME);
+                    *lock(&self.tools_until) = Some(Instant::now() + TOOLS_PERIOD);
                 } else {
                     self.chosen.get_or_init(|| Arc::clone(&self.tools));
                 }
@@ -187,7 +187,7 @@ impl TokenCredential for FirstThatWorks {
                 // back.
                 let kind = if passes || is_passing(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
                 // Each text is cut separately, because the end of a long one would hide the other.
-                let part = |text: &str| shortened(text, MOST_OF_PART);
+                let part = |text: &str| shortened(text, MAX_PART_CHARS);
                 let text = format!("{}; the developer tools: {}", part(&refusal), part(&tools.to_string()));
                 Err(azure_core::Error::with_message(kind, text))
             }
@@ -200,7 +200,7 @@ impl TokenCredential for FirstThatWorks {
 /// stop waiting, because the renewal of a short lease has less time than some credentials take. Failures have
 /// a distinct kind, so that an answer of Entra ID is not taken for an answer of the storage.
 #[derive(Debug)]
-struct Kept {
+struct CachingCredential {
     inner: Arc<dyn TokenCredential>,
     state: Arc<Mutex<State>>,
 }
@@ -208,9 +208,9 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     token: Option<AccessToken>,
-    /// The time before which the last token is used without a new fetch: [`PAUSE`] after the last answer or
-    /// fetch.
-    again_at: Option<Instant>,
+    /// The time before which the last token is used without a new fetch: [`FETCH_INTERVAL`] after the last
+    /// answer or fetch.
+    refresh_at: Option<Instant>,
     fetch: Option<Fetch>,
 }
 
@@ -227,21 +227,23 @@ type Answer = Result<AccessToken, (bool, String)>;
 impl State {
     /// Returns the last token if it is valid for a request that is sent now.
     fn valid(&self) -> Option<AccessToken> {
-        self.token.clone().filter(|token| SystemTime::now() + MARGIN < SystemTime::from(token.expires_on))
+        self.token
+            .clone()
+            .filter(|token| SystemTime::now() + EXPIRY_MARGIN < SystemTime::from(token.expires_on))
     }
 }
 
 impl Fetch {
-    async fn wait(mut self, patience: Duration) -> Answer {
+    async fn wait(mut self, limit: Duration) -> Answer {
         let answered = self.answer.wait_for(Option::is_some);
-        let answer = timeout_at(self.began + patience, answered).await.map(|answer| answer.ok()?.clone());
+        let answer = timeout_at(self.began + limit, answered).await.map(|answer| answer.ok()?.clone());
         answer
-            .unwrap_or_else(|_| Some(Err((true, format!("no token came within {patience:?}")))))
+            .unwrap_or_else(|_| Some(Err((true, format!("no token came within {limit:?}")))))
             .unwrap_or_else(|| Err((true, "the runtime of the fetch has ended".to_owned())))
     }
 }
 
-impl Kept {
+impl CachingCredential {
     fn new(inner: Arc<dyn TokenCredential>) -> Self {
         Self { inner, state: Arc::default() }
     }
@@ -249,8 +251,9 @@ impl Kept {
     /// Returns the fetch in progress, or starts one.
     fn fetch(&self, state: &mut State, scopes: &[&str]) -> Fetch {
         // A fetch never answers if its runtime has ended, or is no longer driven.
-        let may_answer = |fetch: &&Fetch| fetch.answer.has_changed().is_ok() && fetch.began.elapsed() < PAUSE;
-        if let Some(fetch) = state.fetch.as_ref().filter(may_answer) {
+        let can_answer =
+            |fetch: &&Fetch| fetch.answer.has_changed().is_ok() && fetch.began.elapsed() < FETCH_INTERVAL;
+        if let Some(fetch) = state.fetch.as_ref().filter(can_answer) {
             return fetch.clone();
         }
         let (answered, answer) = watch::channel(None);
@@ -260,17 +263,17 @@ impl Kept {
         let scopes: Vec<_> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         tokio::spawn(async move {
             let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
-            let answer = match timeout(PAUSE, inner.get_token(&scopes, None)).await {
-                Ok(answer) => {
-                    answer.map_err(|error| (is_passing(&error), shortened(&error.to_string(), MOST)))
-                }
-                Err(_) => Err((true, format!("no token came within {PAUSE:?}"))),
+            let answer = match timeout(FETCH_INTERVAL, inner.get_token(&scopes, None)).await {
+                Ok(answer) => answer
+                    .map_err(|error| (is_passing(&error), shortened(&error.to_string(), MAX_TEXT_CHARS))),
+                Err(_) => Err((true, format!("no token came within {FETCH_INTERVAL:?}"))),
             };
             let mut state = lock(&state);
             state.fetch = None;
             if let Ok(token) = &answer {
                 // Even if no caller waits any more, the next one uses this token instead of a new fetch.
-                (state.token, state.again_at) = (Some(token.clone()), Some(Instant::now() + PAUSE));
+                (state.token, state.refresh_at) =
+                    (Some(token.clone()), Some(Instant::now() + FETCH_INTERVAL));
             }
             answered.send_replace(Some(answer));
         });
@@ -284,7 +287,7 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// All calls have the same scopes, because each adapter has only one.
 #[async_trait]
-impl TokenCredential for Kept {
+impl TokenCredential for CachingCredential {
     async fn get_token(
         &self,
         scopes: &[&str],
@@ -295,17 +298,17 @@ impl TokenCredential for Kept {
             let valid = state.valid();
             if let Some(token) = &valid {
                 let now = Instant::now();
-                if state.again_at.is_some_and(|at| now < at) {
+                if state.refresh_at.is_some_and(|at| now < at) {
                     return Ok(token.clone());
                 }
                 // While this call waits, others use the last token.
-                state.again_at = Some(now + PAUSE);
+                state.refresh_at = Some(now + FETCH_INTERVAL);
             }
             let fetch = self.fetch(&mut state, scopes);
             (valid, fetch)
         };
-        let patience = if valid.is_some() { PATIENCE_FOR_ANOTHER } else { PATIENCE };
-        match (fetch.wait(patience).await, valid) {
+        let limit = if valid.is_some() { REFRESH_TIMEOUT } else { FETCH_TIMEOUT };
+        match (fetch.wait(limit).await, valid) {
             (Ok(token), _) => Ok(token),
             (Err((_, error)), Some(valid)) => {
                 // A panic of the subscriber must not lose the token.

@@ -36,14 +36,15 @@ async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
     let inner = Failing::after(0, 3_600);
     let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
     let began = Instant::now();
-    for (pause, asked) in [(PAUSE, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
+    for (pause, asked) in [(FETCH_INTERVAL, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)]
+    {
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!(token.token.secret(), "first");
         assert_eq!(inner.calls.load(Ordering::Relaxed), asked);
         tokio::time::sleep(pause).await;
     }
-    assert_eq!(began.elapsed(), PAUSE + PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
-    tokio::time::sleep(PAUSE).await;
+    assert_eq!(began.elapsed(), FETCH_INTERVAL + REFRESH_TIMEOUT, "only one call waits, and not for long");
+    tokio::time::sleep(FETCH_INTERVAL).await;
     let token = credential.get_token(&["scope"], None).await.unwrap();
     assert_eq!((token.token.secret(), inner.calls.load(Ordering::Relaxed)), ("first", 3));
 }
@@ -93,7 +94,7 @@ async fn slow_managed_identity_is_asked_again_after_some_minutes() {
     for (secret, asked) in [("slow", 1), ("slow", 1), ("managed", 2), ("managed", 3)] {
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!((token.token.secret(), managed.0.load(Ordering::Relaxed)), (secret, asked));
-        tokio::time::sleep(TOOLS_TIME * 2 / 3).await;
+        tokio::time::sleep(TOOLS_PERIOD * 2 / 3).await;
     }
 }
 
@@ -136,7 +137,7 @@ impl TokenCredential for Refusing {
 async fn refusals_of_the_identity_and_of_the_tools_are_both_reported() {
     let long = format!("no such identity; {}", "see ".repeat(100)).leak();
     let credential = first_that_works(Arc::new(Refusing(long)), Arc::new(Refusing("run az login")));
-    let error = Kept::new(Arc::new(credential)).get_token(&["scope"], None).await.unwrap_err();
+    let error = CachingCredential::new(Arc::new(credential)).get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Credential), "{error}");
     let text = error.to_string();
     assert!(text.contains("no such identity") && text.contains("run az login"), "{text}");
@@ -182,7 +183,7 @@ fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
     let began = async { timeout(Duration::from_secs(1), credential.get_token(&["scope"], None)).await };
     assert!(first.block_on(began).is_err());
     second.block_on(async {
-        tokio::time::sleep(PAUSE + Duration::from_secs(1)).await;
+        tokio::time::sleep(FETCH_INTERVAL + Duration::from_secs(1)).await;
         credential.get_token(&["scope"], None).await.unwrap();
     });
 }
@@ -197,7 +198,7 @@ async fn callers_wait_for_one_fetch_and_fail_together() {
         let error = credential.get_token(&["scope"], None).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
     }
-    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(began.elapsed(), FETCH_TIMEOUT);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::amqp::millis;
 use super::held::Held;
-use super::texts::{Beside, ROUNDS, SavedText};
+use super::texts::{Beside, MAX_ROUNDS, SavedText};
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
@@ -42,7 +42,7 @@ impl Beside {
         let counted = held.dequeue_count;
         let is_in_session = held.session.is_some();
         let mut present: Option<SavedText> = if is_in_session { None } else { self.record(held).await? };
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let (condition, rest) = match &present {
                 None if !is_in_session => return Ok(Begun::Now),
                 None => {

@@ -18,7 +18,7 @@ use jobqueue_storage::{ETag, MessageId, QueueName};
 
 /// The time that a message is remembered after its lock was granted or renewed: long enough for the lock, of
 /// at most five minutes, and for late answers.
-const MEMORY: Duration = Duration::from_secs(900);
+const RETENTION: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone)]
 pub(super) struct Held {
@@ -107,7 +107,7 @@ impl HeldMessages {
         if entries.len().is_power_of_two() {
             entries.retain(|_, entry| now < entry.forget_at);
         }
-        entries.insert(token, Entry { held: Arc::new(held), forget_at: now + MEMORY });
+        entries.insert(token, Entry { held: Arc::new(held), forget_at: now + RETENTION });
     }
 
     pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Arc<Held>> {
@@ -128,7 +128,7 @@ impl HeldMessages {
     pub(super) fn change(&self, token: Uuid, change: impl FnOnce(&mut Held)) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             change(Arc::make_mut(&mut entry.held));
-            entry.forget_at = Instant::now() + MEMORY;
+            entry.forget_at = Instant::now() + RETENTION;
         }
     }
 

@@ -19,9 +19,10 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::secret::is_loopback;
 use jobqueue_storage::{BlobStore, QueueStore, StoreError, StoreErrorKind, Stores};
 
-const LOCK: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
+const LOCK_LENGTHS: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(300);
 
-const WINDOW: std::ops::RangeInclusive<Duration> = Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
+const DUPLICATE_WINDOWS: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(20)..=Duration::from_secs(7 * 86_400);
 
 /// A Service Bus namespace, and the options of its queues. [`with_blobs_of`](Self::with_blobs_of) consumes
 /// the value.
@@ -147,10 +148,10 @@ impl Options {
     }
 
     fn open(self, blobs: Arc<dyn BlobStore>) -> Result<Arc<dyn QueueStore>, StoreError> {
-        if !LOCK.contains(&self.new.lock) {
+        if !LOCK_LENGTHS.contains(&self.new.lock) {
             return Err(refused("a lock lasts 5 seconds to 5 minutes".to_owned()));
         }
-        if self.new.duplicates.is_some_and(|window| !WINDOW.contains(&window)) {
+        if self.new.duplicates.is_some_and(|window| !DUPLICATE_WINDOWS.contains(&window)) {
             return Err(refused("the window of duplicate detection is 20 seconds to 7 days".to_owned()));
         }
         let trust = Trust::of(&self.roots)

@@ -25,10 +25,7 @@ impl<'n> Place<'n> {
 
     /// Returns the address to which links are attached.
     pub(super) fn address(self) -> Cow<'n, str> {
-        match self.is_dead_letters {
-            true => format!("{}{DEAD_LETTERS}", self.queue).into(),
-            false => self.queue.into(),
-        }
+        if self.is_dead_letters { format!("{}{DEAD_LETTERS}", self.queue).into() } else { self.queue.into() }
     }
 }
 

@@ -12,7 +12,7 @@ use jobqueue_storage::StoreError;
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
 
-const MAX_BYTES: u64 = 1_024;
+const MAX_SECRET_BYTES: u64 = 1_024;
 
 impl Beside {
     /// Returns the seal of a content: 64 hexadecimal digits.
@@ -54,7 +54,7 @@ impl Beside {
     }
 
     fn secret(&self) -> Result<JsonBlob<String>, StoreError> {
-        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.blob("secrets", "key")?, MAX_BYTES))
+        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.blob("secrets", "key")?, MAX_SECRET_BYTES))
     }
 }
 

@@ -13,7 +13,7 @@ use jobqueue_storage::{
 };
 
 /// JSON may double the size of the characters, and adds overhead per entry.
-const MAX_BLOB: u64 = 16 * MAX_METADATA_BYTES as u64;
+const MAX_METADATA_BLOB_BYTES: u64 = 16 * MAX_METADATA_BYTES as u64;
 
 type Entries = BTreeMap<String, String>;
 
@@ -42,10 +42,12 @@ impl Beside {
         before: &Metadata,
         metadata: &Metadata,
     ) -> Result<(), StoreError> {
-        let replace = |found: Option<Entries>| match Metadata::from_iter(found.unwrap_or_default()) == *before
-        {
-            true => Edit::Write(entries(metadata), true),
-            false => Edit::Keep(false),
+        let replace = |found: Option<Entries>| {
+            if Metadata::from_iter(found.unwrap_or_default()) == *before {
+                Edit::Write(entries(metadata), true)
+            } else {
+                Edit::Keep(false)
+            }
         };
         let replaced = self.document(queue)?.change(Known::Nothing, replace).await?.result;
         let changed = || StoreError::new(Kind::ConditionNotMet, Operation::SetQueueMetadata.as_str(), queue);
@@ -75,7 +77,7 @@ impl Beside {
     }
 
     fn document(&self, queue: &QueueName) -> Result<JsonBlob<Entries>, StoreError> {
-        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.metadata_blob(queue)?, MAX_BLOB))
+        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.metadata_blob(queue)?, MAX_METADATA_BLOB_BYTES))
     }
 
     /// Returns a limit of a single attempt for a write: the caller repeats it.

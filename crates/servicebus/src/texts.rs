@@ -26,11 +26,11 @@ use jobqueue_storage::{
 
 const CONTAINER: &str = "jobqueue-servicebus";
 /// The text is preceded by a number of up to ten digits, an optional time and a line break.
-const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 60;
+const MAX_TEXT_BLOB_BYTES: u64 = MAX_TEXT_BYTES as u64 + 60;
 /// The time for which the note that texts are saved is valid. It is renewed while texts are saved.
 const NOTE_TTL: Duration = Duration::from_secs(86_400);
 /// The maximum number of rounds while other processes write the same blob.
-pub(super) const ROUNDS: u32 = 5;
+pub(super) const MAX_ROUNDS: u32 = 5;
 
 /// The blobs in which this adapter stores texts, metadata and its secret. Clones share the store.
 #[derive(Clone)]
@@ -165,7 +165,7 @@ impl Beside {
 
     pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
         let name = self.name_of(held)?;
-        let (tag, saved) = match get_if_present(&*self.blobs, &name, MAX_BLOB).await {
+        let (tag, saved) = match get_if_present(&*self.blobs, &name, MAX_TEXT_BLOB_BYTES).await {
             Ok(Some(blob)) => {
                 let tag = blob.properties.etag;
                 (tag.clone(), SavedText::parse(&blob.data, tag))
@@ -191,7 +191,7 @@ impl Beside {
         let name = self.name_of(held)?;
         let data = Bytes::from(data.to_owned());
         let mut tag = held.saved.clone();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let condition = tag.take().map_or(Condition::IfAbsent, Condition::IfMatch);
             match put_creating(&*self.blobs, &name, data.clone(), PutBlob::new().with_condition(condition))
                 .await

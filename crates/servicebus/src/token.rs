@@ -13,7 +13,7 @@ use super::sas::Key;
 use jobqueue_entra::TokenSource;
 use jobqueue_storage::runtime::Runtime;
 
-const RENEW_AFTER: f64 = 0.75;
+const RENEW_AFTER_SHARE: f64 = 0.75;
 const SCOPE: &str = "https://servicebus.azure.net/.default";
 
 pub(super) enum Credential {
@@ -70,7 +70,7 @@ impl Credential {
 
 /// Returns the times at which a token is renewed and at which it expires.
 fn times(begin: Instant, validity: Duration) -> (Instant, Instant) {
-    (begin + validity.mul_f64(RENEW_AFTER), begin + validity)
+    (begin + validity.mul_f64(RENEW_AFTER_SHARE), begin + validity)
 }
 
 /// Does not show the key.

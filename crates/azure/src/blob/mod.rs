@@ -29,14 +29,14 @@ use jobqueue_storage::{
 };
 
 /// The maximum size of a page of 5,000 blobs with their metadata, in bytes.
-const LIST_LIMIT: u64 = 64 * 1024 * 1024;
+const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;
 /// The usual size of such a page, in bytes; the time limit allows for it on a slow connection. An entry takes
 /// 1 KB, or 1.4 KB with the metadata of a record.
-const LIST_SIZE: u64 = 8 * 1024 * 1024;
+const USUAL_LIST_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The longest blob that a single request can write, in bytes, and so the longest that is read: 5,000 MiB.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-blob>
-const MAX_RANGE: u64 = 5_000 * 1024 * 1024;
+const MAX_BLOB_BYTES: u64 = 5_000 * 1024 * 1024;
 
 /// The blobs of a storage account: block blobs, each written by one request.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl BlobStore for AzureBlobs {
         // A single request reads the blob, plus a byte that shows whether the blob is too long. Without a
         // size, the range would end at 2^64: the service documents only ranges within a blob, and other
         // servers refuse numbers beyond 63 bits.
-        let range = usize::try_from(max_bytes.clamp(1, MAX_RANGE) + 1).unwrap_or(usize::MAX);
+        let range = usize::try_from(max_bytes.clamp(1, MAX_BLOB_BYTES) + 1).unwrap_or(usize::MAX);
         let read = call.run_again(self.connection.runtime(), || async {
             let options = BlobClientDownloadOptions {
                 method_options: with_limit(max_bytes),
@@ -161,13 +161,13 @@ impl BlobStore for AzureBlobs {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
-        let call = Call::reads("list blobs", container).with_content(LIST_SIZE);
+        let call = Call::reads("list blobs", container).with_content(USUAL_LIST_BYTES);
         let read = call.run_again(self.connection.runtime(), || async {
             let options = BlobContainerClientListBlobsOptions {
                 prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                 marker: marker.map(str::to_owned),
                 include: Some(vec![ListBlobsIncludeItem::Metadata]),
-                method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                method_options: PagerOptions { context: limited(MAX_LIST_BYTES), ..PagerOptions::default() },
                 ..BlobContainerClientListBlobsOptions::default()
             };
             let mut pages = self.connection.container(container).list_blobs(Some(options))?.into_pages();

@@ -18,7 +18,7 @@ pub(in super::super) const PLACEHOLDER: &str = "receipt";
 pub(in super::super) struct Receipt(pub(in super::super) PopReceipt);
 
 /// All characters except the unreserved ones of RFC 3986, so that no reader takes a `+` for a space.
-const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const ENCODED_IN_VALUES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A policy that adds the receipt and the shared access signature.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ fn attached(query: &str, receipt: Option<&str>, sas: Option<&str>) -> String {
             Some(receipt) if name == "popreceipt" => receipt,
             _ => &decoded,
         };
-        push(&mut out, &format!("{name}={}", utf8_percent_encode(value, VALUE)));
+        push(&mut out, &format!("{name}={}", utf8_percent_encode(value, ENCODED_IN_VALUES)));
     }
     if let Some(sas) = sas {
         push(&mut out, sas);

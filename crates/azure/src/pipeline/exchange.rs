@@ -18,23 +18,23 @@ use super::expected;
 pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
 
 /// The maximum size of an answer, in bytes, if the call sets none; also the number of bytes read of an error.
-const SMALL: u64 = 64 * 1024;
+const DEFAULT_ANSWER_LIMIT: u64 = 64 * 1024;
 
 /// The part of a declared length for which memory is reserved in advance. Untouched memory costs little.
-const RESERVED: u64 = 4 * 1024 * 1024;
+const MAX_RESERVED_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The header that carries a new receipt. The SDK's log does not allow this name.
 pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
 
 /// The maximum time without a byte: the service itself gives up after 30 seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The lowest expected transfer rate, in bytes a second: 1 Mbit/s.
-const SLOWEST: u64 = 128 * 1024;
+const MIN_BYTES_PER_SECOND: u64 = 128 * 1024;
 
 /// Returns the time limit of a call that carries up to `bytes` bytes.
 pub(in super::super) fn time_limit(bytes: u64) -> Duration {
-    PATIENCE + Duration::from_secs(bytes / SLOWEST)
+    SILENCE_TIMEOUT + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND)
 }
 
 /// A plain HTTP client: no redirects, no retries, no decompression.
@@ -76,23 +76,23 @@ impl Policy for Exchange {
 
 /// Returns the maximum size of an answer that reports success.
 pub(super) fn answer_limit(ctx: &Context<'_>) -> u64 {
-    ctx.value::<AnswerLimit>().map_or(SMALL, |limit| limit.0)
+    ctx.value::<AnswerLimit>().map_or(DEFAULT_ANSWER_LIMIT, |limit| limit.0)
 }
 
 /// Reads the content of an answer. Of an error, reads only the beginning, because its meaning is in its
 /// headers.
 async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Result<Bytes, ExchangeError> {
     let is_success = answer.status().is_success();
-    let limit = if is_success { limit } else { SMALL };
+    let limit = if is_success { limit } else { DEFAULT_ANSWER_LIMIT };
     let declared = answer.content_length().filter(|_| !is_head).unwrap_or_default();
     if is_success && declared > limit {
         return Err(ExchangeError::TooLong { limit });
     }
     // A declared length must not make this process reserve an arbitrary amount of memory. A usual amount is
     // reserved at once, so that the content is not copied as the buffer grows.
-    let mut content = BytesMut::with_capacity(declared.min(limit).min(RESERVED) as usize);
+    let mut content = BytesMut::with_capacity(declared.min(limit).min(MAX_RESERVED_BYTES) as usize);
     loop {
-        let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
+        let piece = tokio::time::timeout(SILENCE_TIMEOUT, answer.chunk()).await;
         let piece = piece
             .map_err(|_| ExchangeError::Late)?
             .map_err(|error| ExchangeError::Lost(error.without_url()))?;

@@ -28,7 +28,7 @@ pub(super) fn check_author(status: u16, headers: &Headers) -> Result<(), Exchang
 }
 
 /// The root element of a list.
-const LISTING: &[u8] = b"EnumerationResults";
+const LIST_ROOT: &[u8] = b"EnumerationResults";
 
 /// Checks that a list of queues, containers or blobs is complete. Lists of messages are checked where they
 /// are parsed.
@@ -52,7 +52,7 @@ fn is_complete(body: &[u8]) -> bool {
     loop {
         match reader.read_event() {
             Ok(Event::Start(start)) => {
-                if depth == 0 && start.local_name().as_ref() != LISTING {
+                if depth == 0 && start.local_name().as_ref() != LIST_ROOT {
                     return false;
                 }
                 depth += 1;
@@ -61,7 +61,7 @@ fn is_complete(body: &[u8]) -> bool {
                 depth = depth.saturating_sub(1);
                 complete |= depth == 0;
             }
-            Ok(Event::Empty(empty)) if depth == 0 => complete |= empty.local_name().as_ref() == LISTING,
+            Ok(Event::Empty(empty)) if depth == 0 => complete |= empty.local_name().as_ref() == LIST_ROOT,
             Ok(Event::Eof) => return complete && depth == 0,
             Ok(Event::DocType(_)) | Err(_) => return false,
             Ok(_) => {}

@@ -23,7 +23,7 @@ use url::Url;
 use jobqueue_storage::secret::Secret;
 
 /// Headers whose values are in the signed text, in this order.
-const SIGNED: [&str; 11] = [
+const SIGNED_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
     "content-length",
@@ -96,7 +96,7 @@ fn string_to_sign(
 ) -> String {
     let mut text = method.to_owned();
     text.push('\n');
-    for name in SIGNED {
+    for name in SIGNED_HEADERS {
         match name {
             // Since version 2015-02-21 an empty body has an empty length, not "0".
             "content-length" if length == 0 => {}

@@ -72,10 +72,10 @@ fn message_id(id: Option<&str>) -> Option<MessageId> {
 
 /// Refuses a message whose id does not come from the service.
 pub(super) fn check_id(call: Call<'_>, message: &MessageRef) -> Result<(), StoreError> {
-    match is_id(message.id.as_str()) {
-        true => Ok(()),
-        false => Err(call.refuse("the message's id does not have the form of this storage's ids")),
+    if is_id(message.id.as_str()) {
+        return Ok(());
     }
+    Err(call.refuse("the message's id does not have the form of this storage's ids"))
 }
 
 /// Returns whether the id is exactly one path segment.

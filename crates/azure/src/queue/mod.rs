@@ -29,14 +29,14 @@ use jobqueue_storage::{
 };
 
 /// The number of concurrent requests of `put_all` and of `delete_all`: the service has no bulk operations.
-const PARALLEL: usize = 16;
+const CONCURRENT_REQUESTS: usize = 16;
 
 /// The maximum size of a page of 5,000 names, in bytes.
-const LIST_LIMIT: u64 = 8 * 1024 * 1024;
+const MAX_LIST_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The maximum size of the answer to a get, in bytes: 32 messages of 64 KiB, each byte written as a character
 /// reference.
-const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
+const MAX_ANSWER_BYTES: u64 = 16 * 1024 * 1024;
 
 /// The maximum number of requests of a clear. The service deletes a large queue in parts, and ends each
 /// request but the last with a timeout.
@@ -105,7 +105,10 @@ impl QueueStore for AzureQueues {
                 let options = QueueServiceClientListQueuesOptions {
                     prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                     marker: marker.clone(),
-                    method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                    method_options: PagerOptions {
+                        context: limited(MAX_LIST_BYTES),
+                        ..PagerOptions::default()
+                    },
                     ..QueueServiceClientListQueuesOptions::default()
                 };
                 let mut pages = self.connection.queue_service().list_queues(Some(options))?.into_pages();
@@ -169,7 +172,7 @@ impl QueueStore for AzureQueues {
             let options = QueueClientReceiveMessagesOptions {
                 number_of_messages: Some(options.count.cast_signed()),
                 visibility_timeout: Some(visibility),
-                method_options: with_limit(ANSWER_LIMIT),
+                method_options: with_limit(MAX_ANSWER_BYTES),
                 ..QueueClientReceiveMessagesOptions::default()
             };
             self.connection.queue(queue)?.receive_messages(Some(options)).await
@@ -187,7 +190,7 @@ impl QueueStore for AzureQueues {
         let peek = call.run_again(self.connection.runtime(), || async {
             let options = QueueClientPeekMessagesOptions {
                 number_of_messages: Some(count.cast_signed()),
-                method_options: with_limit(ANSWER_LIMIT),
+                method_options: with_limit(MAX_ANSWER_BYTES),
                 ..QueueClientPeekMessagesOptions::default()
             };
             self.connection.queue(queue)?.peek_messages(Some(options)).await
@@ -276,7 +279,7 @@ impl Batches for AzureQueues {
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let puts = futures_util::stream::iter(messages.to_vec()).map(|message| self.put(queue, message));
-        puts.buffered(PARALLEL).collect().await
+        puts.buffered(CONCURRENT_REQUESTS).collect().await
     }
 
     async fn delete_all(
@@ -287,7 +290,7 @@ impl Batches for AzureQueues {
     ) -> Vec<Result<(), StoreError>> {
         let deletions = futures_util::stream::iter(messages)
             .map(|message| async move { self.delete(queue, &message, late).await });
-        deletions.buffered(PARALLEL).collect().await
+        deletions.buffered(CONCURRENT_REQUESTS).collect().await
     }
 }
 

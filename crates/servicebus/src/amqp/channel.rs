@@ -24,9 +24,9 @@ use jobqueue_storage::runtime::Runtime;
 
 /// The maximum number of tries to attach a link. If a refusal crosses the client's own frames, the client
 /// cannot tell its reason.
-const TRIES: u32 = 5;
+const MAX_ATTACH_TRIES: u32 = 5;
 const DETACH_FLUSH: Duration = Duration::from_millis(20);
-const CROSSED: &str = "the refusal of a link crossed its attach";
+const CROSSED_REFUSAL: &str = "the refusal of a link crossed its attach";
 
 type Attach = Box<dyn for<'s> FnOnce(&'s mut SessionHandle<()>) -> BoxFuture<'s, ()> + Send>;
 
@@ -97,7 +97,7 @@ impl Channel {
         + 'static,
     ) -> Result<T, Fault> {
         let gone = || Fault::not_sent("the connection has ended");
-        let mut tries = TRIES;
+        let mut tries = MAX_ATTACH_TRIES;
         loop {
             let (answer, attached) = oneshot::channel();
             let (name, attach, stuck) = (self.link_name(), attach.clone(), self.stuck.clone());
@@ -130,7 +130,7 @@ impl Channel {
                 () = self.stuck.cancelled() => return Err(Fault::not_sent("the attach of another link is not answered")),
             };
             tries -= 1;
-            if tries == 0 || !matches!(&attached, Err(Fault::NotSent(reason)) if reason == CROSSED) {
+            if tries == 0 || !matches!(&attached, Err(Fault::NotSent(reason)) if reason == CROSSED_REFUSAL) {
                 return attached;
             }
         }
@@ -176,7 +176,7 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
 pub(super) fn of_sender(error: &SenderAttachError) -> Fault {
     match error {
         SenderAttachError::RemoteClosedWithError(error) => condition_of(error),
-        SenderAttachError::IllegalState => Fault::not_sent(CROSSED),
+        SenderAttachError::IllegalState => Fault::not_sent(CROSSED_REFUSAL),
         other => Fault::not_sent(other),
     }
 }
@@ -184,7 +184,7 @@ pub(super) fn of_sender(error: &SenderAttachError) -> Fault {
 pub(super) fn of_receiver(error: &ReceiverAttachError) -> Fault {
     match error {
         ReceiverAttachError::RemoteClosedWithError(error) => condition_of(error),
-        ReceiverAttachError::IllegalState => Fault::not_sent(CROSSED),
+        ReceiverAttachError::IllegalState => Fault::not_sent(CROSSED_REFUSAL),
         other => Fault::not_sent(other),
     }
 }

@@ -5,14 +5,14 @@
 //! close.
 
 /// The bytes before the body of a frame, plus the bytes of the body that identify its type.
-const HEAD: usize = 11;
-const PLAIN_HEAD: usize = 8;
+const TYPED_HEADER_BYTES: usize = 11;
+const HEADER_BYTES: usize = 8;
 const CLOSE: u8 = 0x18;
 
 /// Follows the frames of a stream as they are written.
 #[derive(Debug, Default)]
 pub(super) struct CloseDetector {
-    head: [u8; HEAD],
+    head: [u8; TYPED_HEADER_BYTES],
     known: usize,
     /// The bytes of the current frame that are still to be written after its head.
     rest: usize,
@@ -40,17 +40,18 @@ impl CloseDetector {
     }
 
     fn begun(&mut self) {
-        if self.known < PLAIN_HEAD {
+        if self.known < HEADER_BYTES {
             return;
         }
         let length = u32::from_be_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]) as usize;
         // A protocol header, or an empty frame.
-        if &self.head[..4] == b"AMQP" || length <= PLAIN_HEAD {
+        if &self.head[..4] == b"AMQP" || length <= HEADER_BYTES {
             self.known = 0;
             return;
         }
-        if self.known == HEAD.min(length) {
-            self.is_close = self.known == HEAD && self.head[5] == 0 && self.head[8..] == [0, 0x53, CLOSE];
+        if self.known == TYPED_HEADER_BYTES.min(length) {
+            self.is_close =
+                self.known == TYPED_HEADER_BYTES && self.head[5] == 0 && self.head[8..] == [0, 0x53, CLOSE];
             self.rest = length - self.known;
             self.is_sent |= self.is_close && self.rest == 0;
             self.known = 0;
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     fn frame(code: u8, more: usize) -> Vec<u8> {
-        let length = u32::try_from(HEAD + more).unwrap();
+        let length = u32::try_from(TYPED_HEADER_BYTES + more).unwrap();
         let head = length.to_be_bytes().into_iter().chain([2, 0, 0, 0, 0, 0x53, code]);
         head.chain(std::iter::repeat_n(0x18, more)).collect()
     }

@@ -32,7 +32,7 @@ use super::values::{GET_WAIT, REQUEST_TIMEOUT};
 /// been reused.
 const UNREQUESTED_TTL: Duration = Duration::from_secs(1);
 /// The time that a get waits for more messages after the first.
-const GATHER: Duration = Duration::from_millis(1);
+const GATHER_TIME: Duration = Duration::from_millis(1);
 /// The time that the service keeps the rest of the credit after a get that found messages. A worker with free
 /// slots makes the next get earlier; a worker whose slots are used by another queue does not.
 const CREDIT_LINGER: Duration = Duration::from_millis(10);
@@ -99,7 +99,7 @@ impl ReceiveTask {
             + match (is_draining, early.is_empty()) {
                 (true, _) => REQUEST_TIMEOUT,
                 (false, true) => GET_WAIT,
-                (false, false) => GATHER,
+                (false, false) => GATHER_TIME,
             };
         let got = early;
         self.getting =
@@ -134,7 +134,7 @@ impl ReceiveTask {
                 (0, _) => self.answer().await,
                 (_, true) => self.finish_if_drained().await,
                 (_, false) if self.arrivals.has_subscribers() => {
-                    getting.until = getting.until.min(Instant::now() + GATHER);
+                    getting.until = getting.until.min(Instant::now() + GATHER_TIME);
                     Ok(())
                 }
                 // Further messages arrive with the answer to the drain.

@@ -36,14 +36,14 @@ use jobqueue_storage::sync::lock;
 
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
 /// The .NET ticks (100 ns each) at the start of 1970.
-const EPOCH: i64 = 621_355_968_000_000_000;
+const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
 const BEGIN: u8 = 0x11;
 const ATTACH: u8 = 0x12;
 const FLOW: u8 = 0x13;
 const TRANSFER: u8 = 0x14;
 const DISPOSITION: u8 = 0x15;
-const HEAD: usize = 8;
-const CHUNK: usize = 16_384;
+const HEADER_BYTES: usize = 8;
+const READ_BYTES: usize = 16_384;
 
 /// Events from the incoming frames of a connection. Clones share them.
 #[derive(Debug, Clone)]
@@ -203,7 +203,7 @@ fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
 }
 
 fn of_ticks(ticks: i64) -> Option<SystemTime> {
-    let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
+    let micros = u64::try_from(ticks.checked_sub(UNIX_EPOCH_TICKS)? / 10).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
 }
 
@@ -230,7 +230,7 @@ jobqueue_storage::debug_fields! {
 impl<S> FrameInspector<S> {
     pub(super) fn new(io: S) -> (Self, FrameEvents) {
         let events = FrameEvents::default();
-        let chunk = vec![0; CHUNK].into_boxed_slice();
+        let chunk = vec![0; READ_BYTES].into_boxed_slice();
         let inspector = Self {
             io,
             chunk,
@@ -262,7 +262,7 @@ impl<S> FrameInspector<S> {
             }
             match (&mut replaced, body) {
                 (Some(shown), Some(body)) => {
-                    let length = u32::try_from(body.len() + HEAD).unwrap_or_default();
+                    let length = u32::try_from(body.len() + HEADER_BYTES).unwrap_or_default();
                     shown.extend_from_slice(&length.to_be_bytes());
                     // No extended header; type and channel unchanged.
                     shown.extend_from_slice(&[2, frame[5], frame[6], frame[7]]);
@@ -309,13 +309,13 @@ fn announced(bytes: &[u8]) -> Option<usize> {
 /// Returns the length of the first frame or protocol header and, for a frame, the code and the start of its
 /// body; `None` if it is incomplete.
 fn next_frame(bytes: &[u8]) -> Option<(usize, Option<(u8, usize)>)> {
-    let head: [u8; HEAD] = bytes.get(..HEAD)?.try_into().ok()?;
+    let head: [u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
     if &head[..4] == b"AMQP" {
-        return Some((HEAD, None));
+        return Some((HEADER_BYTES, None));
     }
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
     // The client ends a connection on which a frame is shorter than its head.
-    let length = length.max(HEAD);
+    let length = length.max(HEADER_BYTES);
     let frame = bytes.get(..length)?;
     let start = (usize::from(head[4]) * 4).min(length);
     let body = &frame[start..];

@@ -17,14 +17,14 @@ pub(super) const NO_TYPE: u8 = 0xFF;
 
 const DESCRIBED: u8 = 0x00;
 /// The maximum number of bytes before the content of a value: code, size and count.
-const MAX_HEAD: usize = 9;
+const MAX_HEAD_BYTES: usize = 9;
 
 /// A walk through a message, whose bytes may arrive in pieces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nesting {
     /// The number of remaining values in each open container.
     open: Vec<u32>,
-    head: [u8; MAX_HEAD],
+    head: [u8; MAX_HEAD_BYTES],
     known: usize,
     /// The remaining bytes of values that contain no other values.
     skipped: u64,

@@ -28,7 +28,7 @@ use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
 
-const BATCH: usize = 64;
+const MAX_COMMAND_BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
@@ -105,7 +105,7 @@ impl ReceiveTask {
                     self.give_back(lock).await;
                     Ok(())
                 }
-                count = commands.recv_many(&mut batch, BATCH) => match count {
+                count = commands.recv_many(&mut batch, MAX_COMMAND_BATCH) => match count {
                     0 => return,
                     _ => self.serve_all(&mut batch, &mut commands).await,
                 },
@@ -141,7 +141,7 @@ impl ReceiveTask {
     ) -> Result<(), Fault> {
         // Lets handlers that end at the same time send their commands first.
         tokio::task::yield_now().await;
-        while batch.len() < BATCH
+        while batch.len() < MAX_COMMAND_BATCH
             && let Ok(command) = commands.try_recv()
         {
             batch.push(command);

@@ -59,9 +59,14 @@ impl Node {
         let (answers, unused) = (Arc::new(Answers::default()), CancellationToken::new());
         let reading = read_answers(receiver, Arc::clone(&answers), Arc::clone(&channel), unused.clone());
         drop(channel.runtime.spawn(reading));
-        let (bookmark, reached) = Default::default();
-        let (answers_to, _unused) = (answers_to.into(), Arc::new(unused.drop_guard()));
-        Ok(Self { sender, answers, answers_to, bookmark, reached, _unused })
+        Ok(Self {
+            sender,
+            answers,
+            answers_to: answers_to.into(),
+            bookmark: Arc::default(),
+            reached: Arc::default(),
+            _unused: Arc::new(unused.drop_guard()),
+        })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.

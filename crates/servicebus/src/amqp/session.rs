@@ -14,8 +14,8 @@ use super::channel::{Channel, of_receiver};
 use super::receiver::ReceiveLink;
 use super::values::REQUEST_TIMEOUT;
 
-const FILTER: &str = "com.microsoft:session-filter";
-const TIMEOUT: &str = "com.microsoft:timeout";
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+const TIMEOUT_PROPERTY: &str = "com.microsoft:timeout";
 
 /// An accepted session, with the link that holds it. The session is free again when the link ends.
 #[derive(Debug)]
@@ -32,10 +32,10 @@ impl Accepted {
         let attaching = channel.attach(wait + REQUEST_TIMEOUT, move |session, name| {
             let next_free = Source::builder()
                 .address(address.as_str())
-                .add_to_filter_using_legacy_format(FILTER, Value::Null);
+                .add_to_filter_using_legacy_format(SESSION_FILTER, Value::Null);
             let mut properties = Fields::new();
             let wait = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-            properties.insert(Symbol::from(TIMEOUT), Value::Uint(wait));
+            properties.insert(Symbol::from(TIMEOUT_PROPERTY), Value::Uint(wait));
             let receiver = Receiver::builder()
                 .name(name)
                 .source(next_free.build())
@@ -58,7 +58,7 @@ impl Accepted {
 }
 
 fn id_of(receiver: &Receiver) -> Option<String> {
-    match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(FILTER))? {
+    match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(SESSION_FILTER))? {
         Value::String(id) => Some(id.clone()),
         Value::Described(described) => match &described.value {
             Value::String(id) => Some(id.clone()),

@@ -29,7 +29,7 @@ struct Replacement {
 
 /// The concurrent transactions of a queue. Each has its own coordinator link, because such a link carries one
 /// request at a time: transactions that share a link would wait for each other's answers.
-const TRANSACTIONS: usize = 16;
+const MAX_CONCURRENT_TRANSACTIONS: usize = 16;
 
 impl Links {
     /// Sends a copy of a message, and makes the request that settles the original, in one transaction. A
@@ -102,7 +102,7 @@ impl Turns {
     fn of(&self, queue: &str) -> Arc<Semaphore> {
         let mut turns = lock(&self.0);
         let of_queue = turns.entry(queue.to_owned());
-        Arc::clone(of_queue.or_insert_with(|| Arc::new(Semaphore::new(TRANSACTIONS))))
+        Arc::clone(of_queue.or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT_TRANSACTIONS))))
     }
 }
 

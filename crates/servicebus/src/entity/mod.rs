@@ -19,10 +19,10 @@ use super::token::Credential;
 
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
-const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 /// A part of the answer 409 while another operation on the entity is in progress.
-const UNDER_WAY: &str = "SubCode=40901";
-const PAGE: usize = 100;
+const OPERATION_IN_PROGRESS: &str = "SubCode=40901";
+const PAGE_SIZE: usize = 100;
 /// The service's maximum number of deliveries; the framework's own limit is reached earlier.
 pub(crate) const MAX_DELIVERY_COUNT: u32 = 2000;
 
@@ -65,7 +65,7 @@ impl Entities {
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
         let (status, body, _) = self.send(Method::PUT, queue, &[], Some(document)).await?;
-        let is_conflict = status == StatusCode::CONFLICT && !detail(&body).contains(UNDER_WAY);
+        let is_conflict = status == StatusCode::CONFLICT && !detail(&body).contains(OPERATION_IN_PROGRESS);
         if is_conflict && self.describe(queue).await?.is_some() {
             return Ok(false);
         }
@@ -97,7 +97,7 @@ impl Entities {
     pub(crate) async fn all(&self) -> Result<Vec<Description>, Fault> {
         let mut all = Vec::new();
         loop {
-            let page = [("$skip", all.len().to_string()), ("$top", PAGE.to_string())];
+            let page = [("$skip", all.len().to_string()), ("$top", PAGE_SIZE.to_string())];
             let (status, body, _) = self.send(Method::GET, "$Resources/queues", &page, None).await?;
             if !status.is_success() {
                 return Err(refused(status, &body));
@@ -105,7 +105,7 @@ impl Entities {
             let found = read(&body)?;
             let count = found.len();
             all.extend(found);
-            if count < PAGE {
+            if count < PAGE_SIZE {
                 return Ok(all);
             }
         }
@@ -139,7 +139,7 @@ impl Entities {
         let mut answer = request.send().await.map_err(lost)?;
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > ANSWER_LIMIT {
+            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
                 return Err(Fault::unreadable("the answer is too large"));
             }
             body.extend_from_slice(&chunk);

@@ -9,14 +9,14 @@ use super::ServiceBusQueues;
 use jobqueue_storage::{Advice, Metadata, Operation, QueueName, StoreError, log};
 
 /// A shorter lock is renewed too often, and a single lost answer loses it.
-const SHORTEST_LOCK: Duration = Duration::from_secs(15);
+const MIN_LOCK_LENGTH: Duration = Duration::from_secs(15);
 
 /// A queue with a shorter time to live, or a shorter idle time, may lose a job. The service's maximum, which
 /// stands for "never", is 29,000 years.
-const LONG: Duration = Duration::from_secs(3650 * 86_400);
+const ALMOST_FOREVER: Duration = Duration::from_secs(3650 * 86_400);
 
 /// The fill level, in percent of its maximum size, from which a queue is reported.
-const NEARLY_FULL: u64 = 80;
+const NEARLY_FULL_PERCENT: u64 = 80;
 
 /// Returns the settings of a queue that should be changed; empty without the claim Manage, or for a missing
 /// queue.
@@ -55,7 +55,7 @@ pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> 
 
 async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
-    if let Some(lock) = description.lock_duration.filter(|lock| *lock < SHORTEST_LOCK) {
+    if let Some(lock) = description.lock_duration.filter(|lock| *lock < MIN_LOCK_LENGTH) {
         all.push(Advice::warning(format!(
             "the locks of this queue last only {} s, and one late renewal loses a job: set LockDuration to PT1M",
             lock.as_secs()
@@ -95,7 +95,7 @@ fn refused_sends(description: &Description) -> Vec<Advice> {
     }
     let max = description.max_megabytes.map(|megabytes| megabytes.saturating_mul(1 << 20));
     if let (Some(size), Some(max)) = (description.size, max)
-        && size >= max / 100 * NEARLY_FULL
+        && size >= max / 100 * NEARLY_FULL_PERCENT
     {
         all.push(Advice::warning(format!(
             "the messages and dead letters of this queue take {size} of {max} bytes; when they take all, it refuses every send: raise MaxSizeInMegabytes, \
@@ -108,7 +108,7 @@ fn refused_sends(description: &Description) -> Vec<Advice> {
 /// Returns advice on settings by which the service removes or moves messages before they are handled.
 fn losses(description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
-    if let Some(life) = description.time_to_live.filter(|life| *life < LONG) {
+    if let Some(life) = description.time_to_live.filter(|life| *life < ALMOST_FOREVER) {
         let end = if description.dead_letters_expired {
             "dead-letters them"
         } else {
@@ -119,7 +119,7 @@ fn losses(description: &Description) -> Vec<Advice> {
             life.as_secs()
         )));
     }
-    if let Some(idle) = description.deleted_when_idle.filter(|idle| *idle < LONG) {
+    if let Some(idle) = description.deleted_when_idle.filter(|idle| *idle < ALMOST_FOREVER) {
         all.push(Advice::warning(format!(
             "the service deletes this queue, with its jobs and dead letters, after {} s without use: set AutoDeleteOnIdle to its maximum",
             idle.as_secs()

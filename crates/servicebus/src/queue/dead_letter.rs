@@ -17,15 +17,15 @@ use jobqueue_storage::{
 
 const OPERATION: &str = Operation::DeadLetter.as_str();
 /// The service's limit for the reason and for the description, in characters.
-const MAX_CHARS: usize = 4096;
+const MAX_REASON_CHARS: usize = 4096;
 /// The service's limit for all properties of a message, its own included, in bytes.
-const MAX_PROPERTIES: usize = 64 * 1024;
+const MAX_PROPERTIES_BYTES: usize = 64 * 1024;
 /// The bytes reserved for the service's own properties.
-const OWN_PROPERTIES: usize = 256;
+const SERVICE_PROPERTIES_BYTES: usize = 256;
 /// The overhead of a property in addition to its name and its value, in bytes.
-const FORM: usize = 10;
+const PROPERTY_OVERHEAD: usize = 10;
 /// The longest text that is stored in a property, in bytes.
-const MAX_SHOWN: usize = 24 * 1024;
+const MAX_PROPERTY_TEXT_BYTES: usize = 24 * 1024;
 
 #[async_trait]
 impl NativeDeadLetters for ServiceBusQueues {
@@ -42,22 +42,22 @@ impl NativeDeadLetters for ServiceBusQueues {
         let DeadLetterMessage { text, cause, .. } = letter;
         limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
         let (token, held) = held(self, queue, message, OPERATION).await?;
-        let mut room = Room::of(&held);
-        let reason = room.shortened(REASON, &cause.reason);
+        let mut budget = PropertyBudget::of(&held);
+        let reason = budget.shortened(REASON, &cause.reason);
         // Other tools read the body as it was sent, whose payload has been moved by now. Settling changes no
         // body: for a letter that a tool sent again, the body is still that of the first letter.
         let body = held.body_digest.clone().or_else(|| held.sent_text.as_deref().ok().map(digest));
         let shown = body
-            .filter(|_| text.len() <= MAX_SHOWN)
+            .filter(|_| text.len() <= MAX_PROPERTY_TEXT_BYTES)
             .map(|body| [(BODY, body), (LETTER, mark(held.sequence, held.enqueued)), (TEXT, text.clone())]);
-        let shown = shown.filter(|shown| shown.iter().all(|(name, value)| room.takes(name, value.len())));
+        let shown = shown.filter(|shown| shown.iter().all(|(name, value)| budget.reserve(name, value.len())));
         let fits = shown.is_some();
         let properties = match shown {
             Some(shown) => shown.into(),
             // The text of an earlier letter that a tool sent again must not be taken for this letter's text.
-            None => shown_before(&held).map(|name| (name, String::new())).collect(),
+            None => stale_text_properties(&held).map(|name| (name, String::new())).collect(),
         };
-        let description = room.shortened(DESCRIPTION, cause.description.as_deref().unwrap_or_default());
+        let description = budget.shortened(DESCRIPTION, cause.description.as_deref().unwrap_or_default());
         let outcome = DeadLetterOutcome { reason, description, properties };
         let lock = Lock { queues: self, queue, token, held };
         if !lock.held.is_settled {
@@ -80,7 +80,7 @@ impl NativeDeadLetters for ServiceBusQueues {
 }
 
 /// Returns those properties of an earlier letter's text that the message has.
-fn shown_before(held: &Held) -> impl Iterator<Item = &'static str> {
+fn stale_text_properties(held: &Held) -> impl Iterator<Item = &'static str> {
     let present = held.application_properties.as_ref();
     [LETTER, BODY, TEXT]
         .into_iter()
@@ -88,9 +88,9 @@ fn shown_before(held: &Held) -> impl Iterator<Item = &'static str> {
 }
 
 /// The bytes that are left for the properties of a message.
-struct Room(usize);
+struct PropertyBudget(usize);
 
-impl Room {
+impl PropertyBudget {
     fn of(held: &Held) -> Self {
         // The properties of an earlier letter are replaced.
         let mut kept = held.application_properties.clone();
@@ -102,22 +102,23 @@ impl Room {
         let sections =
             [held.properties.as_ref().map(serde_amqp::to_vec), kept.as_ref().map(serde_amqp::to_vec)];
         let present: usize = sections.into_iter().flatten().flatten().map(|section| section.len()).sum();
-        Self(MAX_PROPERTIES.saturating_sub(present + OWN_PROPERTIES))
+        Self(MAX_PROPERTIES_BYTES.saturating_sub(present + SERVICE_PROPERTIES_BYTES))
     }
 
     /// Returns whether a property fits, and reserves its bytes if it does.
-    fn takes(&mut self, name: &str, bytes: usize) -> bool {
-        let left = self.0.checked_sub(name.len() + FORM + bytes);
+    fn reserve(&mut self, name: &str, bytes: usize) -> bool {
+        let left = self.0.checked_sub(name.len() + PROPERTY_OVERHEAD + bytes);
         self.0 = left.unwrap_or(self.0);
         left.is_some()
     }
 
     /// Reserves bytes for a property; returns as much of its text as fits and as the service accepts.
     fn shortened(&mut self, name: &str, text: &str) -> String {
-        let most = self.0.saturating_sub(name.len() + FORM);
+        let most = self.0.saturating_sub(name.len() + PROPERTY_OVERHEAD);
         let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= most;
-        let text: String = text.char_indices().take(MAX_CHARS).take_while(fits).map(|(_, c)| c).collect();
-        self.takes(name, text.len());
+        let text: String =
+            text.char_indices().take(MAX_REASON_CHARS).take_while(fits).map(|(_, c)| c).collect();
+        self.reserve(name, text.len());
         text
     }
 }

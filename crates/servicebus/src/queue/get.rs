@@ -15,7 +15,7 @@ use super::super::deliveries::Begun;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::manage::PAGE;
+use super::manage::PAGE_SIZE;
 use super::message::{Content, is_of_partition};
 use super::put::before;
 use super::receipt::Receipt;
@@ -29,12 +29,12 @@ use jobqueue_storage::{
 /// The most messages that a peek reads, with their bodies. Delayed messages count, because the service shows
 /// them too.
 pub(super) const PEEK_REACH: u64 = 400;
-/// The time for which a message is kept back if its saved text or its delivery count cannot be read. Locks of the
-/// service last at least five seconds.
-pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
+/// The time for which a message is kept back if its saved text or its delivery count cannot be read. Locks of
+/// the service last at least five seconds.
+pub(super) const BLOB_RETRY_PAUSE: Duration = Duration::from_secs(4);
 /// The minimum time for reading a message's blob. A lock may seem to be over only because this machine's
 /// clock is wrong.
-const LEAST_READ: Duration = Duration::from_secs(1);
+const MIN_READ_TIME: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(
     queues: &ServiceBusQueues,
@@ -112,7 +112,7 @@ async fn leased(
     let locked_until = content.locked_until.unwrap_or(now);
     let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
     // A lock may seem to be over only because this machine's clock is wrong.
-    let part = |parts| if left.is_zero() { BLOBS_PAUSE } else { left / parts };
+    let part = |parts| if left.is_zero() { BLOB_RETRY_PAUSE } else { left / parts };
     let reading = with_saved_text(queues, queue, &mut content, locked_until);
     let mut held = match within_a_third(left, queue, reading).await {
         Ok((held, Begun::Now)) => held,
@@ -124,7 +124,7 @@ async fn leased(
         Err(error) => {
             log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
             let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
-            release_later(queues, link.clone(), guard, part(3).min(BLOBS_PAUSE), kept_back);
+            release_later(queues, link.clone(), guard, part(3).min(BLOB_RETRY_PAUSE), kept_back);
             return None;
         }
     };
@@ -172,7 +172,7 @@ pub(super) async fn within_a_third<T>(
     queue: &QueueName,
     reading: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    timeout((left / 3).max(LEAST_READ), reading).await.unwrap_or_else(|_| {
+    timeout((left / 3).max(MIN_READ_TIME), reading).await.unwrap_or_else(|_| {
         let error = StoreError::new(Kind::Timeout, Operation::Get.as_str(), queue);
         Err(error.with_detail("the blobs do not answer in a third of the lock"))
     })
@@ -226,10 +226,10 @@ pub(super) async fn peek(
     let (mut found, mut seen) = (Vec::new(), 0);
     // Reads as many as wanted, and whole pages only behind delayed messages, because each message that a peek
     // returns costs credits. A walk that will skip ahead after the first page takes a whole page first.
-    let mut size = if reached > 0 { PAGE } else { wanted.try_into().unwrap_or(PAGE) };
+    let mut size = if reached > 0 { PAGE_SIZE } else { wanted.try_into().unwrap_or(PAGE_SIZE) };
     while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = manage::peek(&node, from, size).await.map_err(failed)?;
-        size = PAGE;
+        size = PAGE_SIZE;
         seen += page.len() as u64;
         let Some(last) = page.last() else {
             reached = 0;

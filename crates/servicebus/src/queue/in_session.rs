@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, Granted, of_lock, within_a_third};
+use super::get::{BLOB_RETRY_PAUSE, Granted, of_lock, within_a_third};
 use super::letter::digest;
 use super::message::Content;
 use super::receipt::Receipt;
@@ -21,12 +21,12 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{LeasedMessage, MessageRef, Operation, QueueName, Received, StoreError, log};
 
 /// The service's limit for an id, in UTF-16 code units.
-const MAX_ID: usize = 128;
+const MAX_ID_UNITS: usize = 128;
 
 /// Returns the session id for a group, or the message id for a job: the name itself, or its hash if the name
 /// is too long.
 pub(super) fn id_for(name: &str) -> String {
-    if name.encode_utf16().count() <= MAX_ID {
+    if name.encode_utf16().count() <= MAX_ID_UNITS {
         return name.to_owned();
     }
     format!("sha256:{}", digest(name))
@@ -79,7 +79,7 @@ async fn leased(
             log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
             // The blob is not read again before the pause is over.
             session.keep_back(queues.facts(queue, |facts| Arc::clone(&facts.kept_back)));
-            if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
+            if session.give_back(Some(queues.links.now() + BLOB_RETRY_PAUSE)).is_ok() {
                 unclaimed.keep();
             }
             return None;
@@ -143,7 +143,7 @@ mod tests {
     fn long_groups_have_short_sessions() {
         assert_eq!(id_for("customer-7"), "customer-7");
         let (one, two) = (id_for(&"k".repeat(129)), id_for(&"k".repeat(130)));
-        assert!(one.len() <= MAX_ID && one != two, "{one} {two}");
+        assert!(one.len() <= MAX_ID_UNITS && one != two, "{one} {two}");
     }
 
     #[test]

@@ -23,9 +23,9 @@ use jobqueue_storage::QueueName;
 use jobqueue_storage::log;
 
 /// The interval between requests on behalf of a link. The service allows ten idle minutes.
-const UNUSED: Duration = Duration::from_secs(240);
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(240);
 /// The pause before unanswered renewals are repeated.
-const RETRY: Duration = Duration::from_secs(1);
+const RENEWAL_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &ReceiveLink) {
     let address = Place::of(queue).address().into_owned();
@@ -33,7 +33,7 @@ pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &Receive
     let (links, held) = (Arc::downgrade(&queues.links), Arc::downgrade(&queues.held));
     let link = link.clone();
     drop(queues.links.runtime().spawn(async move {
-        while timeout(UNUSED, link.ended()).await.is_err() {
+        while timeout(KEEP_ALIVE_INTERVAL, link.ended()).await.is_err() {
             tokio::select! {
                 biased;
                 () = link.ended() => {}
@@ -41,7 +41,7 @@ pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &Receive
             }
         }
         while renew_all(&links, &held, &link, &address).await {
-            sleep(RETRY).await;
+            sleep(RENEWAL_RETRY_PAUSE).await;
         }
     }));
 }

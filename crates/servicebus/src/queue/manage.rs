@@ -20,18 +20,18 @@ use super::super::amqp::{Outbound, encode, field, instant, map, millis};
 use super::super::error::Fault;
 use super::message::Content;
 
-pub(super) const PAGE: i32 = 100;
+pub(super) const PAGE_SIZE: i32 = 100;
 /// The time after which a busy service says, in the text of its answer, that it can be asked again.
-const BUSY: Duration = Duration::from_secs(2);
+const BUSY_PAUSE: Duration = Duration::from_secs(2);
 /// The pause after each page of a walk. On the tier Standard, a namespace has a thousand credits a second for
 /// all its operations, and each message that a peek returns costs one. A walk takes half of them.
-const PACE: Duration = Duration::from_millis(200);
+const PAGE_PAUSE: Duration = Duration::from_millis(200);
 /// The retries of a request of a walk while the service is too busy. The pause doubles each time.
-const BUSY_TRIES: u32 = 5;
-const PEEK: &str = "com.microsoft:peek-message";
+const BUSY_RETRIES: u32 = 5;
+const PEEK_OPERATION: &str = "com.microsoft:peek-message";
 /// The descriptor codes of two sections of a message.
-const ANNOTATIONS: u64 = 0x72;
-const PROPERTIES: u64 = 0x74;
+const ANNOTATIONS_SECTION: u64 = 0x72;
+const PROPERTIES_SECTION: u64 = 0x74;
 
 fn request(operation: &'static str, body: Value) -> Request {
     Request { operation, properties: Vec::new(), body }
@@ -117,13 +117,13 @@ pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
 pub(super) async fn use_link(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
     let body = map([("from-sequence-number", Value::Long(0)), ("message-count", Value::Int(1))]);
     let properties = vec![link.association()];
-    node.call(Request { operation: PEEK, properties, body }).await.map(drop)
+    node.call(Request { operation: PEEK_OPERATION, properties, body }).await.map(drop)
 }
 
 /// Returns up to `count` messages in any state, beginning with the number `from`.
 pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Content>, Fault> {
     let body = map([("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))]);
-    let answer = match node.call(request(PEEK, body)).await {
+    let answer = match node.call(request(PEEK_OPERATION, body)).await {
         Ok(Some(answer)) => answer,
         Ok(None) => return Ok(Vec::new()),
         // Other clients also take this for the end of the queue.
@@ -160,8 +160,10 @@ fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
         };
         for field in fields {
             match (code, field) {
-                (ANNOTATIONS, (Value::Symbol(name), value)) => annotations = annotations.insert(name, value),
-                (PROPERTIES, (Value::String(name), Value::String(value))) => {
+                (ANNOTATIONS_SECTION, (Value::Symbol(name), value)) => {
+                    annotations = annotations.insert(name, value)
+                }
+                (PROPERTIES_SECTION, (Value::String(name), Value::String(value))) => {
                     properties = properties.insert(name, value);
                 }
                 _ => {}
@@ -195,7 +197,7 @@ impl Pages {
     /// Limits the walk to half of the credits of a namespace of the tier Standard from its first page on.
     /// Other walks do so only after the service was too busy.
     pub(super) fn in_background(self) -> Self {
-        Self { pause: PACE, ..self }
+        Self { pause: PAGE_PAUSE, ..self }
     }
 
     /// Returns the next page; it is empty after the last one.
@@ -207,9 +209,9 @@ impl Pages {
             sleep(self.pause).await;
         }
         let asked = Instant::now();
-        let page = patiently(|| peek(&self.node, self.from, PAGE)).await?;
-        if asked.elapsed() >= BUSY {
-            self.pause = PACE;
+        let page = patiently(|| peek(&self.node, self.from, PAGE_SIZE)).await?;
+        if asked.elapsed() >= BUSY_PAUSE {
+            self.pause = PAGE_PAUSE;
         }
         if let Some(Content { sequence, .. }) = page.last() {
             self.from = sequence.saturating_add(1);
@@ -226,9 +228,9 @@ impl Pages {
 pub(super) async fn patiently<T, R: Future<Output = Result<T, Fault>>>(
     request: impl Fn() -> R,
 ) -> Result<T, Fault> {
-    for tries in 0..BUSY_TRIES {
+    for tries in 0..BUSY_RETRIES {
         match request().await {
-            Err(fault) if fault.is_throttled() => sleep(BUSY * 2_u32.pow(tries)).await,
+            Err(fault) if fault.is_throttled() => sleep(BUSY_PAUSE * 2_u32.pow(tries)).await,
             answer => return answer,
         }
     }

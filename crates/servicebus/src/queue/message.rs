@@ -14,13 +14,12 @@ use super::body::{MessageBody, text_of};
 use super::letter::{is_digest, is_mark_of};
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
-/// The latest expiry that the clients of the service send: the last day of the year 9999, in milliseconds
-/// since 1970.
+/// The latest expiry that the service's clients send: the last day of 9999, in milliseconds since 1970.
 const LAST_EXPIRY: i64 = 253_402_243_199_000;
 /// The longest message id: an id of the service's maximum length, with a number and a time as its prefix.
-const MAX_ID: usize = 170;
+const MAX_ID_BYTES: usize = 170;
 /// The greatest difference between two clocks that are considered to agree.
-const SKEW: Duration = Duration::from_secs(5);
+const MAX_SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
 
 /// Application properties of the framework. Properties of other programs are kept when a message is copied.
@@ -30,8 +29,7 @@ const EXPIRES: &str = "jobqueue-expires";
 const DEQUEUED: &str = "jobqueue-dequeued";
 /// The proof that the framework wrote `DEQUEUED`.
 const SEAL: &str = "jobqueue-seal";
-/// The text of a dead letter, and the mark of the message that it belongs to. A tool that resends a letter
-/// unchanged sends both.
+/// The text of a dead letter, and the mark of its message. A tool that resends a letter unchanged sends both.
 pub(super) const TEXT: &str = "jobqueue-text";
 pub(super) const LETTER: &str = "jobqueue-letter";
 /// The digest of the body that such a text replaces.
@@ -111,9 +109,8 @@ impl Outgoing<'_> {
         message
     }
 
-    /// Writes the time to live of the message, and overwrites the replaced message's: in the header, which
-    /// can express 49 days, and as the difference of two times. The service and its clients prefer the
-    /// difference if it is present.
+    /// Writes the time to live, replacing any earlier one: in the header, which can express 49 days, and as
+    /// the difference of two times, which the service and its clients prefer if it is present.
     fn write_life(&self, header: &mut Header, properties: &mut Properties) {
         // The service counts from the time at which the message becomes visible.
         let from = millis(self.visible.unwrap_or(self.now));
@@ -162,10 +159,10 @@ impl Content {
     /// Returns the id by which the port knows the message. That of a dead letter begins with its number,
     /// because several may have the same id: a tool that resends a letter also resends the id.
     pub(super) fn port_id(&self, is_dead_letter: bool) -> MessageId {
-        match is_dead_letter {
-            true => MessageId::new(format!("{}/{}", self.sequence, self.id)),
-            false => self.id.clone(),
+        if is_dead_letter {
+            return MessageId::new(format!("{}/{}", self.sequence, self.id));
         }
+        self.id.clone()
     }
 
     pub(super) fn read(mut message: Incoming) -> Self {
@@ -191,13 +188,16 @@ impl Content {
             id: id_of(&message, number, annotation(ENQUEUED).unwrap_or_default()),
             is_whole: true,
             // A later time is not believed, because the sender's clock may be ahead.
-            inserted: property(INSERTED).map(time).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
+            inserted: property(INSERTED)
+                .map(time)
+                .filter(|at| *at <= enqueued + MAX_SKEW)
+                .unwrap_or(enqueued),
             enqueued,
             // The service removes the message when it expires by the service's clock. The sender's property
             // is more exact, but is ignored if the sender's clock is behind, or if the message has no time to
             // live: a tool that resends a message also resends the property.
             expires: end
-                .map(|end| property(EXPIRES).map(time).filter(|own| end <= *own + SKEW).unwrap_or(end)),
+                .map(|end| property(EXPIRES).map(time).filter(|own| end <= *own + MAX_SKEW).unwrap_or(end)),
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))
@@ -221,7 +221,7 @@ impl Content {
     }
 }
 
-/// Reads the number in a property. Other tools may send a number back in another type.
+/// Reads the number in a property. Other tools may resend it in another type.
 fn integer(value: &SimpleValue) -> Option<i64> {
     match value {
         SimpleValue::Long(number) => Some(*number),
@@ -265,7 +265,7 @@ fn id_of(message: &Incoming, sequence: i64, enqueued: i64) -> MessageId {
 
 /// Returns whether a text has the form of an id, including the ids of other programs with their prefix.
 fn is_id(text: &str) -> bool {
-    (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Returns a number as a text, which every client can read and resend. The Python SDK sends 32-bit integers.
@@ -341,8 +341,7 @@ mod tests {
         assert_eq!(life_of(&incoming(Some(u32::MAX), None)), None);
     }
 
-    // On Windows, five seconds after the last of these times panicked, and so did each get that met the
-    // message.
+    // On Windows, five seconds after the last time panicked, and so did each get that met the message.
     #[test]
     fn times_of_a_sender_end_with_the_year_9999() {
         let last = instant(LAST_EXPIRY);

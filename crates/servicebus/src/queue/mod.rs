@@ -48,7 +48,7 @@ use jobqueue_storage::{
 
 /// The number of concurrent requests of `put_all` and of `delete_all`. They share a link, and none waits for
 /// another.
-const PARALLEL: usize = 64;
+const CONCURRENT_REQUESTS: usize = 64;
 
 /// The queues of a namespace. Clones share everything.
 #[derive(Debug, Clone)]
@@ -69,9 +69,17 @@ pub(super) struct ServiceBusQueues {
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside) -> Self {
-        let (held, facts, sessions, saves_texts) = Default::default();
-        let (pools, counts) = Default::default();
-        Self { links: Arc::new(links), entities, beside, held, facts, sessions, saves_texts, pools, counts }
+        Self {
+            links: Arc::new(links),
+            entities,
+            beside,
+            held: Arc::default(),
+            facts: Arc::default(),
+            sessions: Arc::default(),
+            saves_texts: Arc::default(),
+            pools: Arc::default(),
+            counts: Arc::default(),
+        }
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
@@ -181,7 +189,7 @@ impl Batches for ServiceBusQueues {
         put::prepare(self, queue, &messages).await;
         futures_util::stream::iter(messages.to_vec())
             .map(|message| self.put(queue, message))
-            .buffered(PARALLEL)
+            .buffered(CONCURRENT_REQUESTS)
             .collect()
             .await
     }
@@ -194,7 +202,7 @@ impl Batches for ServiceBusQueues {
     ) -> Vec<Result<(), StoreError>> {
         futures_util::stream::iter(messages)
             .map(|message| async move { update::delete(self, queue, &message).await })
-            .buffered(PARALLEL)
+            .buffered(CONCURRENT_REQUESTS)
             .collect()
             .await
     }

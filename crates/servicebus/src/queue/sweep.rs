@@ -13,7 +13,7 @@ use super::message::is_of_partition;
 use jobqueue_storage::{QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log};
 
 /// The most times that a queue is read while its link reports that it was deleted.
-const TRIES: u32 = 3;
+const MAX_READS: u32 = 3;
 
 pub(super) async fn sweep(
     queues: &ServiceBusQueues,
@@ -105,7 +105,7 @@ async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut B
         Some(_) => {}
     }
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
-        let mut tries = TRIES;
+        let mut tries = MAX_READS;
         loop {
             tries -= 1;
             let read = match queues.node(&queue).await {

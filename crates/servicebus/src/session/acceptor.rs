@@ -12,14 +12,14 @@ use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
 /// The time that the service waits for a session on behalf of a subscription, while no get is pending.
-const LONG: Duration = Duration::from_secs(10);
+const SESSION_WAIT: Duration = Duration::from_secs(10);
 /// The minimum time that the service must have searched before its answer "no session" is believed.
-const SEARCH: Duration = Duration::from_secs(1);
+const DECISIVE_WAIT: Duration = Duration::from_secs(1);
 /// The grace after the end of its wait within which the service should have answered. It occasionally takes
 /// minutes. A get does not wait that long; the attach does, and receives the next message.
-const OVERTIME: Duration = Duration::from_secs(2);
+const ANSWER_GRACE: Duration = Duration::from_secs(2);
 /// The pause after a failed attach.
-const RETRY: Duration = Duration::from_millis(50);
+const ATTACH_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts sessions until the pool is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
@@ -43,12 +43,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 async fn accept(shared: &Arc<Shared>, demand: Demand) {
     let wait = match demand {
-        Demand { is_patient: true, .. } => LONG,
-        Demand { is_decisive: true, .. } => SEARCH,
+        Demand { is_patient: true, .. } => SESSION_WAIT,
+        Demand { is_decisive: true, .. } => DECISIVE_WAIT,
         _ => GET_WAIT,
     };
     lock(&shared.state).is_patient = demand.is_patient;
-    let asking = || shared.change(|state| state.overdue_at = Some(Instant::now() + wait + OVERTIME));
+    let asking = || shared.change(|state| state.overdue_at = Some(Instant::now() + wait + ANSWER_GRACE));
     let accepted = shared.links.accept_session(&shared.queue, wait, asking).await;
     let was_overdue = {
         let mut state = lock(&shared.state);
@@ -71,10 +71,12 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
                 // If the answer was overdue, gets have ended without it, and their empty answers did not
                 // count as answers of the service. The fault then goes to the pending gets, or else to the
                 // next get.
-                let get = match was_overdue {
-                    true if state.gets.is_empty() => state.last_get + 1,
-                    true => state.last_get,
-                    false => demand.get,
+                let get = if was_overdue && state.gets.is_empty() {
+                    state.last_get + 1
+                } else if was_overdue {
+                    state.last_get
+                } else {
+                    demand.get
                 };
                 state.failed = Some(Failed { get, fault, at: Instant::now() });
                 // The next get tries again.
@@ -85,7 +87,7 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
             if !demand.is_awaited {
                 shared.arrivals.notify();
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(ATTACH_RETRY_PAUSE).await;
         }
     }
 }

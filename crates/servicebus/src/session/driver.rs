@@ -19,19 +19,19 @@ use jobqueue_storage::log;
 const OFFER_TTL: Duration = Duration::from_secs(1);
 /// The time after which a session is released although it has more messages, so that other sessions get their
 /// turn.
-const TURN: Duration = Duration::from_secs(30);
+const MAX_TURN: Duration = Duration::from_secs(30);
 /// The time after the end of a lock by which the service should have detached the link.
-const GRACE: Duration = Duration::from_secs(10);
+const DETACH_GRACE: Duration = Duration::from_secs(10);
 const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
-const RETRY: Duration = Duration::from_secs(1);
+const RENEWAL_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The most sessions of a queue that a process holds until their delays are over. The service allows 5,000
 /// receivers per queue, for all processes together.
-const MAX_HELD: usize = 1_000;
+const MAX_HELD_SESSIONS: usize = 1_000;
 /// The time that a session above that limit is held. Then it is released, and the service offers other
 /// sessions before it offers this one again.
 const SHORT_HOLD: Duration = Duration::from_secs(10);
 /// A lock is renewed before the next message if less than this is left, and less than half of its length.
-const LEAST: Duration = Duration::from_secs(30);
+const MIN_LOCK_LEFT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
     shared: Arc<Shared>,
@@ -58,7 +58,7 @@ impl Driver {
         loop {
             self.turn(Phase::Asking);
             let Some(taken) = self.ask().await else { break };
-            if !self.offer(taken).await || begun.elapsed() >= TURN {
+            if !self.offer(taken).await || begun.elapsed() >= MAX_TURN {
                 break;
             }
         }
@@ -127,8 +127,8 @@ impl Driver {
                     }
                 }
                 // The holder has not renewed the lock, and the service has not reported it as lost.
-                () = sleep_until(self.session.ends() + GRACE) => {
-                    if self.session.ends() + GRACE <= Instant::now() {
+                () = sleep_until(self.session.ends() + DETACH_GRACE) => {
+                    if self.session.ends() + DETACH_GRACE <= Instant::now() {
                         break;
                     }
                 }
@@ -163,7 +163,7 @@ impl Driver {
             }
             state.count(Phase::Held)
         });
-        if held == MAX_HELD {
+        if held == MAX_HELD_SESSIONS {
             log::warn!(
                 queue = self.shared.queue,
                 "as many sessions are held for delays as a process holds; further ones are looked at in turn"
@@ -179,7 +179,7 @@ impl Driver {
                 () = sleep_until(until) => return,
                 () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
                     if self.session.renew(&self.shared.links).await.is_err() {
-                        sleep(RETRY).await;
+                        sleep(RENEWAL_RETRY_PAUSE).await;
                     }
                 }
             }
@@ -188,7 +188,7 @@ impl Driver {
 
     /// Renews the lock if the next message would get too little time.
     async fn renew_if_short(&self) {
-        if self.session.left() < self.half.min(LEAST)
+        if self.session.left() < self.half.min(MIN_LOCK_LEFT)
             && let Err(error) = self.session.renew(&self.shared.links).await
         {
             log::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
@@ -198,7 +198,7 @@ impl Driver {
 
 /// Returns how long to hold a session whose delay lasts `wait`, if `held` sessions are held including it.
 fn hold_time(wait: Duration, held: usize) -> Duration {
-    if held > MAX_HELD { wait.min(SHORT_HOLD) } else { wait }
+    if held > MAX_HELD_SESSIONS { wait.min(SHORT_HOLD) } else { wait }
 }
 
 impl Drop for Driver {
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn sessions_that_are_held_for_long_are_bounded() {
         let day = Duration::from_secs(86_400);
-        assert_eq!(hold_time(day, MAX_HELD), day);
-        assert_eq!(hold_time(day, MAX_HELD + 1), SHORT_HOLD);
-        assert_eq!(hold_time(Duration::ZERO, MAX_HELD + 1), Duration::ZERO);
+        assert_eq!(hold_time(day, MAX_HELD_SESSIONS), day);
+        assert_eq!(hold_time(day, MAX_HELD_SESSIONS + 1), SHORT_HOLD);
+        assert_eq!(hold_time(Duration::ZERO, MAX_HELD_SESSIONS + 1), Duration::ZERO);
     }
 }

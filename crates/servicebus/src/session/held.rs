@@ -20,11 +20,11 @@ use super::pool::{Phase, Shared};
 use jobqueue_storage::sync::lock;
 
 /// The time that a renewal waits for the connection that holds the session before it tries another one.
-const HOLDER_PATIENCE: Duration = Duration::from_secs(2);
+const HOLDER_TIMEOUT: Duration = Duration::from_secs(2);
 /// The assumed length of a lock if the service does not name its end.
-const USUAL_LOCK: Duration = Duration::from_secs(60);
+const DEFAULT_LOCK_LENGTH: Duration = Duration::from_secs(60);
 /// The time that a session is held if the outcome of its message's second settlement is unknown.
-const DOUBT: Duration = Duration::from_secs(3);
+const DOUBTFUL_HOLD: Duration = Duration::from_secs(3);
 
 /// The outcome of a message that was taken by a get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Session {
         let (outcomes, heard) = mpsc::unbounded_channel();
         let Accepted { id, link, locked_until } = accepted;
         let now = shared.links.now();
-        let until = locked_until.unwrap_or(now + USUAL_LOCK);
+        let until = locked_until.unwrap_or(now + DEFAULT_LOCK_LENGTH);
         // Capped at the length of a lock, because a clock that is behind sees too much time left. Renewals
         // add the exact difference.
         let left = until.duration_since(now).unwrap_or_default().min(lock(&shared.state).longest_lock);
@@ -144,8 +144,8 @@ impl Session {
     pub(crate) async fn renew(self: &Arc<Self>, links: &Arc<Links>) -> Result<SystemTime, Fault> {
         let session = Arc::clone(self);
         let mut renewing = links.runtime().spawn(async move { session.renew_here().await });
-        let patience = HOLDER_PATIENCE.min(self.left() / 8);
-        let Ok(renewed) = timeout(patience, &mut renewing).await else {
+        let limit = HOLDER_TIMEOUT.min(self.left() / 8);
+        let Ok(renewed) = timeout(limit, &mut renewing).await else {
             return tokio::select! {
                 biased;
                 renewed = renewing => renewed.unwrap_or_else(|ended| Err(Fault::not_sent(ended))),
@@ -215,7 +215,7 @@ impl Session {
             Err(fault) if is_again && fault.is_lock_lost() => *outcome = None,
             Err(_) if is_again => {
                 // By the end of this time, the caller has recorded that the message may be delivered again.
-                let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBT);
+                let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBTFUL_HOLD);
                 *outcome = Some(MessageOutcome::GivenBack { until });
             }
             Err(_) => {}

@@ -117,9 +117,9 @@ fn link_of_a_channel_that_has_ended_is_not_found() {
 
 #[test]
 fn ticks_are_instants() {
-    assert_eq!(of_ticks(EPOCH), Some(SystemTime::UNIX_EPOCH));
+    assert_eq!(of_ticks(UNIX_EPOCH_TICKS), Some(SystemTime::UNIX_EPOCH));
     let second = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-    assert_eq!(of_ticks(EPOCH + 10_000_000), Some(second));
+    assert_eq!(of_ticks(UNIX_EPOCH_TICKS + 10_000_000), Some(second));
     assert_eq!(of_ticks(i64::MIN), None);
     assert_eq!(of_ticks(0), None);
 }

@@ -8,7 +8,7 @@ use serde_amqp::read::SliceReader;
 use super::*;
 
 /// A stack that is large enough for 32 levels in an unoptimized build.
-const STACK: usize = 512 << 10;
+const STACK_BYTES: usize = 512 << 10;
 
 /// Returns a value nested in `depth` containers; `begin` returns the head of a container for a content of
 /// that many bytes.
@@ -58,7 +58,7 @@ fn decoded(mut bytes: Vec<u8>) -> Result<Message<Body<Value>>, String> {
         let message = Body::decode_message_from_reader(SliceReader::new(&bytes));
         message.map_err(|error: serde_amqp::Error| error.to_string())
     };
-    thread::Builder::new().stack_size(STACK).spawn(decode).unwrap().join().unwrap()
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(decode).unwrap().join().unwrap()
 }
 
 #[test]
