@@ -74,7 +74,7 @@ mod tests {
 
     /// No call outlives its time limit. Its outcome is then unknown, unless it only reads.
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_hangs_ends() {
+    async fn hanging_call_times_out() {
         for (call, open) in
             [(Call::once("put message", &"q"), true), (Call::reads("peek messages", &"q"), false)]
         {
@@ -107,7 +107,7 @@ mod tests {
 
     /// A refusal after a lost answer does not tell whether the first attempt was applied.
     #[tokio::test(start_paused = true)]
-    async fn an_earlier_attempt_stays_open() {
+    async fn earlier_attempt_stays_ambiguous() {
         let tried = Cell::new(0);
         let call = Call::repeatable("renew lease", &"b");
         let error = call

@@ -76,7 +76,7 @@ fn reading_leaves_nothing_open() {
 /// Without a token nothing was sent. The kind of the credential's error decides whether the failure is
 /// transient.
 #[test]
-fn an_outage_of_the_credential_is_no_refusal() {
+fn outage_of_the_credential_is_no_refusal() {
     let queue = "orders";
     for (kind, expected) in [(ErrorKind::Io, K::Unavailable), (ErrorKind::Credential, K::Unauthorized)] {
         let error = azure_core::Error::with_message(kind, "no token");
@@ -120,7 +120,7 @@ fn retry_after_is_read() {
 
 /// A wrong clock looks like a wrong key; the date of the answer distinguishes them.
 #[test]
-fn a_wrong_clock_is_told() {
+fn wrong_clock_is_reported() {
     let date = "Fri, 20 Nov 2020 20:37:46 GMT";
     let error = answer(403, &[("x-ms-error-code", "AuthenticationFailed"), ("date", date)], true);
     assert!(error.to_string().contains("clock"), "{error}");

@@ -59,7 +59,7 @@ async fn token_that_is_about_to_end_is_not_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_without_a_valid_token_is_told() {
+async fn failure_without_a_valid_token_is_reported() {
     let credential = TokenSource::Custom(Failing::after(2, 3_600)).credential().unwrap();
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io) && error.to_string().contains("down"), "{error}");
@@ -163,7 +163,7 @@ impl TokenCredential for SlowAtFirst {
 
 /// The renewal of a lease of 30 seconds has three seconds.
 #[tokio::test(start_paused = true)]
-async fn fetch_goes_on_when_its_caller_stops_waiting() {
+async fn fetch_continues_when_its_caller_stops_waiting() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
     let mut late = 0;
     for _ in 0..8 {
@@ -202,7 +202,7 @@ async fn callers_wait_for_one_fetch_and_fail_together() {
 }
 
 #[test]
-fn only_a_failure_that_passes_is_one_of_the_connection() {
+fn only_transient_failures_count_as_io_failures() {
     let answered = |status: u16| {
         let answer = ErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };
         let inner = azure_core::Error::with_message(answer, "from Entra");

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_read_from_the_portals_string() {
+    fn namespace_is_read_from_the_portals_string() {
         let (read, key) =
             parse("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k=")
                 .unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulator_has_no_tls() {
+    fn emulator_has_no_tls() {
         let text =
             "Endpoint=sb://localhost:9;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true;";
         let (read, _) = parse(text).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_sent_in_the_clear_to_this_machine_only() {
+    fn unencrypted_keys_go_to_this_machine_only() {
         let text = |host: &str, key: &str| {
             format!(
                 "Endpoint=sb://{host};SharedAccessKeyName=n;SharedAccessKey={key};UseDevelopmentEmulator=true"
@@ -172,7 +172,7 @@ mod tests {
 
     // The brackets belong to URLs: a host name with them cannot be resolved.
     #[test]
-    fn an_address_of_ipv6_is_reached_without_its_brackets() {
+    fn ipv6_address_is_used_without_brackets() {
         let (read, _) = parse("Endpoint=sb://[::1]:9").unwrap();
         assert_eq!((read.address(), read.http().as_str()), ("::1", "https://[::1]:9"));
     }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_string_is_refused_without_its_secrets() {
+    fn refusal_of_a_connection_string_hides_its_secrets() {
         for text in [
             "Endpoint=sb://a/;SharedAccessKeyName=n",
             "Endpoint=sb://a/;UseDevelopmentEmulator=true",

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settlement_that_finds_nothing_has_lost_its_lock() {
+    fn settlement_that_finds_nothing_has_lost_its_lock() {
         let fault = Fault::Refused { condition: "amqp:not-found".to_owned(), description: "why".to_owned() };
         assert!(fault.clone().is_missing_entity());
         let settling = fault.of_settlement();

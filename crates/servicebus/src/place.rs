@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_letter_queue_is_a_part_of_its_queue() {
+    fn dead_letter_queue_is_addressed_as_a_subqueue() {
         let queue = QueueName::new("orders").unwrap();
         assert_eq!(Place::of(&queue).address(), "orders");
         assert_eq!(Place::of(&queue.dead_letter().unwrap()).address(), "orders/$DeadLetterQueue");

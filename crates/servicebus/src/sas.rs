@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_covers_resource_and_expiry_and_the_key_is_not_shown() {
+    fn signature_covers_resource_and_expiry_and_debug_hides_the_key() {
         let key = Key { name: "jobs".into(), secret: Secret::new("a-secret".to_owned()) };
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         // Computed in Python by the formula of the documentation.

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_appended_as_it_is() {
+    fn signature_is_appended_unchanged() {
         assert_eq!(attached("", None, Some("sv=1&sig=a%2Bb")), "sv=1&sig=a%2Bb");
         assert_eq!(attached("comp=list&prefix=a+b", None, Some("sig=x")), "comp=list&prefix=a%20b&sig=x");
     }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_html_is_no_answer_of_the_service() {
+    fn html_page_is_no_answer_of_the_service() {
         let page = "<html><body>Please sign in.</body></html>";
         assert!(!answer(Method::Get, MESSAGES, 200, false, page));
         assert!(!answer(Method::Get, LIST, 200, true, page));

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_without_a_count_keeps_its_text() {
+    fn message_without_a_count_keeps_its_text() {
         let (id, receipt) = (Some("5".to_owned()), Some("r".to_owned()));
         let raw = RawMessage { id, receipt, text: Some(Ok("job".to_owned())), ..RawMessage::default() };
         let leased = leased(&QueueName::new("jobs").unwrap(), raw, SystemTime::UNIX_EPOCH).unwrap();

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_close_is_seen_however_it_is_written() {
+    fn close_is_detected_in_pieces_of_any_size() {
         let before =
             [b"AMQP\0\x01\0\0".to_vec(), vec![0, 0, 0, 8, 2, 0, 0, 0], frame(0x14, 300), frame(0x17, 0)];
         let close = frame(CLOSE, 5);

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_is_read_and_other_documents_are_not() {
+    fn description_is_read_and_other_documents_are_not() {
         let text = "<?xml version=\"1.0\"?><entry xmlns=\"a\"><title type=\"text\">jobs</title><content>\
             <QueueDescription><LockDuration>PT1M5S</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount>\
             <RequiresDuplicateDetection>true</RequiresDuplicateDetection><RequiresSession>true</RequiresSession>\

@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_that_are_held_for_long_are_bounded() {
+    fn number_of_long_held_sessions_is_bounded() {
         let day = Duration::from_secs(86_400);
         assert_eq!(hold_time(day, MAX_HELD_SESSIONS), day);
         assert_eq!(hold_time(day, MAX_HELD_SESSIONS + 1), SHORT_HOLD);

@@ -295,7 +295,7 @@ mod tests {
 
     // Each such pair of answers made the session's lock seem longer here than it was at the service.
     #[tokio::test(start_paused = true)]
-    async fn answers_to_renewals_that_cross_do_not_lengthen_a_lock() {
+    async fn crossing_renewal_answers_do_not_lengthen_a_lock() {
         let (until, at) = (SystemTime::UNIX_EPOCH, Instant::now());
         let mut end = End { until, at };
         for seconds in [30, 20, 40] {

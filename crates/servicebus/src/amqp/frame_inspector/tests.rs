@@ -26,7 +26,7 @@ fn attached(role: Role) -> FrameEvents {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_frame_is_read_after_the_own_close() {
+async fn nothing_is_read_after_the_clients_close() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (ours, _peer) = tokio::io::duplex(64);
     let (mut inspector, _) = FrameInspector::new(ours);
@@ -38,7 +38,7 @@ async fn no_frame_is_read_after_the_own_close() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_is_too_long_ends_the_connection_before_it_is_collected() {
+async fn too_long_frame_ends_the_connection_before_it_is_collected() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     for head in [[0xFF; 4], *b"HTTP", [0, 1, 0, 1]] {
         let (ours, mut peer) = tokio::io::duplex(64);
@@ -51,7 +51,7 @@ async fn a_frame_that_is_too_long_ends_the_connection_before_it_is_collected() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_the_peer_does_not_take_fails_in_the_end() {
+async fn write_without_progress_times_out() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let (ours, mut peer) = tokio::io::duplex(64);
     let (mut inspector, _) = FrameInspector::new(ours);
@@ -83,7 +83,7 @@ fn flow() -> Flow {
 }
 
 #[test]
-fn a_client_does_not_see_the_count_of_a_peer_that_sends() {
+fn client_does_not_see_delivery_count_of_a_sending_peer() {
     let text = serde_amqp::to_vec(&flow()).unwrap();
     let shown = attached(Role::Sender).frame(1, FLOW, &text).expect("another body");
     let shown: Flow = serde_amqp::from_slice(&shown).unwrap();
@@ -126,7 +126,7 @@ fn ticks_are_instants() {
 
 // Every number of the range was looked up, four billion of them.
 #[test]
-fn a_range_of_settlements_costs_no_more_than_those_that_are_awaited() {
+fn range_of_settlements_visits_only_awaited_deliveries() {
     let events = FrameEvents::default();
     let mut answered = events.watch((1, 7));
     let disposition = Disposition {
@@ -170,7 +170,7 @@ fn transfer(delivery: Option<u32>, more: bool, payload: &[u8]) -> Vec<u8> {
 
 // A body of 10,000 nested lists ended the process.
 #[test]
-fn a_message_whose_values_are_nested_too_deeply_is_spoilt_wherever_its_frames_end() {
+fn too_deep_message_is_made_undecodable_wherever_its_frames_end() {
     let good = b"\0\x53\x75\xA0\x02\xD0\xD0";
     let deep = [&b"\0\x53\x77"[..], &[0xC0, 0xFF, 1].repeat(40)].concat();
     for end in 1..deep.len() {

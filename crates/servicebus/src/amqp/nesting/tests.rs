@@ -95,7 +95,7 @@ fn each_section_is_looked_through() {
 }
 
 #[test]
-fn a_message_in_pieces_is_one_message() {
+fn message_may_arrive_in_pieces() {
     let texts = [&[0xF0, 0, 0, 0, 9, 0, 0, 0, 2, 0xA1, 1][..], b"x\x01y", &[0xB1, 0, 0, 0, 2], b"\xD0\xD0"];
     let mut bytes = section(0x77, &compound(0xD0, 100, &[0x43; 2]));
     bytes.extend([texts.concat(), vec![0x82], vec![0xD0; 8], nested(40, map)].concat());
@@ -138,7 +138,7 @@ fn arrays_of_single_values_are_read() {
 
 // The client reads such maps without their codes: the bytes of a text are in fact the head of the next map.
 #[test]
-fn a_map_in_an_array_does_not_hide_others() {
+fn map_in_an_array_does_not_hide_other_maps() {
     let head = [0xA1, 6, 0, 0, 0, 0, 0, 2];
     let content = head.repeat(50_000);
     let length = u32::try_from(content.len()).unwrap();
@@ -150,7 +150,7 @@ fn a_map_in_an_array_does_not_hide_others() {
 }
 
 #[test]
-fn a_map_with_half_a_pair_is_read_no_further() {
+fn map_with_half_a_pair_is_not_read_further() {
     assert_eq!(Nesting::default().take(&section(0x77, &[0xC1, 2, 1, 0x40])), Some(6));
     assert_eq!(Nesting::default().take(&section(0x77, &[0xC1, 3, 2, 0x40, 0x40])), None);
 }
