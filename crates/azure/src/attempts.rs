@@ -31,7 +31,7 @@ impl Call<'_> {
     }
 
     /// Makes a repeatable call up to three times, with short pauses, while the service is unavailable.
-    pub(super) async fn run_again<T, F>(
+    pub(super) async fn run_repeatable<T, F>(
         self,
         runtime: &Runtime,
         mut call: impl FnMut() -> F,
@@ -41,11 +41,11 @@ impl Call<'_> {
     {
         debug_assert_ne!(self.effect, Effect::Once);
         let mut attempt = 1;
-        let mut open = false;
+        let mut is_ambiguous = false;
         loop {
             match self.run(call()).await {
                 Err(error) if attempt < MAX_ATTEMPTS && error.kind() == StoreErrorKind::Unavailable => {
-                    open |= error.is_ambiguous();
+                    is_ambiguous |= error.is_ambiguous();
                     let pause = runtime.jitter(MEAN_PAUSE * attempt, 0.5..=1.5);
                     tokio::time::sleep(error.retry_after().unwrap_or(pause).min(Duration::from_secs(1)))
                         .await;
@@ -53,7 +53,7 @@ impl Call<'_> {
                 }
                 // An earlier attempt may have been applied, whatever the outcome of the last one.
                 Err(error) => {
-                    let ambiguous = open || error.is_ambiguous();
+                    let ambiguous = is_ambiguous || error.is_ambiguous();
                     return Err(error.with_ambiguous(ambiguous));
                 }
                 Ok(answer) => return Ok(answer),
@@ -75,11 +75,15 @@ mod tests {
     /// No call outlives its time limit. Its outcome is then unknown, unless it only reads.
     #[tokio::test(start_paused = true)]
     async fn hanging_call_times_out() {
-        for (call, open) in
+        for (call, is_ambiguous) in
             [(Call::once("put message", &"q"), true), (Call::reads("peek messages", &"q"), false)]
         {
             let error = call.run(std::future::pending::<azure_core::Result<()>>()).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, open), "{error}");
+            assert_eq!(
+                (error.kind(), error.is_ambiguous()),
+                (StoreErrorKind::Timeout, is_ambiguous),
+                "{error}"
+            );
         }
     }
 
@@ -96,7 +100,7 @@ mod tests {
         let tried = Cell::new(0);
         let call = Call::repeatable("renew lease", &"b");
         let error = call
-            .run_again(&Runtime::new(), || async {
+            .run_repeatable(&Runtime::new(), || async {
                 tried.set(tried.get() + 1);
                 answer(500)
             })
@@ -111,14 +115,14 @@ mod tests {
         let tried = Cell::new(0);
         let call = Call::repeatable("renew lease", &"b");
         let error = call
-            .run_again(&Runtime::new(), || async {
+            .run_repeatable(&Runtime::new(), || async {
                 tried.set(tried.get() + 1);
                 answer(if tried.get() == 1 { 500 } else { 403 })
             })
             .await
             .unwrap_err();
         assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unauthorized, true));
-        let refused = call.run_again(&Runtime::new(), || async { answer(403) }).await.unwrap_err();
+        let refused = call.run_repeatable(&Runtime::new(), || async { answer(403) }).await.unwrap_err();
         assert!(!refused.is_ambiguous());
     }
 }

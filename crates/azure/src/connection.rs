@@ -26,14 +26,14 @@ const EMULATOR_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// An account and the clients for it. Clones of the `Arc` share connections and tokens.
 pub(super) struct Connection {
-    setup: Setup,
+    setup: ConnectionSettings,
     queues: QueueServiceClient,
     blobs: BlobServiceClient,
 }
 
 /// The settings of a connection, for opening another one.
 #[derive(Debug, Clone)]
-pub(super) struct Setup {
+pub(super) struct ConnectionSettings {
     pub(super) account: Account,
     pub(super) roots: Vec<reqwest::Certificate>,
     pub(super) runtime: Runtime,
@@ -43,7 +43,7 @@ pub(super) struct Setup {
 
 impl Connection {
     /// Creates the clients; sends no request.
-    pub(super) fn open(setup: Setup) -> Result<Arc<Self>, StoreError> {
+    pub(super) fn open(setup: ConnectionSettings) -> Result<Arc<Self>, StoreError> {
         let failed = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| {
             StoreError::new(StoreErrorKind::Configuration, "open storage", &setup.account.name)
                 .with_detail(what.to_owned())
@@ -117,7 +117,7 @@ jobqueue_storage::debug_fields! {
     Connection(setup.account.name)
 }
 
-fn http_client(setup: &Setup) -> reqwest::Result<reqwest::Client> {
+fn http_client(setup: &ConnectionSettings) -> reqwest::Result<reqwest::Client> {
     let account = &setup.account;
     let mut builder = reqwest::Client::builder()
         // A redirect would send the signature and the token to the host that the answer names.

@@ -77,11 +77,11 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
             (StoreErrorKind::Protocol, call.changes())
         }
     };
-    call.error(kind).with_detail(chain(error)).with_ambiguous(ambiguous)
+    call.error(kind).with_detail(joined_causes(error)).with_ambiguous(ambiguous)
 }
 
 /// Returns the causes as a text, because the cause itself belongs to the SDK and cannot be kept.
-fn chain(error: &dyn std::error::Error) -> String {
+fn joined_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -99,7 +99,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     let Some(headers) = answer.map(RawResponse::headers) else {
         return call.unreadable(format!("status {}, without headers", u16::from(status)));
     };
-    let code = headers.get_optional_str(&HeaderName::from_static("x-ms-error-code")).map(plain);
+    let code = headers.get_optional_str(&HeaderName::from_static("x-ms-error-code")).map(identifier_chars);
     let status = u16::from(status);
     let kind = code.as_deref().and_then(by_code).unwrap_or_else(|| by_status(status));
     let mut detail = match &code {
@@ -110,7 +110,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
         detail.push_str("; ");
         detail.push_str(&hint);
     }
-    let request = headers.get_optional_str(&HeaderName::from_static("x-ms-request-id")).map(plain);
+    let request = headers.get_optional_str(&HeaderName::from_static("x-ms-request-id")).map(identifier_chars);
     let mut error = call
         .error(kind)
         .with_detail(detail)
@@ -138,7 +138,7 @@ impl fmt::Display for RequestId {
 impl std::error::Error for RequestId {}
 
 /// Returns the characters of a code or an id that are valid in an identifier; others are not repeated.
-fn plain(text: &str) -> String {
+fn identifier_chars(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(80).collect()
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::account::{self, Account, Credential};
 use super::blob::AzureBlobs;
-use super::connection::{Connection, Setup};
+use super::connection::{Connection, ConnectionSettings};
 use super::connection_string;
 use super::queue::AzureQueues;
 use jobqueue_entra::{TokenSource, credential_methods};
@@ -34,7 +34,7 @@ use jobqueue_storage::{OpenStores, StoreError, StoreErrorKind, Stores};
 #[derive(Clone)]
 #[must_use]
 pub struct Options {
-    setup: Setup,
+    setup: ConnectionSettings,
     blob_endpoint: Option<String>,
     /// Additional certificate authorities, in PEM.
     roots: Vec<Bytes>,
@@ -87,7 +87,8 @@ impl Options {
     }
 
     fn new(account: Account) -> Self {
-        let setup = Setup { account, roots: Vec::new(), runtime: Runtime::new(), in_process: None };
+        let setup =
+            ConnectionSettings { account, roots: Vec::new(), runtime: Runtime::new(), in_process: None };
         Self { setup, blob_endpoint: None, roots: Vec::new() }
     }
 

@@ -165,17 +165,17 @@ impl TokenCredential for FirstThatWorks {
             return Ok(token);
         }
         let managed = timeout(MANAGED_IDENTITY_TIMEOUT, self.managed.get_token(scopes, None)).await;
-        let (refusal, passes) = match managed {
+        let (refusal, may_recover) = match managed {
             Ok(Ok(token)) => {
                 self.chosen.get_or_init(|| Arc::clone(&self.managed));
                 return Ok(token);
             }
-            Ok(Err(error)) => (error.to_string(), is_passing(&error)),
+            Ok(Err(error)) => (error.to_string(), is_transient(&error)),
             Err(_) => (SLOW_IDENTITY.to_owned(), true),
         };
         match self.tools.get_token(scopes, None).await {
             Ok(token) => {
-                if passes {
+                if may_recover {
                     *lock(&self.tools_until) = Some(Instant::now() + TOOLS_PERIOD);
                 } else {
                     self.chosen.get_or_init(|| Arc::clone(&self.tools));
@@ -185,7 +185,8 @@ impl TokenCredential for FirstThatWorks {
             Err(tools) => {
                 // If the tools have no token either, this may be an outage: the managed identity may come
                 // back.
-                let kind = if passes || is_passing(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
+                let kind =
+                    if may_recover || is_transient(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
                 // Each text is cut separately, because the end of a long one would hide the other.
                 let part = |text: &str| shortened(text, MAX_PART_CHARS);
                 let text = format!("{}; the developer tools: {}", part(&refusal), part(&tools.to_string()));
@@ -221,8 +222,20 @@ struct Fetch {
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// A token; or whether the failure is transient, and its text.
-type Answer = Result<AccessToken, (bool, String)>;
+/// A token, or the reason why there is none.
+type Answer = Result<AccessToken, Failure>;
+
+#[derive(Debug, Clone)]
+struct Failure {
+    is_transient: bool,
+    text: String,
+}
+
+impl Failure {
+    fn transient(text: impl Into<String>) -> Self {
+        Self { is_transient: true, text: text.into() }
+    }
+}
 
 impl State {
     /// Returns the last token if it is valid for a request that is sent now.
@@ -238,8 +251,8 @@ impl Fetch {
         let answered = self.answer.wait_for(Option::is_some);
         let answer = timeout_at(self.began + limit, answered).await.map(|answer| answer.ok()?.clone());
         answer
-            .unwrap_or_else(|_| Some(Err((true, format!("no token came within {limit:?}")))))
-            .unwrap_or_else(|| Err((true, "the runtime of the fetch has ended".to_owned())))
+            .unwrap_or_else(|_| Some(Err(Failure::transient(format!("no token came within {limit:?}")))))
+            .unwrap_or_else(|| Err(Failure::transient("the runtime of the fetch has ended")))
     }
 }
 
@@ -264,9 +277,11 @@ impl CachingCredential {
         tokio::spawn(async move {
             let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
             let answer = match timeout(FETCH_INTERVAL, inner.get_token(&scopes, None)).await {
-                Ok(answer) => answer
-                    .map_err(|error| (is_passing(&error), shortened(&error.to_string(), MAX_TEXT_CHARS))),
-                Err(_) => Err((true, format!("no token came within {FETCH_INTERVAL:?}"))),
+                Ok(answer) => answer.map_err(|error| Failure {
+                    is_transient: is_transient(&error),
+                    text: shortened(&error.to_string(), MAX_TEXT_CHARS),
+                }),
+                Err(_) => Err(Failure::transient(format!("no token came within {FETCH_INTERVAL:?}"))),
             };
             let mut state = lock(&state);
             state.fetch = None;
@@ -310,27 +325,27 @@ impl TokenCredential for CachingCredential {
         let limit = if valid.is_some() { REFRESH_TIMEOUT } else { FETCH_TIMEOUT };
         match (fetch.wait(limit).await, valid) {
             (Ok(token), _) => Ok(token),
-            (Err((_, error)), Some(valid)) => {
+            (Err(Failure { text, .. }), Some(valid)) => {
                 // A panic of the subscriber must not lose the token.
                 drop(catch_unwind(|| {
-                    tracing::warn!(error, "no new token; the last one is used until it ends");
+                    tracing::warn!(error = text, "no new token; the last one is used until it ends");
                 }));
                 Ok(valid)
             }
-            (Err((is_passing, error)), None) => {
-                let kind = if is_passing { ErrorKind::Io } else { ErrorKind::Credential };
-                Err(azure_core::Error::with_message(kind, error))
+            (Err(Failure { is_transient, text }), None) => {
+                let kind = if is_transient { ErrorKind::Io } else { ErrorKind::Credential };
+                Err(azure_core::Error::with_message(kind, text))
             }
         }
     }
 }
 
 /// Returns whether a failure is transient: the service that issues tokens cannot be reached or is busy.
-fn is_passing(error: &azure_core::Error) -> bool {
+fn is_transient(error: &azure_core::Error) -> bool {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Connection => true,
         ErrorKind::HttpResponse { status, .. } if matches!(u16::from(*status), 408 | 429 | 500..) => true,
-        _ => error.downcast_ref::<azure_core::Error>().is_some_and(is_passing),
+        _ => error.downcast_ref::<azure_core::Error>().is_some_and(is_transient),
     }
 }
 

@@ -208,7 +208,7 @@ fn only_transient_failures_count_as_io_failures() {
         let inner = azure_core::Error::with_message(answer, "from Entra");
         azure_core::Error::with_error(ErrorKind::Credential, inner, "wrapped")
     };
-    for (error, passes) in [
+    for (error, expected) in [
         (answered(503), true),
         (answered(429), true),
         (answered(400), false),
@@ -216,6 +216,6 @@ fn only_transient_failures_count_as_io_failures() {
         (azure_core::Error::with_message(ErrorKind::Io, "refused"), true),
         (azure_core::Error::with_message(ErrorKind::Connection, "no such host"), true),
     ] {
-        assert_eq!(is_passing(&error), passes, "{error:?}");
+        assert_eq!(is_transient(&error), expected, "{error:?}");
     }
 }

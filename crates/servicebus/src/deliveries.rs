@@ -21,14 +21,14 @@ use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(super) enum DeliveryStart {
     Now,
     /// The message was given back until this time.
     NotBefore(SystemTime),
 }
 
 impl Held {
-    fn begins(&mut self, count: u32) {
+    fn set_delivery_number(&mut self, count: u32) {
         self.dequeue_count = count;
         self.fence = count;
     }
@@ -37,28 +37,28 @@ impl Held {
 impl Beside {
     /// Counts a delivery, and reads the text that was saved earlier. Without sessions, creates no blob for a
     /// message that has none.
-    pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
+    pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<DeliveryStart, StoreError> {
         let name = self.name_of(held)?;
         let counted = held.dequeue_count;
         let is_in_session = held.session.is_some();
         let mut present: Option<SavedText> = if is_in_session { None } else { self.record(held).await? };
         for _ in 0..MAX_ROUNDS {
             let (condition, rest) = match &present {
-                None if !is_in_session => return Ok(Begun::Now),
+                None if !is_in_session => return Ok(DeliveryStart::Now),
                 None => {
-                    held.begins(counted);
+                    held.set_delivery_number(counted);
                     (Condition::IfAbsent, String::new())
                 }
                 // The blob stays unchanged for a version that can read it; the message is dead-lettered.
                 Some(SavedText { text: Some(Err(unreadable)), .. }) => {
                     held.text = Arc::new(Err(unreadable.clone()));
-                    return Ok(Begun::Now);
+                    return Ok(DeliveryStart::Now);
                 }
                 Some(saved) => {
                     if let Some(at) = saved.held_until(self.runtime.now()) {
-                        return Ok(Begun::NotBefore(at));
+                        return Ok(DeliveryStart::NotBefore(at));
                     }
-                    held.begins(counted.max(saved.delivery.saturating_add(1)));
+                    held.set_delivery_number(counted.max(saved.delivery.saturating_add(1)));
                     let rest = saved.text.iter().flatten().map(|text| format!("\n{text}")).next();
                     (Condition::IfMatch(saved.tag.clone()), rest.unwrap_or_default())
                 }
@@ -70,7 +70,7 @@ impl Beside {
                         held.text = Arc::new(text);
                     }
                     held.saved = Some(properties.etag);
-                    return Ok(Begun::Now);
+                    return Ok(DeliveryStart::Now);
                 }
                 Err(error) if is_raced(error.kind()) => present = self.record(held).await?,
                 Err(error) => return Err(error),

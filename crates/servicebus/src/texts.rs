@@ -100,7 +100,7 @@ impl Beside {
     /// Returns the name of a blob of this namespace. The same storage may have blobs of another namespace
     /// with a queue of the same name.
     pub(super) fn blob(&self, kind: &str, name: impl fmt::Display) -> Result<BlobName, StoreError> {
-        named(&format!("{}{name}", self.folder(kind)))
+        blob_name(&format!("{}{name}", self.folder(kind)))
     }
 
     pub(super) fn metadata_blob(&self, queue: &QueueName) -> Result<BlobName, StoreError> {
@@ -221,10 +221,16 @@ impl Beside {
     }
 }
 
-/// Returns the name of a blob in the container of this adapter.
-pub(super) fn named(name: &str) -> Result<BlobName, StoreError> {
-    let refused = |error: jobqueue_storage::NameError| {
-        StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
-    };
-    BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
+/// Returns the name of the container of this adapter's blobs.
+pub(super) fn container() -> Result<ContainerName, StoreError> {
+    ContainerName::new(CONTAINER).map_err(refused)
+}
+
+/// Returns the name of a blob in [`container`].
+pub(super) fn blob_name(name: &str) -> Result<BlobName, StoreError> {
+    BlobName::new(container()?, name).map_err(refused)
+}
+
+fn refused(error: jobqueue_storage::NameError) -> StoreError {
+    StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
 }

@@ -48,9 +48,9 @@ impl Credential {
             }
             Self::Entra(source, chosen, runtime) => {
                 let credential =
-                    chosen.get_or_try_init(|| async { source.credential() }).await.map_err(none)?;
+                    chosen.get_or_try_init(|| async { source.credential() }).await.map_err(no_token)?;
                 let asked = Instant::now();
-                let token = credential.get_token(&[SCOPE], None).await.map_err(none)?;
+                let token = credential.get_token(&[SCOPE], None).await.map_err(no_token)?;
                 let left = SystemTime::from(token.expires_on).duration_since(runtime.now());
                 let (renewal, end) = times(asked, left.unwrap_or_default());
                 Ok(Token { text: token.token.secret().to_owned(), kind: "jwt", renewal, end })
@@ -84,6 +84,6 @@ impl fmt::Debug for Credential {
 }
 
 /// Returns a retryable fault: the credential may have a token later, because its own service may be down.
-fn none(error: azure_core::Error) -> Fault {
+fn no_token(error: azure_core::Error) -> Fault {
     Fault::not_sent(format!("the credential returned no token: {error}"))
 }

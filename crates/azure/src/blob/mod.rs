@@ -59,9 +59,9 @@ impl BlobStore for AzureBlobs {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
         let call = Call::repeatable("create container", container);
         let client = self.connection.container(container);
-        let created = call.run_again(self.connection.runtime(), || async {
+        let created = call.run_repeatable(self.connection.runtime(), || async {
             match client.create(None).await {
-                Err(error) if is_there(&error) => Ok(()),
+                Err(error) if already_exists(&error) => Ok(()),
                 created => created.map(drop),
             }
         });
@@ -117,7 +117,7 @@ impl BlobStore for AzureBlobs {
         // size, the range would end at 2^64: the service documents only ranges within a blob, and other
         // servers refuse numbers beyond 63 bits.
         let range = usize::try_from(max_bytes.clamp(1, MAX_BLOB_BYTES) + 1).unwrap_or(usize::MAX);
-        let read = call.run_again(self.connection.runtime(), || async {
+        let read = call.run_repeatable(self.connection.runtime(), || async {
             let options = BlobClientDownloadOptions {
                 method_options: with_limit(max_bytes),
                 partition_size: NonZero::new(range),
@@ -135,7 +135,7 @@ impl BlobStore for AzureBlobs {
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
         let call = Call::reads("read blob properties", blob);
         let read = || async { self.client(blob).get_properties(None).await };
-        let answer = call.run_again(self.connection.runtime(), read).await?;
+        let answer = call.run_repeatable(self.connection.runtime(), read).await?;
         let headers = answer.headers();
         let length = text(headers, "content-length")
             .and_then(|length| length.parse().ok())
@@ -162,7 +162,7 @@ impl BlobStore for AzureBlobs {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
         let call = Call::reads("list blobs", container).with_content(USUAL_LIST_BYTES);
-        let read = call.run_again(self.connection.runtime(), || async {
+        let read = call.run_repeatable(self.connection.runtime(), || async {
             let options = BlobContainerClientListBlobsOptions {
                 prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                 marker: marker.map(str::to_owned),
@@ -206,7 +206,7 @@ impl Detach<dyn BlobStore> for AzureBlobs {
 }
 
 /// Returns whether a container could not be created because it exists.
-fn is_there(error: &azure_core::Error) -> bool {
+fn already_exists(error: &azure_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::HttpResponse { error_code: Some(code), .. } if code == "ContainerAlreadyExists")
 }
 

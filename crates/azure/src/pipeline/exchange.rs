@@ -66,7 +66,7 @@ impl Policy for Exchange {
         let sent = tokio::time::timeout(limit, outgoing.body(body).send()).await;
         let mut answer = sent.map_err(|_| ExchangeError::Late)?.map_err(ExchangeError::from_sending)?;
         let status = answer.status().as_u16();
-        let headers = readable(answer.headers());
+        let headers = text_headers(answer.headers());
         expected::check_author(status, &headers)?;
         let content = read(&mut answer, answer_limit(ctx), request.method() == Method::Head).await?;
         expected::check(request, status, &content)?;
@@ -106,7 +106,7 @@ async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Resu
 
 /// Returns the headers that are text. The receipt is renamed. The range is removed, because there is only one
 /// answer, and the SDK would plan more requests from it.
-fn readable(headers: &reqwest::header::HeaderMap) -> Headers {
+fn text_headers(headers: &reqwest::header::HeaderMap) -> Headers {
     let mut out = Headers::new();
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };

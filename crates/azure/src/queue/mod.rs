@@ -70,7 +70,7 @@ impl QueueStore for AzureQueues {
             };
             self.connection.queue(queue)?.create(Some(options)).await
         };
-        match call.run_again(self.connection.runtime(), create).await {
+        match call.run_repeatable(self.connection.runtime(), create).await {
             Ok(answer) if answer.status() == StatusCode::NoContent => Ok(Created::Existed),
             Ok(_) => Ok(Created::New),
             // The service compares metadata by its own rules; ours ignore the case of names. Also, a caller
@@ -101,7 +101,7 @@ impl QueueStore for AzureQueues {
         let mut names = BTreeSet::new();
         let (mut marker, mut seen) = (None, HashSet::new());
         loop {
-            let read = call.run_again(self.connection.runtime(), || async {
+            let read = call.run_repeatable(self.connection.runtime(), || async {
                 let options = QueueServiceClientListQueuesOptions {
                     prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                     marker: marker.clone(),
@@ -131,7 +131,7 @@ impl QueueStore for AzureQueues {
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let call = Call::reads("read queue properties", queue);
         let read = || async { self.connection.queue(queue)?.get_properties(None).await };
-        let answer = call.run_again(self.connection.runtime(), read).await?;
+        let answer = call.run_repeatable(self.connection.runtime(), read).await?;
         let count = answer
             .headers()
             .get_optional_str(&"x-ms-approximate-messages-count".into())
@@ -145,7 +145,7 @@ impl QueueStore for AzureQueues {
         let call = Call::repeatable("set queue metadata", queue);
         let headers = to_headers(call, metadata)?;
         let set = || async { self.connection.queue(queue)?.set_metadata(&headers, None).await };
-        call.run_again(self.connection.runtime(), set).await.map(drop)
+        call.run_repeatable(self.connection.runtime(), set).await.map(drop)
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
@@ -187,7 +187,7 @@ impl QueueStore for AzureQueues {
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let call = Call::reads("peek messages", queue);
         limits::check_peek(queue, count)?;
-        let peek = call.run_again(self.connection.runtime(), || async {
+        let peek = call.run_repeatable(self.connection.runtime(), || async {
             let options = QueueClientPeekMessagesOptions {
                 number_of_messages: Some(count.cast_signed()),
                 method_options: with_limit(MAX_ANSWER_BYTES),

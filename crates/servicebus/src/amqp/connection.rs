@@ -23,12 +23,12 @@ use jobqueue_storage::runtime::Runtime;
 /// The highest channel number, as limited by the service.
 const MAX_CHANNEL: u16 = 4_999;
 
-type Begin = oneshot::Sender<Result<SessionHandle<()>, Fault>>;
+type BeginAnswer = oneshot::Sender<Result<SessionHandle<()>, Fault>>;
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    begin: mpsc::Sender<Begin>,
+    begin: mpsc::Sender<BeginAnswer>,
     events: FrameEvents,
     pub(super) runtime: Runtime,
     pub(super) dead: CancellationToken,
@@ -84,7 +84,7 @@ impl Connection {
 /// Owns a connection, whose handle only one task can use.
 async fn run(
     mut connection: ConnectionHandle<()>,
-    mut begins: mpsc::Receiver<Begin>,
+    mut begins: mpsc::Receiver<BeginAnswer>,
     dead: CancellationToken,
     close: CancellationToken,
 ) {

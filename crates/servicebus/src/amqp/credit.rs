@@ -25,7 +25,7 @@ use uuid::Uuid;
 
 use super::super::error::Fault;
 use super::receive_task::ReceiveTask;
-use super::receiver::Taken;
+use super::receiver::LockedMessage;
 use super::values::{GET_WAIT, REQUEST_TIMEOUT};
 
 /// The time that an unrequested message is kept. Then it is released, because the slot it was fetched for has
@@ -37,19 +37,19 @@ const GATHER_TIME: Duration = Duration::from_millis(1);
 /// slots makes the next get earlier; a worker whose slots are used by another queue does not.
 const CREDIT_LINGER: Duration = Duration::from_millis(10);
 
-pub(super) type GetAnswer = oneshot::Sender<Result<Vec<Taken>, Fault>>;
+pub(super) type GetAnswer = oneshot::Sender<Result<Vec<LockedMessage>, Fault>>;
 
-pub(super) struct Asked {
+pub(super) struct WaitingGet {
     pub(super) count: u32,
     pub(super) answer: GetAnswer,
 }
 
 /// A get in progress, or the end of listening, whose messages are released.
-pub(super) struct Getting {
+pub(super) struct ActiveGet {
     /// The credit that the service has not used yet.
     missing: u32,
     at_most: u32,
-    got: Vec<Taken>,
+    got: Vec<LockedMessage>,
     answer: Option<GetAnswer>,
     pub(super) until: Instant,
     pub(super) is_draining: bool,
@@ -63,7 +63,7 @@ pub(super) struct Listening {
     credit: u32,
     /// True after a get that found nothing: the next get comes after an arrival.
     is_idle: bool,
-    early: Vec<Taken>,
+    early: Vec<LockedMessage>,
     /// The time at which the early messages are released, or the credit ends; `None` if the credit ends only
     /// with the last subscription.
     pub(super) until: Option<Instant>,
@@ -77,18 +77,18 @@ impl Listening {
 }
 
 impl ReceiveTask {
-    pub(super) async fn next(&mut self) -> Result<(), Fault> {
+    pub(super) async fn start_waiting_gets(&mut self) -> Result<(), Fault> {
         while self.getting.is_none() {
-            let Some(Asked { count, answer }) = self.asked.pop_front() else { return Ok(()) };
+            let Some(WaitingGet { count, answer }) = self.waiting.pop_front() else { return Ok(()) };
             if !answer.is_closed() {
-                self.begin(count, Some(answer)).await?;
+                self.begin_get(count, Some(answer)).await?;
             }
         }
         Ok(())
     }
 
     /// Begins a get: raises the service's credit to the requested number, or drains it if it is higher.
-    async fn begin(&mut self, at_most: u32, answer: Option<GetAnswer>) -> Result<(), Fault> {
+    async fn begin_get(&mut self, at_most: u32, answer: Option<GetAnswer>) -> Result<(), Fault> {
         self.since = self.channel.events.link(self.key).count;
         let (credit, early) =
             self.listening.take().map_or_else(Default::default, |present| (present.credit, present.early));
@@ -103,9 +103,9 @@ impl ReceiveTask {
             };
         let got = early;
         self.getting =
-            Some(Getting { missing, at_most, got, answer, until, is_draining, has_rejected: false });
+            Some(ActiveGet { missing, at_most, got, answer, until, is_draining, has_rejected: false });
         match missing {
-            0 => self.answer().await,
+            0 => self.answer_get().await,
             _ if is_draining => self.receiver.drain().await.map_err(Fault::lost),
             more if more > credit => self.grant(more).await,
             _ => Ok(()),
@@ -119,7 +119,7 @@ impl ReceiveTask {
     }
 
     /// Processes a delivery; `None` stands for one that could not be decoded, or has no lock.
-    pub(super) async fn came(&mut self, taken: Option<Taken>) -> Result<(), Fault> {
+    pub(super) async fn on_message(&mut self, taken: Option<LockedMessage>) -> Result<(), Fault> {
         self.is_empty = false;
         if let Some(getting) = &mut self.getting {
             if taken.is_none() && !getting.is_draining {
@@ -131,14 +131,14 @@ impl ReceiveTask {
             getting.has_rejected |= taken.is_none();
             getting.got.extend(taken);
             return match (getting.missing, getting.is_draining) {
-                (0, _) => self.answer().await,
+                (0, _) => self.answer_get().await,
                 (_, true) => self.finish_if_drained().await,
                 (_, false) if self.arrivals.has_subscribers() => {
                     getting.until = getting.until.min(Instant::now() + GATHER_TIME);
                     Ok(())
                 }
                 // Further messages arrive with the answer to the drain.
-                (_, false) => self.late().await,
+                (_, false) => self.on_timeout().await,
             };
         }
         // A message for which no get waits is dropped, which releases it.
@@ -159,7 +159,7 @@ impl ReceiveTask {
 
     /// Runs due timers: answers an expired get, after a drain if there is no subscription, and releases
     /// unfetched messages. Ends the link if a drain is not answered.
-    pub(super) async fn late(&mut self) -> Result<(), Fault> {
+    pub(super) async fn on_timeout(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &self.listening) {
             (Some(getting), _) if getting.is_draining => {
                 // A link that is dropped ends the AMQP session when a message arrives for it.
@@ -168,13 +168,14 @@ impl ReceiveTask {
             }
             (Some(getting), _)
                 if getting.answer.is_some()
-                    && (self.is_empty && self.heard == self.arrivals.count() || !getting.got.is_empty())
+                    && (self.is_empty && self.notifications_at_drain == self.arrivals.count()
+                        || !getting.got.is_empty())
                     && self.arrivals.has_subscribers() =>
             {
-                self.answer().await
+                self.answer_get().await
             }
             (Some(getting), _) => {
-                self.heard = self.arrivals.count();
+                self.notifications_at_drain = self.arrivals.count();
                 getting.is_draining = true;
                 getting.until = Instant::now() + REQUEST_TIMEOUT;
                 self.receiver.drain().await.map_err(Fault::lost)
@@ -185,13 +186,13 @@ impl ReceiveTask {
     }
 
     pub(super) async fn stop_listening(&mut self) -> Result<(), Fault> {
-        self.begin(0, None).await
+        self.begin_get(0, None).await
     }
 
     /// Answers the get, also with messages in excess of its count. The service keeps credit that was not
     /// drained. A get that received only rejected messages begins again.
-    async fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Getting { missing, at_most, got, answer, is_draining, has_rejected, .. }) =
+    async fn answer_get(&mut self) -> Result<(), Fault> {
+        let Some(ActiveGet { missing, at_most, got, answer, is_draining, has_rejected, .. }) =
             self.getting.take()
         else {
             return Ok(());
@@ -200,7 +201,7 @@ impl ReceiveTask {
         if is_idle && has_rejected {
             // The drain has used up all credit.
             if let Some(answer) = answer {
-                self.asked.push_front(Asked { count: at_most, answer });
+                self.waiting.push_front(WaitingGet { count: at_most, answer });
             }
             return Ok(());
         }
@@ -211,7 +212,7 @@ impl ReceiveTask {
         }
         let rest = if is_draining { 0 } else { missing };
         let begins_to_listen =
-            is_idle && was_asked && self.asked.is_empty() && self.arrivals.has_subscribers();
+            is_idle && was_asked && self.waiting.is_empty() && self.arrivals.has_subscribers();
         let credit = if rest == 0 && begins_to_listen { at_most } else { rest };
         if credit > 0 {
             let until = (!is_idle).then(|| Instant::now() + CREDIT_LINGER);
@@ -230,18 +231,18 @@ impl ReceiveTask {
     /// Answers the get when all deliveries before the end of the drain have been received.
     pub(super) async fn finish_if_drained(&mut self) -> Result<(), Fault> {
         match self.channel.events.link(self.key).drained_since(self.since) {
-            Some(sent) if self.received >= sent => self.answer().await,
+            Some(sent) if self.received >= sent => self.answer_get().await,
             _ => Ok(()),
         }
     }
 
     /// Answers all waiting gets when the link has ended.
     pub(super) fn fail(&mut self, fault: &Fault) {
-        if let Some(Getting { got, answer: Some(answer), .. }) = self.getting.take() {
+        if let Some(ActiveGet { got, answer: Some(answer), .. }) = self.getting.take() {
             // These messages are locked, and can be settled without the link.
             let _ = answer.send(if got.is_empty() { Err(fault.clone()) } else { Ok(got) });
         }
-        for Asked { answer, .. } in self.asked.drain(..) {
+        for WaitingGet { answer, .. } in self.waiting.drain(..) {
             let _ = answer.send(Err(Fault::not_sent("the link has ended")));
         }
         // Subscribers make their next get over a new link.

@@ -30,7 +30,7 @@ use self::link_stats::LinkStats;
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
 use super::nesting::{NO_TYPE, Nesting, payload_start};
-use super::settlement::{Settled, settled};
+use super::settlement::{SettlementAnswer, settled};
 use super::values::{IDLE_TIMEOUT, MAX_FRAME, instant};
 use jobqueue_storage::sync::lock;
 
@@ -48,12 +48,12 @@ const READ_BYTES: usize = 16_384;
 /// Events from the incoming frames of a connection. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct FrameEvents {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<EventState>>,
     flows: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct EventState {
     /// The waiters by channel and delivery number, which each channel counts separately.
     waiting: BTreeMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
     links: HashMap<LinkKey, LinkStats>,
@@ -69,7 +69,7 @@ impl Default for FrameEvents {
 
 impl FrameEvents {
     /// Returns the receiver of the answer to the settlement of a delivery. Call it before settling.
-    pub(super) fn watch(&self, delivery: (u16, u32)) -> Settled {
+    pub(super) fn watch(&self, delivery: (u16, u32)) -> SettlementAnswer {
         let (waiter, answered) = oneshot::channel();
         let waiting = &mut lock(&self.inner).waiting;
         // Removes, at doubling sizes, waiters whose callers have stopped waiting.

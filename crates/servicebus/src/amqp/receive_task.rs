@@ -19,11 +19,11 @@ use uuid::Uuid;
 use super::super::error::Fault;
 use super::super::place::DEAD_LETTERS;
 use super::channel::Channel;
-use super::credit::{Asked, Getting, Listening};
+use super::credit::{ActiveGet, Listening, WaitingGet};
 use super::frame_inspector::LinkKey;
 use super::nesting::TOO_DEEP;
-use super::receiver::{Command, ReleaseGuard, Taken};
-use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
+use super::receiver::{Command, LockedMessage, ReleaseGuard};
+use super::settlement::{DeadLetterOutcome, Settlement, SettlementSent, abandoned};
 use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
@@ -41,13 +41,13 @@ pub(super) struct ReceiveTask {
     release: mpsc::UnboundedSender<Uuid>,
     /// The locks of messages that reached no caller.
     released: mpsc::UnboundedReceiver<Uuid>,
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) getting: Option<Getting>,
+    pub(super) waiting: VecDeque<WaitingGet>,
+    pub(super) getting: Option<ActiveGet>,
     pub(super) listening: Option<Listening>,
     /// True if a drain found nothing, and no message has arrived since.
     pub(super) is_empty: bool,
     /// The number of notifications at the beginning of the last drain; puts of this process count too.
-    pub(super) heard: u64,
+    pub(super) notifications_at_drain: u64,
     /// Notified of unrequested messages, and of the end of the link.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) received: u64,
@@ -77,11 +77,11 @@ impl ReceiveTask {
             deliveries: HashMap::new(),
             release,
             released,
-            asked: VecDeque::new(),
+            waiting: VecDeque::new(),
             getting: None,
             listening: None,
             is_empty: false,
-            heard: 0,
+            notifications_at_drain: 0,
             arrivals,
             received: 0,
             since: 0,
@@ -109,13 +109,13 @@ impl ReceiveTask {
                     0 => return,
                     _ => self.serve_all(&mut batch, &mut commands).await,
                 },
-                delivery = self.receiver.recv::<Body<Value>>() => self.received(delivery).await,
+                delivery = self.receiver.recv::<Body<Value>>() => self.on_delivery(delivery).await,
                 Ok(()) = self.flows.changed(), if is_draining => self.finish_if_drained().await,
                 () = self.arrivals.unsubscribed(), if is_idle => self.stop_listening().await,
-                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.late().await,
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.on_timeout().await,
             };
             let step = match step {
-                Ok(()) => self.next().await,
+                Ok(()) => self.start_waiting_gets().await,
                 Err(fault) => Err(fault),
             };
             if let Err(fault) = step {
@@ -161,7 +161,7 @@ impl ReceiveTask {
     }
 
     /// Completes messages; each caller waits for its own answer.
-    async fn complete_all(&mut self, completed: Vec<(Uuid, Unsent)>) {
+    async fn complete_all(&mut self, completed: Vec<(Uuid, SettlementSent)>) {
         let mut deliveries = Vec::with_capacity(completed.len());
         for (lock, answer) in completed {
             // Dropping `answer` tells the caller that the link does not have the delivery.
@@ -187,7 +187,7 @@ impl ReceiveTask {
 
     async fn serve(&mut self, command: Command) -> Result<(), Fault> {
         match command {
-            Command::Get { count, answer } => self.asked.push_back(Asked { count, answer }),
+            Command::Get { count, answer } => self.waiting.push_back(WaitingGet { count, answer }),
             Command::Settle { lock, how, answer } => {
                 if let Some(delivery) = self.deliveries.remove(&lock) {
                     self.settle(delivery, how, answer).await;
@@ -201,7 +201,7 @@ impl ReceiveTask {
         Ok(())
     }
 
-    async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
+    async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: SettlementSent) {
         let number = (self.key.0, delivery.delivery_id());
         let _ = answer.send(self.channel.events.watch(number));
         let sent = match how {
@@ -215,7 +215,7 @@ impl ReceiveTask {
         }
     }
 
-    async fn received(&mut self, delivery: Result<Delivery<Body<Value>>, RecvError>) -> Result<(), Fault> {
+    async fn on_delivery(&mut self, delivery: Result<Delivery<Body<Value>>, RecvError>) -> Result<(), Fault> {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
             Err(RecvError::MessageDecode(error)) => {
@@ -237,9 +237,9 @@ impl ReceiveTask {
             let lock = guid(info.delivery_tag())?;
             self.deliveries.insert(lock, info);
             let guard = ReleaseGuard::new(lock, self.release.clone());
-            Some(Taken { lock, message, guard })
+            Some(LockedMessage { lock, message, guard })
         });
-        self.came(taken).await
+        self.on_message(taken).await
     }
 }
 

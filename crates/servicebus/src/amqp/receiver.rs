@@ -15,13 +15,13 @@ use super::super::cache::Perishable;
 use super::super::error::Fault;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::ReceiveTask;
-use super::settlement::{Settlement, Unsent};
+use super::settlement::{Settlement, SettlementSent};
 use super::values::{self, Incoming, REQUEST_TIMEOUT};
 use jobqueue_storage::Notifier;
 
 /// A message under a lock.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct LockedMessage {
     pub(crate) lock: Uuid,
     pub(crate) message: Incoming,
     /// Releases the message if it reaches no caller.
@@ -63,8 +63,8 @@ impl Drop for ReleaseGuard {
 }
 
 pub(super) enum Command {
-    Get { count: u32, answer: oneshot::Sender<Result<Vec<Taken>, Fault>> },
-    Settle { lock: Uuid, how: Settlement, answer: Unsent },
+    Get { count: u32, answer: oneshot::Sender<Result<Vec<LockedMessage>, Fault>> },
+    Settle { lock: Uuid, how: Settlement, answer: SettlementSent },
     Close { answer: oneshot::Sender<()> },
 }
 
@@ -146,7 +146,7 @@ impl ReceiveLink {
 
     /// Takes up to `count` messages; waits up to [`GET_WAIT`](super::GET_WAIT) for the first. If the future
     /// is dropped, its messages are released; so is a message whose guard is dropped.
-    pub(crate) async fn get(&self, count: u32) -> Result<Vec<Taken>, Fault> {
+    pub(crate) async fn get(&self, count: u32) -> Result<Vec<LockedMessage>, Fault> {
         let mut taken = self.ask(count).await?;
         taken.truncate(count as usize);
         Ok(taken)
@@ -159,7 +159,7 @@ impl ReceiveLink {
     }
 
     /// Requests `count` messages; may return more.
-    async fn ask(&self, count: u32) -> Result<Vec<Taken>, Fault> {
+    async fn ask(&self, count: u32) -> Result<Vec<LockedMessage>, Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::lost("the link has ended");
         self.commands

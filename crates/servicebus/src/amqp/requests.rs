@@ -36,11 +36,11 @@ pub(crate) type Answer = Result<Option<Value>, Fault>;
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     sender: SendLink,
-    answers: Arc<Answers>,
+    answers: Arc<PendingRequests>,
     answers_to: Arc<str>,
     /// The number at which walks through the queue begin. It is valid as long as the links, which end with
     /// their queue.
-    pub(crate) bookmark: Arc<AtomicI64>,
+    pub(crate) walk_start: Arc<AtomicI64>,
     /// The number at which a walk stopped at its limit; valid equally long.
     pub(crate) reached: Arc<AtomicI64>,
     _unused: Arc<DropGuard>,
@@ -56,14 +56,14 @@ impl Node {
         });
         let receiver = attaching.await?;
         let sender = SendLink::attach(Arc::clone(&channel), address).await?;
-        let (answers, unused) = (Arc::new(Answers::default()), CancellationToken::new());
+        let (answers, unused) = (Arc::new(PendingRequests::default()), CancellationToken::new());
         let reading = read_answers(receiver, Arc::clone(&answers), Arc::clone(&channel), unused.clone());
         drop(channel.runtime.spawn(reading));
         Ok(Self {
             sender,
             answers,
             answers_to: answers_to.into(),
-            bookmark: Arc::default(),
+            walk_start: Arc::default(),
             reached: Arc::default(),
             _unused: Arc::new(unused.drop_guard()),
         })
@@ -109,19 +109,19 @@ fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
 
 /// The requests that wait for their answers.
 #[derive(Debug)]
-struct Answers {
+struct PendingRequests {
     next: AtomicU64,
     /// `None` once no more answers can arrive.
     waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>,
 }
 
-impl Default for Answers {
+impl Default for PendingRequests {
     fn default() -> Self {
         Self { next: AtomicU64::default(), waiting: Mutex::new(Some(BTreeMap::new())) }
     }
 }
 
-impl Answers {
+impl PendingRequests {
     /// Registers a request; returns its number, and the receiver of its answer.
     fn expect(&self) -> Result<(u64, oneshot::Receiver<Answer>), Fault> {
         let (answer, answered) = oneshot::channel();
@@ -154,7 +154,7 @@ impl Answers {
 /// Owns the link for answers, and keeps its channel open as long as the link.
 async fn read_answers(
     mut receiver: Receiver,
-    answers: Arc<Answers>,
+    answers: Arc<PendingRequests>,
     channel: Arc<Channel>,
     unused: CancellationToken,
 ) {

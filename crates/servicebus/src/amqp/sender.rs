@@ -22,13 +22,13 @@ use super::super::error::{Fault, condition};
 use super::channel::Channel;
 use super::values::{self, Outbound, REQUEST_TIMEOUT, condition_of};
 
-type Answer = Result<Outcome, SendError>;
+type SendOutcome = Result<Outcome, SendError>;
 /// The outcome of a message, or the timeout, and the channel to its caller.
-type Done = (Result<Answer, Elapsed>, oneshot::Sender<Result<(), Fault>>);
-type Pending = BoxFuture<'static, Done>;
+type FinishedSend = (Result<SendOutcome, Elapsed>, oneshot::Sender<Result<(), Fault>>);
+type Pending = BoxFuture<'static, FinishedSend>;
 
 #[derive(Debug)]
-struct Posted {
+struct QueuedSend {
     message: Outbound,
     transaction: Option<TransactionId>,
     answer: oneshot::Sender<Result<(), Fault>>,
@@ -37,7 +37,7 @@ struct Posted {
 /// A link to a queue. Clones use the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct SendLink {
-    messages: mpsc::Sender<Posted>,
+    messages: mpsc::Sender<QueuedSend>,
 }
 
 impl SendLink {
@@ -63,7 +63,7 @@ impl SendLink {
     ) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::not_sent("the link has ended");
-        self.messages.send(Posted { message, transaction, answer }).await.map_err(gone)?;
+        self.messages.send(QueuedSend { message, transaction, answer }).await.map_err(gone)?;
         values::answer(answered).await
     }
 }
@@ -75,7 +75,7 @@ impl Perishable for SendLink {
 }
 
 /// Owns the link, and keeps its channel open as long as the link.
-async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: Arc<Channel>) {
+async fn run(mut sender: Sender, mut messages: mpsc::Receiver<QueuedSend>, channel: Arc<Channel>) {
     let mut pending = FuturesUnordered::<Pending>::new();
     // True once an outcome has timed out: the link accepts no more messages, and ends after the pending
     // outcomes.
@@ -91,7 +91,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
             // link.
             _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv(), if !is_late => {
-                let Some(Posted { message, transaction, answer }) = message else { break };
+                let Some(QueuedSend { message, transaction, answer }) = message else { break };
                 if answer.is_closed() {
                     continue;
                 }
@@ -133,15 +133,19 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
 }
 
 /// Closes the channel; the messages in it were not sent.
-fn refuse_all(messages: &mut mpsc::Receiver<Posted>) {
+fn refuse_all(messages: &mut mpsc::Receiver<QueuedSend>) {
     messages.close();
-    while let Ok(Posted { answer, .. }) = messages.try_recv() {
+    while let Ok(QueuedSend { answer, .. }) = messages.try_recv() {
         let _ = answer.send(Err(Fault::not_sent("the link has ended")));
     }
 }
 
 /// Passes an outcome to the caller of its message. Returns `false` if the link is no longer usable.
-fn settle_send((outcome, answer): Done, is_late: &mut bool, messages: &mut mpsc::Receiver<Posted>) -> bool {
+fn settle_send(
+    (outcome, answer): FinishedSend,
+    is_late: &mut bool,
+    messages: &mut mpsc::Receiver<QueuedSend>,
+) -> bool {
     let Ok(outcome) = outcome else {
         *is_late = true;
         refuse_all(messages);
@@ -158,17 +162,17 @@ async fn begin(
     sender: &mut Sender,
     message: Outbound,
     transaction: Option<TransactionId>,
-) -> Result<BoxFuture<'static, Answer>, SendError> {
+) -> Result<BoxFuture<'static, SendOutcome>, SendError> {
     match transaction {
         None => Ok(sender.send_batchable(message).await?.boxed()),
         Some(id) => {
-            let posted = Within(id).post_batchable(sender, message).await.map_err(of_post)?;
+            let posted = DeclaredTransaction(id).post_batchable(sender, message).await.map_err(of_post)?;
             Ok(posted.map(|outcome| outcome.map_err(of_post)).boxed())
         }
     }
 }
 
-fn read(outcome: Answer) -> Result<(), Fault> {
+fn read(outcome: SendOutcome) -> Result<(), Fault> {
     match outcome {
         Ok(Outcome::Accepted(_)) => Ok(()),
         Ok(Outcome::Rejected(rejected)) => Err(match rejected.error {
@@ -220,15 +224,15 @@ fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
 }
 
 /// Sends messages as part of a transaction that another task has declared.
-struct Within(TransactionId);
+struct DeclaredTransaction(TransactionId);
 
-impl TransactionBase for Within {
+impl TransactionBase for DeclaredTransaction {
     fn txn_id(&self) -> &TransactionId {
         &self.0
     }
 }
 
-impl TransactionPosting for Within {}
+impl TransactionPosting for DeclaredTransaction {}
 
 /// Converts the error of a transactional send to that of a plain one.
 fn of_post(error: PostError) -> SendError {

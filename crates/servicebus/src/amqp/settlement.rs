@@ -14,10 +14,10 @@ use super::values::condition_of;
 
 /// Receives the answer to a settlement. If the sender is dropped, it is unknown whether the settlement was
 /// applied.
-pub(super) type Settled = oneshot::Receiver<Result<(), Fault>>;
+pub(super) type SettlementAnswer = oneshot::Receiver<Result<(), Fault>>;
 
 /// Passes on the receiver of the answer when the settlement is sent. Dropping it means that none was sent.
-pub(super) type Unsent = oneshot::Sender<Settled>;
+pub(super) type SettlementSent = oneshot::Sender<SettlementAnswer>;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Settlement {

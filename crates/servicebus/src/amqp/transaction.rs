@@ -45,10 +45,10 @@ impl Links {
         copy: Outbound,
         settling: Request,
     ) -> Result<(), Fault> {
-        let turn = self.turns.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
+        let permit = self.turns.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
         let (links, queue) = (Arc::clone(self), queue.to_owned());
         let replacing = self.runtime().spawn(async move {
-            let _turn = turn;
+            let _permit = permit;
             links.transact(&queue, copy, settling).await
         });
         replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))

@@ -164,7 +164,7 @@ impl Entities {
         } else {
             // Requests to an emulator bypass proxies. Node closes idle connections after 5 seconds.
             builder = builder.no_proxy().pool_idle_timeout(Duration::from_secs(4));
-            Trust::nobody()
+            Trust::without_roots()
         };
         let config = config.map_err(Fault::not_sent)?;
         let client = builder.tls_backend_preconfigured(config).build().map_err(Fault::not_sent)?;

@@ -21,18 +21,21 @@ const NEARLY_FULL_PERCENT: u64 = 80;
 /// Returns the settings of a queue that should be changed; empty without the claim Manage, or for a missing
 /// queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
-    read(queues, queue).await.map(Option::unwrap_or_default)
+    read_advice(queues, queue).await.map(Option::unwrap_or_default)
 }
 
 /// Like [`advice`], but returns `None` without the claim Manage, or for a missing queue.
-async fn read(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<Vec<Advice>>, StoreError> {
+async fn read_advice(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+) -> Result<Option<Vec<Advice>>, StoreError> {
     if Place::of(queue).is_dead_letters {
         return Ok(None);
     }
     match queues.describe(queue).await {
         Ok(Some(description)) => {
             queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
-            Ok(Some(of(&queues.beside, queue, &description).await))
+            Ok(Some(advice_for(&queues.beside, queue, &description).await))
         }
         Ok(None) => Ok(None),
         Err(fault) if fault.is_unauthorized() => Ok(None),
@@ -42,7 +45,7 @@ async fn read(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<Vec
 
 /// Logs the settings of a queue that should be changed. Returns `false` if they could not be read.
 pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> bool {
-    let Ok(Some(all)) = read(queues, queue).await else { return false };
+    let Ok(Some(all)) = read_advice(queues, queue).await else { return false };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
             log::warn!(%queue, "{text}");
@@ -53,7 +56,7 @@ pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> 
     true
 }
 
-async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {
+async fn advice_for(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
     if let Some(lock) = description.lock_duration.filter(|lock| *lock < MIN_LOCK_LENGTH) {
         all.push(Advice::warning(format!(

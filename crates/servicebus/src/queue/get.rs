@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::amqp::OpenLink;
-use super::super::amqp::receiver::{ReleaseGuard, Taken};
-use super::super::deliveries::Begun;
+use super::super::amqp::receiver::{LockedMessage, ReleaseGuard};
+use super::super::deliveries::DeliveryStart;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
@@ -75,7 +75,7 @@ pub(super) async fn get(
 }
 
 /// A message that is ready for the caller of a get.
-pub(super) struct Granted<G> {
+pub(super) struct GrantedMessage<G> {
     pub(super) message: LeasedMessage,
     pub(super) lock: Uuid,
     pub(super) held: Held,
@@ -83,7 +83,7 @@ pub(super) struct Granted<G> {
     pub(super) guard: G,
 }
 
-impl<G> Granted<G> {
+impl<G> GrantedMessage<G> {
     /// Records the message as held, and returns it.
     pub(super) fn hand_out(mut self, queues: &ServiceBusQueues, keep: impl FnOnce(G)) -> LeasedMessage {
         if Place::of(&self.held.queue).is_dead_letters {
@@ -102,21 +102,21 @@ async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     link: &OpenLink,
-    taken: Taken,
+    taken: LockedMessage,
     requested: Instant,
-) -> Option<Granted<ReleaseGuard>> {
-    let Taken { lock, message, guard } = taken;
+) -> Option<GrantedMessage<ReleaseGuard>> {
+    let LockedMessage { lock, message, guard } = taken;
     let mut content = Content::read(message);
     let waited = requested.elapsed();
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
-    let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
+    let left = lock_left(queues, queue, locked_until.duration_since(now).unwrap_or_default());
     // A lock may seem to be over only because this machine's clock is wrong.
     let part = |parts| if left.is_zero() { BLOB_RETRY_PAUSE } else { left / parts };
     let reading = with_saved_text(queues, queue, &mut content, locked_until);
-    let mut held = match within_a_third(left, queue, reading).await {
-        Ok((held, Begun::Now)) => held,
-        Ok((_, Begun::NotBefore(at))) => {
+    let mut held = match within_third_of_lock(left, queue, reading).await {
+        Ok((held, DeliveryStart::Now)) => held,
+        Ok((_, DeliveryStart::NotBefore(at))) => {
             let wait = at.duration_since(queues.links.now()).unwrap_or_default();
             release_later(queues, link.clone(), guard, part(2).min(wait), ());
             return None;
@@ -139,7 +139,7 @@ async fn leased(
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_original_id(Some(content.id).filter(|_| is_dead))
         .with_granted(Some(waited + left));
-    Some(Granted { message: lease, lock, held, guard })
+    Some(GrantedMessage { message: lease, lock, held, guard })
 }
 
 async fn with_saved_text(
@@ -147,7 +147,7 @@ async fn with_saved_text(
     queue: &QueueName,
     content: &mut Content,
     locked_until: SystemTime,
-) -> Result<(Held, Begun), StoreError> {
+) -> Result<(Held, DeliveryStart), StoreError> {
     replaced::count(&queues.beside, queue, content).await?;
     let mut held = Held::of(queue, content, locked_until);
     if Place::of(queue).is_dead_letters {
@@ -160,14 +160,14 @@ async fn with_saved_text(
         let begun = queues.beside.begin_delivery(&mut held).await?;
         return Ok((held, begun));
     }
-    Ok((held, Begun::Now))
+    Ok((held, DeliveryStart::Now))
 }
 
-/// Waits for `reading` for at most a third of `left`, the rest of the lock as returned by [`of_lock`].
+/// Waits for `reading` for at most a third of `left`, the rest of the lock as returned by [`lock_left`].
 ///
 /// # Errors
 /// `Timeout` if `reading` takes longer, and its own errors.
-pub(super) async fn within_a_third<T>(
+pub(super) async fn within_third_of_lock<T>(
     left: Duration,
     queue: &QueueName,
     reading: impl Future<Output = Result<T, StoreError>>,
@@ -179,7 +179,7 @@ pub(super) async fn within_a_third<T>(
 }
 
 /// Returns the rest of a lock that was just taken, by this machine's clock, capped at the length of a lock.
-pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
+pub(super) fn lock_left(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
         log::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
     }
@@ -221,7 +221,7 @@ pub(super) async fn peek(
     let is_dead = Place::of(queue).is_dead_letters;
     let in_sessions = queues.requires_session(queue, Operation::Peek).await?;
     let recalled = |number: &AtomicI64| if is_dead { 0 } else { number.load(Ordering::Relaxed) };
-    let (mut from, mut is_seeking) = (recalled(&node.bookmark), !is_dead);
+    let (mut from, mut is_seeking) = (recalled(&node.walk_start), !is_dead);
     let (mut reached, mut is_partitioned) = (recalled(&node.reached), false);
     let (mut found, mut seen) = (Vec::new(), 0);
     // Reads as many as wanted, and whole pages only behind delayed messages, because each message that a peek
@@ -240,7 +240,7 @@ pub(super) async fn peek(
         if is_seeking && !is_partitioned {
             let active = page.iter().find(|content| content.is_active);
             is_seeking = active.is_none();
-            node.bookmark.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
+            node.walk_start.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
         }
         if !is_seeking {
             from = from.max(reached);

@@ -6,13 +6,13 @@ use std::time::SystemTime;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::super::deliveries::Begun;
+use super::super::deliveries::DeliveryStart;
 use super::super::error::Fault;
 use super::super::held::Held;
 use super::super::place::Place;
-use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
+use super::super::session::{ClaimedMessage, GetResult, Pool, Session, SessionReleaseGuard};
 use super::ServiceBusQueues;
-use super::get::{BLOB_RETRY_PAUSE, Granted, of_lock, within_a_third};
+use super::get::{BLOB_RETRY_PAUSE, GrantedMessage, lock_left, within_third_of_lock};
 use super::letter::digest;
 use super::message::Content;
 use super::receipt::Receipt;
@@ -49,7 +49,8 @@ pub(super) async fn get(
     // If this future is dropped, the guards release the messages.
     let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, requested));
     let leases = join_all(leases).await.into_iter().flatten();
-    let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, Unclaimed::keep)).collect();
+    let messages: Vec<_> =
+        leases.map(|granted| granted.hand_out(queues, SessionReleaseGuard::keep)).collect();
     let is_uncertain = messages.is_empty() && (!confirmed_empty || is_keeping_back);
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
@@ -59,19 +60,19 @@ pub(super) async fn get(
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
-    claimed: Claimed,
+    claimed: ClaimedMessage,
     requested: Instant,
-) -> Option<Granted<Unclaimed>> {
-    let Claimed { lock: token, message, session, unclaimed } = claimed;
+) -> Option<GrantedMessage<SessionReleaseGuard>> {
+    let ClaimedMessage { lock: token, message, session, guard } = claimed;
     let content = Content::read(message);
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
-    let left = of_lock(queues, queue, session.left());
-    match within_a_third(left, queue, queues.beside.begin_delivery(&mut held)).await {
-        Ok(Begun::Now) => {}
-        Ok(Begun::NotBefore(at)) => {
+    let left = lock_left(queues, queue, session.left());
+    match within_third_of_lock(left, queue, queues.beside.begin_delivery(&mut held)).await {
+        Ok(DeliveryStart::Now) => {}
+        Ok(DeliveryStart::NotBefore(at)) => {
             if session.give_back(Some(at)).is_ok() {
-                unclaimed.keep();
+                guard.keep();
             }
             return None;
         }
@@ -80,7 +81,7 @@ async fn leased(
             // The blob is not read again before the pause is over.
             session.keep_back(queues.facts(queue, |facts| Arc::clone(&facts.kept_back)));
             if session.give_back(Some(queues.links.now() + BLOB_RETRY_PAUSE)).is_ok() {
-                unclaimed.keep();
+                guard.keep();
             }
             return None;
         }
@@ -93,7 +94,7 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_granted(Some(waited + left));
-    Some(Granted { message: lease, lock: token, held, guard: unclaimed })
+    Some(GrantedMessage { message: lease, lock: token, held, guard })
 }
 
 impl ServiceBusQueues {

@@ -16,8 +16,8 @@ pub(super) fn mark(sequence: i64, enqueued: SystemTime) -> String {
 
 /// Returns whether a mark belongs to this message. One matching part is enough: it is not documented whether
 /// the service keeps the number or the time when it dead-letters a message.
-pub(super) fn is_mark_of(said: &str, sequence: i64, enqueued: SystemTime) -> bool {
-    said.split_once(' ')
+pub(super) fn is_mark_of(text: &str, sequence: i64, enqueued: SystemTime) -> bool {
+    text.split_once(' ')
         .is_some_and(|(of, at)| of.parse() == Ok(sequence) || at.parse() == Ok(millis(enqueued)))
 }
 

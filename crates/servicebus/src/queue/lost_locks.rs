@@ -53,7 +53,7 @@ async fn show_use(held: &Weak<HeldMessages>, link: &ReceiveLink, address: &str) 
         held.upgrade().and_then(|all| all.of(link).into_iter().find_map(|(_, held)| held.link.clone()));
     let Some(open) = in_hand else { return };
     if let Ok(node) = open.node(address).await {
-        drop(manage::use_link(&node, link).await);
+        drop(manage::keep_link_alive(&node, link).await);
     }
 }
 

@@ -63,12 +63,12 @@ pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault>
 }
 
 /// Returns the request that settles a message by its lock token.
-pub(super) fn settling(token: Uuid, how: &Settlement) -> Request {
+pub(super) fn settle_request(token: Uuid, how: &Settlement) -> Request {
     request("com.microsoft:update-disposition", map(disposition(token, how)))
 }
 
 /// Returns the request that settles a message of a session by its lock token.
-pub(super) fn settling_in(session: &str, token: Uuid, how: &Settlement) -> Request {
+pub(super) fn session_settle_request(session: &str, token: Uuid, how: &Settlement) -> Request {
     let session = ("session-id", Value::String(session.to_owned()));
     let body = disposition(token, how).into_iter().chain([session]);
     request("com.microsoft:update-disposition", map(body))
@@ -114,7 +114,7 @@ pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
 }
 
 /// Peeks at a message on behalf of a link, which counts as use of the link.
-pub(super) async fn use_link(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
+pub(super) async fn keep_link_alive(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
     let body = map([("from-sequence-number", Value::Long(0)), ("message-count", Value::Int(1))]);
     let properties = vec![link.association()];
     node.call(Request { operation: PEEK_OPERATION, properties, body }).await.map(drop)
@@ -142,16 +142,16 @@ pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Conte
 
 fn content(bytes: &[u8]) -> Result<Content, Fault> {
     if let Some(end) = Nesting::default().take(bytes) {
-        return undecodable(&bytes[..end], TOO_DEEP);
+        return partial_content(&bytes[..end], TOO_DEEP);
     }
     match Body::decode_message_from_reader(SliceReader::new(bytes)) {
         Ok(message) => Ok(Content::read(message)),
-        Err(error) => undecodable(bytes, &error.to_string()),
+        Err(error) => partial_content(bytes, &error.to_string()),
     }
 }
 
 /// Reads as much of a message as can be decoded. The service writes its annotations before the content.
-fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
+fn partial_content(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
     let (mut annotations, mut properties) = (MessageAnnotations::builder(), ApplicationProperties::builder());
     let mut sections = Deserializer::new(SliceReader::new(bytes));
     while let Ok(Value::Described(section)) = Value::deserialize(&mut sections) {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::super::error::Fault;
 use super::super::held::Held;
-use super::super::texts::{Beside, named};
+use super::super::texts::{Beside, blob_name, container};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
@@ -75,7 +75,7 @@ async fn list(
     prefix: &str,
     mut found: impl FnMut(String, SystemTime, u64),
 ) -> Result<(), StoreError> {
-    let container = named("x")?.container().clone();
+    let container = container()?;
     let mut marker: Option<String> = None;
     loop {
         let page = match queues.beside.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
@@ -166,7 +166,7 @@ async fn remove(
     swept: &mut SweptLeftovers,
 ) -> Result<(), StoreError> {
     if !is_dry
-        && let Err(error) = queues.beside.blobs.delete_blob(&named(name)?, None).await
+        && let Err(error) = queues.beside.blobs.delete_blob(&blob_name(name)?, None).await
         && error.kind() != Kind::BlobNotFound
     {
         log::debug!(%error, "the text of a deleted message was not removed");

@@ -120,10 +120,10 @@ pub(super) struct Lock<'a> {
 }
 
 /// The way in which a copy replaced its original.
-enum Copied {
-    AtOnce,
+enum CopyOutcome {
+    InTransaction,
     /// The copy was sent; the original is still to be completed.
-    First,
+    NotCompleted,
 }
 
 /// Returns whether the queue has certainly refused a message because it is full, or disabled for sends.
@@ -165,8 +165,8 @@ impl Lock<'_> {
     /// gone.
     pub(super) async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
         if let Some(session) = &self.held.session {
-            let again = manage::settling_in(session.id(), self.token, &how);
-            let settled = session.settle(self.token, how, again).await;
+            let retry = manage::session_settle_request(session.id(), self.token, &how);
+            let settled = session.settle(self.token, how, retry).await;
             settled.map_err(|fault| self.failed(fault, operation))?;
             self.queues.held.remove(self.token);
             return Ok(());
@@ -178,7 +178,7 @@ impl Lock<'_> {
         let settled = match by_link {
             Some(settled) => settled,
             None => match self.queues.node(self.queue).await {
-                Ok(node) => node.call(manage::settling(self.token, &how)).await.map(drop),
+                Ok(node) => node.call(manage::settle_request(self.token, &how)).await.map(drop),
                 Err(fault) => Err(fault.unsent()),
             },
         };
@@ -200,8 +200,10 @@ impl Lock<'_> {
             return self.abandon().await;
         };
         match self.replace(content, visible).await {
-            Ok(Copied::AtOnce) => self.replaced().await,
-            Ok(Copied::First) => self.complete_copied().await.map_err(|error| self.in_doubt(error)),
+            Ok(CopyOutcome::InTransaction) => self.replaced().await,
+            Ok(CopyOutcome::NotCompleted) => {
+                self.complete_copied().await.map_err(|error| self.in_doubt(error))
+            }
             Err(error) if takes_no_sends(&error) => self.put_back_in_place(text, visible).await,
             Err(error) => Err(error),
         }
@@ -213,7 +215,7 @@ impl Lock<'_> {
         &self,
         content: MessageBody<'_>,
         visible: Option<SystemTime>,
-    ) -> Result<Copied, StoreError> {
+    ) -> Result<CopyOutcome, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let mut outgoing = self.copy(content, visible);
         outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
@@ -223,20 +225,20 @@ impl Lock<'_> {
         let queue = self.queue;
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
-            let mut at_once = self.replace_at_once(copy(&outgoing)).await;
+            let mut in_transaction = self.replace_in_transaction(copy(&outgoing)).await;
             // A transient failure should not happen twice. A queue that accepts no sends refuses again.
-            if at_once.as_ref().is_err_and(Fault::is_rolled_back) {
+            if in_transaction.as_ref().is_err_and(Fault::is_rolled_back) {
                 // A queue that detects duplicates may remember the copy that was rolled back.
                 outgoing.message_id = self.queues.links.runtime().uuid_v4().to_string();
-                at_once = self.replace_at_once(copy(&outgoing)).await;
+                in_transaction = self.replace_in_transaction(copy(&outgoing)).await;
             }
-            match at_once {
+            match in_transaction {
                 Err(error) if error.is_of_transaction() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
                     // Any other refusal concerns only this message.
                     self.queues.facts(queue, |facts| facts.lacks_transactions = error.lacks_transactions());
                 }
-                replaced => return replaced.map(|()| Copied::AtOnce).map_err(failed),
+                replaced => return replaced.map(|()| CopyOutcome::InTransaction).map_err(failed),
             }
         }
         // The renewal shows that this process still holds the lock, and leaves time for the copy.
@@ -247,7 +249,7 @@ impl Lock<'_> {
         outgoing.message_id = self.token.to_string();
         sender.send(copy(&outgoing)).await.map_err(failed)?;
         self.queues.held.change(self.token, |held| held.is_copied = true);
-        Ok(Copied::First)
+        Ok(CopyOutcome::NotCompleted)
     }
 
     /// Gives the message back in place, after saving its text and the time before which it must not be
@@ -272,9 +274,9 @@ impl Lock<'_> {
 
     /// Replaces the message with a copy in one transaction. The original is settled by its lock token and not
     /// on its link, which may end at any time and serves other messages.
-    async fn replace_at_once(&self, copy: Outbound) -> Result<(), Fault> {
+    async fn replace_in_transaction(&self, copy: Outbound) -> Result<(), Fault> {
         let address = Place::of(self.queue).address();
-        let settling = manage::settling(self.token, &Settlement::Complete);
+        let settling = manage::settle_request(self.token, &Settlement::Complete);
         self.queues.links.replace(&address, copy, settling).await?;
         if let Some(link) = &self.held.link {
             link.forget(self.token).await;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::super::amqp::GET_WAIT;
 use super::driver::Driver;
-use super::pool::{Demand, Failed, Shared};
+use super::pool::{Demand, FailedAttach, PoolCore};
 use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
@@ -22,7 +22,7 @@ const ANSWER_GRACE: Duration = Duration::from_secs(2);
 const ATTACH_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts sessions until the pool is dropped.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<PoolCore>) {
     // Ends the pool too if this task ends in another way, for example with its runtime.
     let _stop = shared.stop.clone().drop_guard();
     loop {
@@ -41,7 +41,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn accept(shared: &Arc<Shared>, demand: Demand) {
+async fn accept(shared: &Arc<PoolCore>, demand: Demand) {
     let wait = match demand {
         Demand { is_patient: true, .. } => SESSION_WAIT,
         Demand { is_decisive: true, .. } => DECISIVE_WAIT,
@@ -78,7 +78,7 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
                 } else {
                     demand.get
                 };
-                state.failed = Some(Failed { get, fault, at: Instant::now() });
+                state.failed = Some(FailedAttach { get, fault, at: Instant::now() });
                 // The next get tries again.
                 state.forget_free_slots();
             });

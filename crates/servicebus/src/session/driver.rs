@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
 use super::super::amqp::Live;
-use super::super::amqp::receiver::Taken;
+use super::super::amqp::receiver::LockedMessage;
 use super::super::amqp::session::Accepted;
-use super::held::{MessageOutcome, Session, Unclaimed};
-use super::pool::{Claimed, Phase, Shared, State};
+use super::held::{MessageOutcome, Session, SessionReleaseGuard};
+use super::pool::{ClaimedMessage, Phase, PoolCore, PoolState};
 use jobqueue_storage::log;
 
 /// The time that a message waits for a get. Then its session is released, because the slot that it was
@@ -30,48 +30,48 @@ const MAX_HELD_SESSIONS: usize = 1_000;
 /// The time that a session above that limit is held. Then it is released, and the service offers other
 /// sessions before it offers this one again.
 const SHORT_HOLD: Duration = Duration::from_secs(10);
-/// A lock is renewed before the next message if less than this is left, and less than half of its length.
+/// A lock is renewed before the next message if less than this is left, and less than half_lock of its length.
 const MIN_LOCK_LEFT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
-    shared: Arc<Shared>,
+    shared: Arc<PoolCore>,
     session: Arc<Session>,
     outcomes: mpsc::UnboundedReceiver<MessageOutcome>,
-    half: Duration,
+    half_lock: Duration,
 }
 
 impl Driver {
     /// Returns the driver of an accepted session, and registers the session in the pool.
-    pub(super) fn new(shared: Arc<Shared>, accepted: Accepted, live: Arc<Live>) -> Self {
+    pub(super) fn new(shared: Arc<PoolCore>, accepted: Accepted, live: Arc<Live>) -> Self {
         let number = shared.change(|state| {
             state.last_session += 1;
             state.phases.insert(state.last_session, Phase::Asking);
             state.last_session
         });
         let (session, outcomes) = Session::new(accepted, live, number, &shared);
-        let half = session.left() / 2;
-        Self { shared, session: Arc::new(session), outcomes, half }
+        let half_lock = session.left() / 2;
+        Self { shared, session: Arc::new(session), outcomes, half_lock }
     }
 
     pub(super) async fn run(mut self) {
         let begun = Instant::now();
         loop {
-            self.turn(Phase::Asking);
+            self.set_phase(Phase::Asking);
             let Some(taken) = self.ask().await else { break };
             if !self.offer(taken).await || begun.elapsed() >= MAX_TURN {
                 break;
             }
         }
-        self.turn(Phase::Closing);
+        self.set_phase(Phase::Closing);
         self.session.link.close().await;
     }
 
-    fn turn(&self, phase: Phase) {
-        self.shared.turn(self.session.number(), phase);
+    fn set_phase(&self, phase: Phase) {
+        self.shared.set_phase(self.session.number(), phase);
     }
 
     /// Requests the next message; `None` if there is none, or the session is lost.
-    async fn ask(&self) -> Option<Taken> {
+    async fn ask(&self) -> Option<LockedMessage> {
         let stop = self.shared.stop.clone();
         let asked = async {
             self.renew_if_short().await;
@@ -94,18 +94,19 @@ impl Driver {
     }
 
     /// Offers a message to the gets, and waits for its outcome. Returns whether the next message may follow.
-    async fn offer(&mut self, taken: Taken) -> bool {
-        let Taken { lock, message, guard } = taken;
-        let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
+    async fn offer(&mut self, taken: LockedMessage) -> bool {
+        let LockedMessage { lock, message, guard } = taken;
+        let session = Arc::clone(&self.session);
+        let session_guard = SessionReleaseGuard::new(&self.session);
         // From here on, the message is released together with its session.
         guard.keep();
         self.shared.change(|state| {
             state.phases.insert(session.number(), Phase::Offered);
-            state.offers.push_back(Claimed { lock, message, session, unclaimed });
+            state.offers.push_back(ClaimedMessage { lock, message, session, guard: session_guard });
         });
         self.shared.arrivals.notify();
-        let early = Instant::now() + OFFER_TTL;
-        let mut is_early = true;
+        let expires_at = Instant::now() + OFFER_TTL;
+        let mut may_expire = true;
         loop {
             tokio::select! {
                 biased;
@@ -119,23 +120,23 @@ impl Driver {
                 },
                 () = self.shared.stop.cancelled() => break,
                 () = self.session.link.ended() => break,
-                () = sleep_until(early), if is_early => {
-                    is_early = false;
+                () = sleep_until(expires_at), if may_expire => {
+                    may_expire = false;
                     if self.retract(lock) {
-                        self.shared.change(State::forget_free_slots);
+                        self.shared.change(PoolState::forget_free_slots);
                         return false;
                     }
                 }
                 // The holder has not renewed the lock, and the service has not reported it as lost.
-                () = sleep_until(self.session.ends() + DETACH_GRACE) => {
-                    if self.session.ends() + DETACH_GRACE <= Instant::now() {
+                () = sleep_until(self.session.lock_ends_at() + DETACH_GRACE) => {
+                    if self.session.lock_ends_at() + DETACH_GRACE <= Instant::now() {
                         break;
                     }
                 }
             }
         }
         // A handler may have the message: its lock counts as lost before the session is released.
-        self.session.lose();
+        self.session.mark_lost();
         self.retract(lock);
         false
     }
@@ -177,7 +178,7 @@ impl Driver {
                 () = self.shared.stop.cancelled() => return,
                 () = self.session.link.ended() => return,
                 () = sleep_until(until) => return,
-                () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
+                () = sleep(left.saturating_sub(self.half_lock).max(MIN_RENEWAL_PAUSE)) => {
                     if self.session.renew(&self.shared.links).await.is_err() {
                         sleep(RENEWAL_RETRY_PAUSE).await;
                     }
@@ -188,7 +189,7 @@ impl Driver {
 
     /// Renews the lock if the next message would get too little time.
     async fn renew_if_short(&self) {
-        if self.session.left() < self.half.min(MIN_LOCK_LEFT)
+        if self.session.left() < self.half_lock.min(MIN_LOCK_LEFT)
             && let Err(error) = self.session.renew(&self.shared.links).await
         {
             log::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");

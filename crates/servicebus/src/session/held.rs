@@ -16,7 +16,7 @@ use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Links, Live, field, instant, map};
 use super::super::error::{Fault, condition};
-use super::pool::{Phase, Shared};
+use super::pool::{Phase, PoolCore};
 use jobqueue_storage::sync::lock;
 
 /// The time that a renewal waits for the connection that holds the session before it tries another one.
@@ -37,14 +37,14 @@ pub(super) enum MessageOutcome {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct End {
+struct LockEnd {
     /// By the service's clock.
     until: SystemTime,
     /// By the monotonic clock of this process.
     at: Instant,
 }
 
-impl End {
+impl LockEnd {
     /// Moves the end forward; a late answer to an earlier renewal does not move it back.
     fn renew(&mut self, until: SystemTime) {
         let later = until.duration_since(self.until).unwrap_or_default();
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     pub(super) link: ReceiveLink,
     live: Arc<Live>,
     queue: String,
-    ends: Mutex<End>,
+    lock_end: Mutex<LockEnd>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
     number: u64,
     /// Fires when the session is lost or released while a get has its message: another receiver may get it.
@@ -68,12 +68,12 @@ pub(crate) struct Session {
     kept_back: OnceLock<Arc<()>>,
     /// The pool. The session's phase is recorded there before the driver is notified, so that a concurrent
     /// `get` does not report an empty queue.
-    shared: Weak<Shared>,
+    shared: Weak<PoolCore>,
 }
 
 /// Releases the session when dropped, unless the message has reached a caller.
 #[derive(Debug)]
-pub(crate) struct Unclaimed(Option<Arc<Session>>);
+pub(crate) struct SessionReleaseGuard(Option<Arc<Session>>);
 
 impl Session {
     /// Returns a session, and the driver's receiver for the outcomes of its messages.
@@ -81,20 +81,20 @@ impl Session {
         accepted: Accepted,
         live: Arc<Live>,
         number: u64,
-        shared: &Arc<Shared>,
+        shared: &Arc<PoolCore>,
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
-        let (outcomes, heard) = mpsc::unbounded_channel();
+        let (outcomes, receiver) = mpsc::unbounded_channel();
         let Accepted { id, link, locked_until } = accepted;
         let now = shared.links.now();
         let until = locked_until.unwrap_or(now + DEFAULT_LOCK_LENGTH);
         // Capped at the length of a lock, because a clock that is behind sees too much time left. Renewals
         // add the exact difference.
         let left = until.duration_since(now).unwrap_or_default().min(lock(&shared.state).longest_lock);
-        let ends = Mutex::new(End { until, at: Instant::now() + left });
+        let lock_end = Mutex::new(LockEnd { until, at: Instant::now() + left });
         let (queue, lost) = (shared.queue.clone(), CancellationToken::new());
         let shared = Arc::downgrade(shared);
         let kept_back = OnceLock::new();
-        (Self { id, link, live, queue, ends, outcomes, number, lost, kept_back, shared }, heard)
+        (Self { id, link, live, queue, lock_end, outcomes, number, lost, kept_back, shared }, receiver)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -102,7 +102,7 @@ impl Session {
     }
 
     /// Marks the session as lost while its message is taken.
-    pub(super) fn lose(&self) {
+    pub(super) fn mark_lost(&self) {
         self.lost.cancel();
     }
 
@@ -122,16 +122,16 @@ impl Session {
 
     /// Returns the end of the session's lock by the service's clock.
     pub(crate) fn locked_until(&self) -> SystemTime {
-        lock(&self.ends).until
+        lock(&self.lock_end).until
     }
 
     /// Returns the end of the session's lock by the monotonic clock, which does not jump with the wall clock.
-    pub(super) fn ends(&self) -> Instant {
-        lock(&self.ends).at
+    pub(super) fn lock_ends_at(&self) -> Instant {
+        lock(&self.lock_end).at
     }
 
     pub(crate) fn left(&self) -> Duration {
-        self.ends().saturating_duration_since(Instant::now())
+        self.lock_ends_at().saturating_duration_since(Instant::now())
     }
 
     /// Renews the lock; returns its new end. Like all clients of the service, uses the connection that holds
@@ -189,31 +189,31 @@ impl Session {
             return Err(Fault::unreadable("the answer lacks the end of the session's lock"));
         };
         let until = instant(until.milliseconds());
-        lock(&self.ends).renew(until);
+        lock(&self.lock_end).renew(until);
         Ok(until)
     }
 
     /// Settles the taken message on the link that holds the session. If the link has given up the delivery,
-    /// because the service was too busy to settle it, sends the request `again`. Without its link, the
+    /// because the service was too busy to settle it, sends the request `retry`. Without its link, the
     /// session is lost. If the outcome is unknown, or the future is dropped, the session is released.
-    pub(crate) async fn settle(&self, token: Uuid, how: Settlement, again: Request) -> Result<(), Fault> {
+    pub(crate) async fn settle(&self, token: Uuid, how: Settlement, retry: Request) -> Result<(), Fault> {
         let mut outcome = guard(Some(MessageOutcome::GivenBack { until: None }), |outcome| {
             if let Some(outcome) = outcome {
                 self.report(outcome);
             }
         });
-        let (settled, is_again) = match self.link.settle(token, how).await {
+        let (settled, is_retry) = match self.link.settle(token, how).await {
             Some(settled) => (settled, false),
-            None => (self.settle_again(again).await, true),
+            None => (self.settle_by_request(retry).await, true),
         };
         match &settled {
             Ok(()) => *outcome = Some(MessageOutcome::Settled),
             // The session stays held, and the caller retries.
             Err(fault) if fault.is_throttled() => *outcome = None,
-            Err(Fault::NotSent(_)) if is_again => *outcome = None,
+            Err(Fault::NotSent(_)) if is_retry => *outcome = None,
             // The link has ended.
-            Err(fault) if is_again && fault.is_lock_lost() => *outcome = None,
-            Err(_) if is_again => {
+            Err(fault) if is_retry && fault.is_lock_lost() => *outcome = None,
+            Err(_) if is_retry => {
                 // By the end of this time, the caller has recorded that the message may be delivered again.
                 let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBTFUL_HOLD);
                 *outcome = Some(MessageOutcome::GivenBack { until });
@@ -226,12 +226,12 @@ impl Session {
     /// Settles the message by a request over the connection that holds the session. It is not documented
     /// whether the service supports that for every message, so any refusal other than "busy" leaves the state
     /// of the message unknown.
-    async fn settle_again(&self, mut again: Request) -> Result<(), Fault> {
+    async fn settle_by_request(&self, mut retry: Request) -> Result<(), Fault> {
         if self.link.is_gone() {
             return Err(lost());
         }
-        again.properties.push(self.link.association());
-        let settled = async { self.live.node(&self.queue).await.map_err(Fault::not_sent)?.call(again).await };
+        retry.properties.push(self.link.association());
+        let settled = async { self.live.node(&self.queue).await.map_err(Fault::not_sent)?.call(retry).await };
         match settled.await {
             Err(fault @ Fault::Refused { .. }) if !fault.is_throttled() => Err(Fault::lost(fault)),
             settled => settled.map(drop),
@@ -245,24 +245,24 @@ impl Session {
             return Err(lost());
         }
         if until.is_none() {
-            self.turn(Phase::Closing);
+            self.set_phase(Phase::Closing);
         }
         self.outcomes.send(MessageOutcome::GivenBack { until }).map_err(|_| lost())
     }
 
-    fn turn(&self, phase: Phase) {
+    fn set_phase(&self, phase: Phase) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.turn(self.number, phase);
+            shared.set_phase(self.number, phase);
         }
     }
 
     fn report(&self, outcome: MessageOutcome) {
-        self.turn(if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing });
+        self.set_phase(if outcome == MessageOutcome::Settled { Phase::Asking } else { Phase::Closing });
         let _ = self.outcomes.send(outcome);
     }
 }
 
-impl Unclaimed {
+impl SessionReleaseGuard {
     pub(super) fn new(session: &Arc<Session>) -> Self {
         Self(Some(Arc::clone(session)))
     }
@@ -273,7 +273,7 @@ impl Unclaimed {
     }
 }
 
-impl Drop for Unclaimed {
+impl Drop for SessionReleaseGuard {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
             session.report(MessageOutcome::GivenBack { until: None });
@@ -297,7 +297,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn crossing_renewal_answers_do_not_lengthen_a_lock() {
         let (until, at) = (SystemTime::UNIX_EPOCH, Instant::now());
-        let mut end = End { until, at };
+        let mut end = LockEnd { until, at };
         for seconds in [30, 20, 40] {
             end.renew(until + Duration::from_secs(seconds));
         }

@@ -29,5 +29,5 @@ mod driver;
 mod held;
 mod pool;
 
-pub(super) use held::{Session, Unclaimed};
-pub(super) use pool::{Claimed, GetResult, Pool};
+pub(super) use held::{Session, SessionReleaseGuard};
+pub(super) use pool::{ClaimedMessage, GetResult, Pool};

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::super::amqp::{GET_WAIT, Incoming, Links};
 use super::super::error::Fault;
 use super::acceptor;
-use super::held::{Session, Unclaimed};
+use super::held::{Session, SessionReleaseGuard};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::sync::lock;
 
@@ -23,17 +23,17 @@ const GET_TIMEOUT: Duration = Duration::from_secs(60);
 const FREE_SLOT_LINGER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedMessage {
     pub(crate) lock: Uuid,
     pub(crate) message: Incoming,
     pub(crate) session: Arc<Session>,
     /// Releases the session if the message reaches no caller.
-    pub(crate) unclaimed: Unclaimed,
+    pub(crate) guard: SessionReleaseGuard,
 }
 
 #[derive(Debug)]
 pub(crate) struct GetResult {
-    pub(crate) claimed: Vec<Claimed>,
+    pub(crate) claimed: Vec<ClaimedMessage>,
     /// True if the service has said that no session with messages is free.
     pub(crate) confirmed_empty: bool,
 }
@@ -55,17 +55,17 @@ pub(super) enum Phase {
 /// The sessions of a queue. Dropping the pool releases them.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<PoolCore>,
     _stop: DropGuard,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct PoolCore {
     pub(super) queue: String,
     pub(super) links: Arc<Links>,
     /// Notified when a message arrives for which no get waits.
     pub(super) arrivals: Arc<Notifier>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<PoolState>,
     pub(super) changed: Notify,
     /// Notified when there may be slots for more sessions.
     pub(super) demanded: Notify,
@@ -74,17 +74,17 @@ pub(super) struct Shared {
 
 /// The fault of an attach, returned to the gets up to the number `get`.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct FailedAttach {
     pub(super) get: u64,
     pub(super) fault: Fault,
     pub(super) at: Instant,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct PoolState {
     /// The length of a lock, as passed by the last get.
     pub(super) longest_lock: Duration,
-    pub(super) offers: VecDeque<Claimed>,
+    pub(super) offers: VecDeque<ClaimedMessage>,
     pub(super) phases: HashMap<u64, Phase>,
     pub(super) last_session: u64,
     pub(super) gets: Vec<(u64, u32)>,
@@ -98,7 +98,7 @@ pub(super) struct State {
     /// The number of the last get that began before the service answered that no session is free.
     pub(super) emptied: u64,
     /// The fault of the last attach, for gets up to this number.
-    pub(super) failed: Option<Failed>,
+    pub(super) failed: Option<FailedAttach>,
 }
 
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ impl Pool {
     pub(crate) fn new(queue: &str, links: &Arc<Links>) -> Self {
         let arrivals = links.arrivals(queue);
         let stop = CancellationToken::new();
-        let shared = Shared {
+        let shared = PoolCore {
             queue: queue.to_owned(),
             links: Arc::clone(links),
             arrivals,
@@ -156,7 +156,7 @@ impl Pool {
     /// A message that was returned and is not settled is delivered again when the lock of its session ends.
     pub(crate) async fn get(&self, count: u32, longest_lock: Duration) -> Result<GetResult, Fault> {
         let shared = &*self.shared;
-        let get = Get::begin(shared, count, longest_lock);
+        let get = PendingGet::begin(shared, count, longest_lock);
         let (begun, mut is_late) = (Instant::now(), false);
         let (mut claimed, mut confirmed_empty) = (Vec::new(), false);
         loop {
@@ -203,14 +203,14 @@ impl Pool {
     }
 }
 
-struct Get<'s> {
-    shared: &'s Shared,
+struct PendingGet<'s> {
+    shared: &'s PoolCore,
     number: u64,
     count: u32,
 }
 
-impl<'s> Get<'s> {
-    fn begin(shared: &'s Shared, count: u32, longest_lock: Duration) -> Self {
+impl<'s> PendingGet<'s> {
+    fn begin(shared: &'s PoolCore, count: u32, longest_lock: Duration) -> Self {
         let mut state = lock(&shared.state);
         state.longest_lock = longest_lock;
         // A failed attach long before this get does not show the state of the service now.
@@ -237,15 +237,15 @@ impl<'s> Get<'s> {
     }
 }
 
-impl Drop for Get<'_> {
+impl Drop for PendingGet<'_> {
     fn drop(&mut self) {
         lock(&self.shared.state).gets.retain(|(number, _)| *number != self.number);
     }
 }
 
-impl Shared {
+impl PoolCore {
     /// Changes the state, and wakes all waiters.
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut PoolState) -> R) -> R {
         let result = change(&mut lock(&self.state));
         self.changed.notify_waiters();
         self.accept();
@@ -257,7 +257,7 @@ impl Shared {
         self.demanded.notify_one();
     }
 
-    pub(super) fn demand(&self, state: &State) -> Option<Demand> {
+    pub(super) fn demand(&self, state: &PoolState) -> Option<Demand> {
         let awaited = state.gets.iter().map(|(_, count)| *count).fold(0, u32::saturating_add);
         let free = &state.free_slots;
         let is_resting = free.until.is_some_and(|until| Instant::now() < until);
@@ -278,7 +278,7 @@ impl Shared {
     }
 
     /// Records the phase of a session, unless the session was released.
-    pub(super) fn turn(&self, number: u64, phase: Phase) {
+    pub(super) fn set_phase(&self, number: u64, phase: Phase) {
         self.change(|state| {
             if let Some(present) = state.phases.get_mut(&number) {
                 *present = phase;
@@ -287,7 +287,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl PoolState {
     pub(super) fn count(&self, phase: Phase) -> usize {
         self.phases.values().filter(|present| **present == phase).count()
     }
