@@ -30,7 +30,8 @@ fn odd_elements_are_passed_over() {
     );
     assert_eq!(message.text, Some(Ok(String::new())));
     assert_eq!(message.id.as_deref(), Some("1"));
-    assert_eq!((message.receipt, message.dequeue_count), (None, None));
+    assert_eq!(message.receipt, None);
+    assert_eq!(message.dequeue_count, None);
 }
 
 /// An unreadable text affects only its own message.

@@ -46,7 +46,8 @@ async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
     assert_eq!(began.elapsed(), FETCH_INTERVAL + REFRESH_TIMEOUT, "only one call waits, and not for long");
     tokio::time::sleep(FETCH_INTERVAL).await;
     let token = credential.get_token(&["scope"], None).await.unwrap();
-    assert_eq!((token.token.secret(), inner.calls.load(Ordering::Relaxed)), ("first", 3));
+    assert_eq!(token.token.secret(), "first");
+    assert_eq!(inner.calls.load(Ordering::Relaxed), 3);
 }
 
 /// A request just before the token's expiry would be refused for good.

@@ -139,7 +139,8 @@ mod tests {
         let (read, key) =
             parse("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k=")
                 .unwrap();
-        assert_eq!((read.host.as_str(), read.amqp_port()), ("a.servicebus.windows.net", 5671));
+        assert_eq!(read.host, "a.servicebus.windows.net");
+        assert_eq!(read.amqp_port(), 5671);
         assert_eq!(read.http(), "https://a.servicebus.windows.net");
         assert_eq!(key.unwrap().secret.expose(), "k=");
         assert!(parse("Endpoint=sb://a.servicebus.windows.net/").unwrap().1.is_none());
@@ -150,7 +151,9 @@ mod tests {
         let text =
             "Endpoint=sb://localhost:9;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true;";
         let (read, _) = parse(text).unwrap();
-        assert_eq!((read.tls, read.amqp_port(), read.http().as_str()), (false, 9, "http://localhost:9"));
+        assert!(!read.tls);
+        assert_eq!(read.amqp_port(), 9);
+        assert_eq!(read.http(), "http://localhost:9");
     }
 
     #[test]
@@ -174,11 +177,12 @@ mod tests {
     #[test]
     fn ipv6_address_is_used_without_brackets() {
         let (read, _) = parse("Endpoint=sb://[::1]:9").unwrap();
-        assert_eq!((read.address(), read.http().as_str()), ("::1", "https://[::1]:9"));
+        assert_eq!(read.address(), "::1");
+        assert_eq!(read.http(), "https://[::1]:9");
     }
 
     #[test]
-    fn namespaces_are_told_apart_in_the_names_of_blobs() {
+    fn blob_names_distinguish_namespaces() {
         for (endpoint, name) in [
             ("a.servicebus.windows.net/", "a.servicebus.windows.net"),
             ("A.ServiceBus.windows.net./", "a.servicebus.windows.net"),

@@ -29,8 +29,8 @@ pub(super) enum Fault {
     Blobs(Arc<StoreError>),
 }
 
-/// Error conditions of the service and of AMQP that this crate distinguishes, and names of its own for
-/// answers without a condition.
+/// Error conditions of the service and of AMQP that this crate distinguishes, and its own names for answers
+/// without a condition.
 pub(super) mod condition {
     pub(crate) const MESSAGE_LOCK_LOST: &str = "com.microsoft:message-lock-lost";
     pub(crate) const SESSION_LOCK_LOST: &str = "com.microsoft:session-lock-lost";
@@ -334,11 +334,8 @@ mod tests {
         assert!(!refused("com.microsoft:server-busy").is_ambiguous());
         for busy in ["com.microsoft:server-busy", condition::MANAGEMENT_BUSY] {
             // The callers' pauses grow, and their jitter spreads them.
-            assert_eq!(
-                (refused(busy).kind(), refused(busy).retry_after()),
-                (Kind::Throttled, None),
-                "{busy}"
-            );
+            assert_eq!(refused(busy).retry_after(), None, "{busy}");
+            assert_eq!(refused(busy).kind(), Kind::Throttled, "{busy}");
         }
         assert!(!refused("com.microsoft:argument-out-of-range").is_ambiguous());
         assert!(refused("com.microsoft:message-lock-lost").is_lease_lost());

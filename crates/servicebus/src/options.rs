@@ -117,7 +117,7 @@ impl Options {
             validity.clamp(Duration::from_secs(1), WITHOUT_END);
 
         /// Sets the runtime that provides the time, ids and tasks of the connections, and of everything that
-        /// is built on the storage. Its clock must agree with that of the service.
+        /// is built on the storage. Its clock must agree with the service's.
         runtime(runtime: Runtime);
 
         /// Reaches the namespace over the network of a simulation instead of sockets.

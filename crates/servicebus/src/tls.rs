@@ -20,7 +20,7 @@ pub(crate) struct Trust {
 }
 
 impl Trust {
-    /// Adds authorities in PEM to those of the platform; `None` if a text is not a certificate.
+    /// Adds authorities in PEM to the platform's; `None` if a text is not a certificate.
     pub(crate) fn of(extra_roots: &[Bytes]) -> Option<Self> {
         let extra_roots = extra_roots.iter().map(|pem| CertificateDer::from_pem_slice(pem).ok());
         Some(Self { extra_roots: extra_roots.collect::<Option<_>>()?, config: Arc::default() })

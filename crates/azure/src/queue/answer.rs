@@ -92,6 +92,7 @@ mod tests {
         let (id, receipt) = (Some("5".to_owned()), Some("r".to_owned()));
         let raw = RawMessage { id, receipt, text: Some(Ok("job".to_owned())), ..RawMessage::default() };
         let leased = leased(&QueueName::new("jobs").unwrap(), raw, SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!((leased.dequeue_count, leased.text.as_deref()), (1, Ok("job")));
+        assert_eq!(leased.dequeue_count, 1);
+        assert_eq!(leased.text.as_deref(), Ok("job"));
     }
 }

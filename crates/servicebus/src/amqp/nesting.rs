@@ -114,7 +114,7 @@ impl Nesting {
     }
 
     /// Begins the values of an array. Returns `false` if they contain other values: the client takes the type
-    /// of the outer values for that of the inner ones, and would open containers that do not exist.
+    /// of the outer values for the inner ones, and would open containers that do not exist.
     fn begin_elements(&mut self, code: u8, count: u32) -> bool {
         self.step = Step::Values;
         self.end();

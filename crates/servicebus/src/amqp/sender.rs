@@ -234,7 +234,7 @@ impl TransactionBase for DeclaredTransaction {
 
 impl TransactionPosting for DeclaredTransaction {}
 
-/// Converts the error of a transactional send to that of a plain one.
+/// Converts the error of a transactional send to the error of a plain send.
 fn of_post(error: PostError) -> SendError {
     match error {
         PostError::LinkStateError(error) => SendError::LinkStateError(error),

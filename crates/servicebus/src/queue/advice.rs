@@ -1,4 +1,4 @@
-//! Compares the settings of a queue with those of the framework.
+//! Compares the settings of a queue with the framework's.
 
 use std::time::Duration;
 

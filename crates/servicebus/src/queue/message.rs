@@ -136,7 +136,7 @@ pub(super) struct Content {
     /// The time at which the message became visible, by the service's clock.
     pub(super) enqueued: SystemTime,
     pub(super) expires: Option<SystemTime>,
-    /// The number of earlier deliveries, which includes those of replaced messages once they are
+    /// The number of earlier deliveries. It includes the deliveries of replaced messages once they are
     /// [counted](super::replaced::count).
     pub(super) delivered: u32,
     /// The replaced messages that this one claims; unproven until they are counted.

@@ -23,7 +23,7 @@ pub(super) async fn seal(
     sealed.map_err(|error| error.with_ambiguous(false))
 }
 
-/// Adds the deliveries of the replaced messages to those of a message, if their seal is valid.
+/// Adds the deliveries of the replaced messages to the message's own, if their seal is valid.
 ///
 /// # Errors
 /// The errors of the blob storage. Nothing was added.

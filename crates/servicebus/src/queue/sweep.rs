@@ -132,8 +132,8 @@ fn is_any_of_partition(blobs: &Blobs) -> bool {
     blobs.keys().filter_map(sequence).any(is_of_partition)
 }
 
-/// Removes from `blobs` those that the messages of a queue may need. Returns `false` if a message cannot be
-/// decoded, or belongs to a partition.
+/// Removes from `blobs` the names that the messages of a queue may need. Returns `false` if a message cannot
+/// be decoded, or belongs to a partition.
 async fn remove_used(
     beside: &Beside,
     mut pages: Pages,

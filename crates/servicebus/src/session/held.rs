@@ -301,6 +301,7 @@ mod tests {
         for seconds in [30, 20, 40] {
             end.renew(until + Duration::from_secs(seconds));
         }
-        assert_eq!((end.until, end.at), (until + Duration::from_secs(40), at + Duration::from_secs(40)));
+        assert_eq!(end.until, until + Duration::from_secs(40));
+        assert_eq!(end.at, at + Duration::from_secs(40));
     }
 }

@@ -127,8 +127,7 @@ fn arrays_of_single_values_are_read() {
         let refused = Nesting::default().take(&followed);
         assert!(refused.is_some_and(|at| at > followed.len() - 450_000), "{refused:?}");
     }
-    // Indices at which the client would go wrong: it would take the type of the array for that of each inner
-    // value.
+    // Indices at which the client would go wrong: it would take the type of the array for each inner value.
     for code in [0x00, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0] {
         assert_eq!(Nesting::default().take(&values(code, 1, &[0; 9])), Some(6), "{code:x}");
     }
