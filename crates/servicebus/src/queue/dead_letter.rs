@@ -9,7 +9,7 @@ use super::super::held::Held;
 use super::ServiceBusQueues;
 use super::letter::{digest, mark};
 use super::message::{BODY, DESCRIPTION, LETTER, REASON, TEXT};
-use super::update::{Lock, held};
+use super::update::{Lock, find_held};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     DeadLetterMessage, MessageRef, NativeDeadLetters, Operation, QueueName, StoreError, UpdateMessage,
@@ -41,19 +41,21 @@ impl NativeDeadLetters for ServiceBusQueues {
     ) -> Result<(), StoreError> {
         let DeadLetterMessage { text, cause, .. } = letter;
         limits::check_update(queue, &UpdateMessage::new(Default::default()).with_text(text.clone()))?;
-        let (token, held) = held(self, queue, message, OPERATION).await?;
+        let (token, held) = find_held(self, queue, message, OPERATION).await?;
         let mut budget = PropertyBudget::of(&held);
         let reason = budget.shortened(REASON, &cause.reason);
         // Other tools read the body as it was sent, whose payload has been moved by now. Settling changes no
         // body: for a letter that a tool sent again, the body is still that of the first letter.
         let body = held.body_digest.clone().or_else(|| held.sent_text.as_deref().ok().map(digest));
-        let shown = body
+        let text_properties = body
             .filter(|_| text.len() <= MAX_PROPERTY_TEXT_BYTES)
             .map(|body| [(BODY, body), (LETTER, mark(held.sequence, held.enqueued)), (TEXT, text.clone())]);
-        let shown = shown.filter(|shown| shown.iter().all(|(name, value)| budget.reserve(name, value.len())));
-        let fits = shown.is_some();
-        let properties = match shown {
-            Some(shown) => shown.into(),
+        let text_properties = text_properties.filter(|text_properties| {
+            text_properties.iter().all(|(name, value)| budget.reserve(name, value.len()))
+        });
+        let fits = text_properties.is_some();
+        let properties = match text_properties {
+            Some(text_properties) => text_properties.into(),
             // The text of an earlier letter that a tool sent again must not be taken for this letter's text.
             None => stale_text_properties(&held).map(|name| (name, String::new())).collect(),
         };
@@ -114,8 +116,8 @@ impl PropertyBudget {
 
     /// Reserves bytes for a property; returns as much of its text as fits and as the service accepts.
     fn shortened(&mut self, name: &str, text: &str) -> String {
-        let most = self.0.saturating_sub(name.len() + PROPERTY_OVERHEAD);
-        let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= most;
+        let max_bytes = self.0.saturating_sub(name.len() + PROPERTY_OVERHEAD);
+        let fits = |(at, c): &(usize, char)| at + c.len_utf8() <= max_bytes;
         let text: String =
             text.char_indices().take(MAX_REASON_CHARS).take_while(fits).map(|(_, c)| c).collect();
         self.reserve(name, text.len());

@@ -69,8 +69,8 @@ pub(super) async fn get(
     let is_uncertain = messages.is_empty() && (came > 0 || is_keeping_back);
     // There may be ready messages behind those whose delay is not over. The delayed messages stay locked for
     // a while, so the next get does not receive them.
-    let is_more = messages.is_empty() && came > 0 && !queues.is_keeping_back(queue);
-    let next_visible_in = is_more.then_some(Duration::ZERO);
+    let may_have_more = messages.is_empty() && came > 0 && !queues.is_keeping_back(queue);
+    let next_visible_in = may_have_more.then_some(Duration::ZERO);
     Ok(Received::new(messages).with_uncertainty(is_uncertain).with_next_visible_in(next_visible_in))
 }
 
@@ -112,19 +112,19 @@ async fn leased(
     let locked_until = content.locked_until.unwrap_or(now);
     let left = lock_left(queues, queue, locked_until.duration_since(now).unwrap_or_default());
     // A lock may seem to be over only because this machine's clock is wrong.
-    let part = |parts| if left.is_zero() { BLOB_RETRY_PAUSE } else { left / parts };
+    let share_of_lock = |parts| if left.is_zero() { BLOB_RETRY_PAUSE } else { left / parts };
     let reading = with_saved_text(queues, queue, &mut content, locked_until);
     let mut held = match within_third_of_lock(left, queue, reading).await {
         Ok((held, DeliveryStart::Now)) => held,
         Ok((_, DeliveryStart::NotBefore(at))) => {
             let wait = at.duration_since(queues.links.now()).unwrap_or_default();
-            release_later(queues, link.clone(), guard, part(2).min(wait), ());
+            release_later(queues, link.clone(), guard, share_of_lock(2).min(wait), ());
             return None;
         }
         Err(error) => {
             log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
             let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
-            release_later(queues, link.clone(), guard, part(3).min(BLOB_RETRY_PAUSE), kept_back);
+            release_later(queues, link.clone(), guard, share_of_lock(3).min(BLOB_RETRY_PAUSE), kept_back);
             return None;
         }
     };
@@ -157,8 +157,8 @@ async fn with_saved_text(
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
-        let begun = queues.beside.begin_delivery(&mut held).await?;
-        return Ok((held, begun));
+        let start = queues.beside.begin_delivery(&mut held).await?;
+        return Ok((held, start));
     }
     Ok((held, DeliveryStart::Now))
 }
@@ -251,11 +251,11 @@ pub(super) async fn peek(
         });
         while found.len() < wanted as usize {
             let next = active.by_ref().take(wanted as usize - found.len());
-            let looks = next.map(|content| peeked(queues, queue, content, in_sessions)).collect::<Vec<_>>();
-            if looks.is_empty() {
+            let peeks = next.map(|content| peeked(queues, queue, content, in_sessions)).collect::<Vec<_>>();
+            if peeks.is_empty() {
                 break;
             }
-            found.extend(try_join_all(looks).await?.into_iter().flatten());
+            found.extend(try_join_all(peeks).await?.into_iter().flatten());
         }
     }
     if seen >= PEEK_REACH && found.len() < wanted as usize {

@@ -30,7 +30,7 @@ pub(super) async fn update(
     change: &UpdateMessage,
 ) -> Result<Updated, StoreError> {
     limits::check_update(queue, change)?;
-    let (token, held) = held(queues, queue, message, UPDATE).await?;
+    let (token, held) = find_held(queues, queue, message, UPDATE).await?;
     let visible = instant(millis(queues.links.now() + change.visibility));
     limits::check_before_expiry(queue, visible, held.expires)?;
     let lock = Lock { queues, queue, token, held };
@@ -45,7 +45,7 @@ pub(super) async fn update(
     match (&change.text, change.visibility.is_zero()) {
         (None, true) => lock.abandon().await?,
         (_, false) if !change.ends_lease => {
-            return lock.keep(message, change.text.as_deref()).await;
+            return lock.renew_and_save(message, change.text.as_deref()).await;
         }
         (text, is_now) => lock.put_back(text.as_deref(), (!is_now).then_some(visible)).await?,
     }
@@ -71,10 +71,11 @@ pub(super) async fn delete(
         may_be_elsewhere =
             [number].into_iter().chain(found.iter().map(|found| found.sequence)).any(is_of_partition);
     }
-    let (token, held) = held(queues, queue, message, DELETE).await.map_err(|error| match error.kind() {
-        Kind::MessageNotFound => error.with_ambiguous(may_be_elsewhere),
-        _ => error,
-    })?;
+    let (token, held) =
+        find_held(queues, queue, message, DELETE).await.map_err(|error| match error.kind() {
+            Kind::MessageNotFound => error.with_ambiguous(may_be_elsewhere),
+            _ => error,
+        })?;
     let lock = Lock { queues, queue, token, held };
     lock.settle(Settlement::Complete, DELETE).await?;
     queues.beside.forget(&lock.held).await;
@@ -86,7 +87,7 @@ pub(super) async fn delete(
 /// # Errors
 /// `MessageNotFound` if this process does not hold the message, `LeaseExpired` if it was given back in its
 /// session, `QueueNotFound` if there is no such queue.
-pub(super) async fn held(
+pub(super) async fn find_held(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     message: &MessageRef,
@@ -133,7 +134,7 @@ fn takes_no_sends(error: &StoreError) -> bool {
 
 impl Lock<'_> {
     /// Renews the lock, and then saves the text if there is one.
-    async fn keep(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
+    async fn renew_and_save(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let until = match &self.held.session {
             Some(session) => session.renew(&self.queues.links).await.map_err(failed)?,
@@ -200,7 +201,7 @@ impl Lock<'_> {
             return self.abandon().await;
         };
         match self.replace(content, visible).await {
-            Ok(CopyOutcome::InTransaction) => self.replaced().await,
+            Ok(CopyOutcome::InTransaction) => self.forget_original().await,
             Ok(CopyOutcome::NotCompleted) => {
                 self.complete_copied().await.map_err(|error| self.in_doubt(error))
             }
@@ -290,10 +291,10 @@ impl Lock<'_> {
             let queue = self.queue;
             log::warn!(%queue, message = %self.held.id, %error, "a message was put back and is not completed yet; it may run twice");
         })?;
-        self.replaced().await
+        self.forget_original().await
     }
 
-    async fn replaced(&self) -> Result<(), StoreError> {
+    async fn forget_original(&self) -> Result<(), StoreError> {
         self.queues.held.remove(self.token);
         self.queues.beside.forget(&self.held).await;
         Ok(())
