@@ -17,6 +17,11 @@ pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// A thing that may come to its end at any time.
 pub(super) trait Perishable: Clone {
     fn is_gone(&self) -> bool;
+
+    /// Returns whether it may be used while the next one is made, although it is gone.
+    fn serves_meanwhile(&self) -> bool {
+        false
+    }
 }
 
 /// One thing for each queue. A queue for which one is being made holds up no other queue. An attempt to make one is a task, for which all
@@ -64,11 +69,17 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
     ) -> Result<T, Fault> {
         let slot = self.slot(queue);
         let earlier = {
-            let slot = lock(&slot);
-            if let Some(present) = slot.present() {
+            let mut now = lock(&slot);
+            if let Some(present) = now.present() {
                 return Ok(present);
             }
-            slot.under_way()
+            let earlier = now.under_way();
+            if let Some(former) = now.present.clone().filter(Perishable::serves_meanwhile) {
+                let attempt = earlier.unwrap_or_else(|| begin(runtime, &slot, make()));
+                now.under_way = Some(attempt);
+                return Ok(former);
+            }
+            earlier
         };
         if let Some(earlier) = earlier
             && let Ok(made) = earlier.await
@@ -87,11 +98,20 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
         attempt.await
     }
 
-    /// Sets the value of a queue, or forgets it, together with that of an attempt under way.
-    pub(super) fn set(&self, queue: &str, value: Option<T>) {
-        match value {
-            Some(value) => lock(&self.slot(queue)).present = Some(value),
-            None => drop(lock(&self.slots).remove(queue)),
+    pub(super) fn set(&self, queue: &str, value: T) {
+        lock(&self.slot(queue)).present = Some(value);
+    }
+
+    /// Forgets the value of a queue, and that of an attempt under way: the queue has changed.
+    pub(super) fn forget(&self, queue: &str) {
+        lock(&self.slots).remove(queue);
+    }
+
+    /// Forgets the value of a queue, which may be old. An attempt under way began after it.
+    pub(super) fn doubt(&self, queue: &str) {
+        let slot = lock(&self.slots).get(queue).cloned();
+        if let Some(slot) = slot {
+            lock(&slot).present = None;
         }
     }
 
@@ -141,6 +161,8 @@ fn begin<T: Perishable + Send + Sync + 'static>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use futures_util::future::join_all;
     use tokio::time::{Instant, sleep, timeout};
 
@@ -153,6 +175,60 @@ mod tests {
         fn is_gone(&self) -> bool {
             false
         }
+    }
+
+    #[derive(Debug, Clone, PartialEq)]
+    struct Old(u8);
+
+    impl Perishable for Old {
+        fn is_gone(&self) -> bool {
+            self.0 == 0
+        }
+
+        fn serves_meanwhile(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_value_serves_while_its_successor_is_made() {
+        let (cache, runtime) = (Cache::<Old>::default(), Runtime::new());
+        cache.set("work", Old(0));
+        let making = || async {
+            sleep(REQUEST_TIMEOUT).await;
+            Ok(Old(1))
+        };
+        for _ in 0..2 {
+            let begun = Instant::now();
+            assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Old(0));
+            assert_eq!(begun.elapsed(), Duration::ZERO);
+        }
+        sleep(REQUEST_TIMEOUT * 2).await;
+        assert_eq!(cache.present("work"), Some(Old(1)), "one attempt was made");
+        // Nothing serves for what was forgotten.
+        cache.set("work", Old(0));
+        cache.doubt("work");
+        assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Old(1));
+    }
+
+    // Each put over a cold link threw the attempt of the put before it away.
+    #[tokio::test(start_paused = true)]
+    async fn a_doubt_leaves_the_attempt_under_way() {
+        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+        let begun = AtomicU64::new(0);
+        let get = |_| async {
+            cache.doubt("work");
+            let making = || {
+                begun.fetch_add(1, Ordering::Relaxed);
+                async {
+                    sleep(REQUEST_TIMEOUT).await;
+                    Ok(Never)
+                }
+            };
+            cache.get(&runtime, "work", making).await
+        };
+        assert!(join_all((0..8).map(get)).await.iter().all(Result::is_ok));
+        assert_eq!(begun.load(Ordering::Relaxed), 1);
     }
 
     // Each waited for the attempts of all before it.

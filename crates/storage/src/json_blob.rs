@@ -95,13 +95,22 @@ pub enum Edit<T, R> {
     Write(T, R),
 }
 
-/// The outcome of a change: its result, and the present document (`None`: there is none).
+/// The outcome of a change: its result, and the document.
 #[derive(Debug)]
 pub struct Changed<T, R> {
     /// The result of the change that was kept or written.
     pub result: R,
-    /// The document after the change; `None` if there is none.
+    /// The document as it was found or written last; `None` if there is none.
     pub version: Option<Version<T>>,
+    /// Whether `version` is the document of which `result` is. False if the answer to the write was lost and another process has changed the
+    /// document since.
+    pub is_latest: bool,
+}
+
+impl<T, R> Changed<T, R> {
+    fn latest(result: R, version: Option<Version<T>>) -> Self {
+        Self { result, version, is_latest: true }
+    }
 }
 
 impl<T> JsonBlob<T> {
@@ -236,18 +245,18 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                     }
                 },
             };
-            if let Some(result) = take_applied(&mut unanswered, before.as_ref()) {
-                return Ok(Changed { result, version: before });
+            if let Some((result, is_latest)) = take_applied(&mut unanswered, before.as_ref()) {
+                return Ok(Changed { result, version: before, is_latest });
             }
             let (value, result) = match change(before.as_ref().map(|version| version.value.clone())) {
-                Edit::Keep(result) => return Ok(Changed { result, version: before }),
+                Edit::Keep(result) => return Ok(Changed::latest(result, before)),
                 Edit::Write(value, result) => (value, result),
             };
             let (mark, marks) = next_marks(before.as_ref(), &self.runtime);
             match self.write(&value, before.map(|version| version.tag), &marks).await {
                 Ok(BlobProperties { modified, etag: tag, .. }) => {
                     let version = Some(Version { value, modified, tag, marks });
-                    return Ok(Changed { result, version });
+                    return Ok(Changed::latest(result, version));
                 }
                 Err(e) if guessed && is_raced(e.kind()) => {}
                 Err(e) => {
@@ -255,9 +264,9 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                         unanswered.push((mark, result));
                         // Read at once, before too many other writes hide it.
                         if let Ok(version) = self.read().await
-                            && let Some(result) = take_applied(&mut unanswered, version.as_ref())
+                            && let Some((result, is_latest)) = take_applied(&mut unanswered, version.as_ref())
                         {
-                            return Ok(Changed { result, version });
+                            return Ok(Changed { result, version, is_latest });
                         }
                     }
                     attempts.again(e, !unanswered.is_empty(), &self.runtime).await?;
@@ -292,11 +301,12 @@ fn if_unchanged(before: Option<ETag>, metadata: Metadata) -> PutBlob {
     before.map_or_else(PutBlob::if_absent, PutBlob::if_match).with_metadata(metadata)
 }
 
-/// Returns the result of the unanswered write that was applied, as `version` shows.
-fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Version<T>>) -> Option<R> {
+/// Returns the result of the unanswered write that was applied, as `version` shows, and whether it is the latest write.
+fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Version<T>>) -> Option<(R, bool)> {
     let version = version?;
     let at = unanswered.iter().position(|(mark, _)| version.marks.contains(mark))?;
-    Some(unanswered.swap_remove(at).1)
+    let (mark, result) = unanswered.swap_remove(at);
+    Some((result, version.marks.last() == Some(&mark)))
 }
 
 /// Returns a new mark, and with it all marks that the next write carries.

@@ -1,6 +1,7 @@
 //! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the others.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -193,9 +194,15 @@ impl DeadLetterQueue {
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
                     return Ok((requested, Received::default()));
                 }
-                Err(e) => tries.failed(e).await?,
+                Err(e) => {
+                    let again = stop.run_until_cancelled(tries.failed(e)).await;
+                    pass.answer_lost |= tries.is_in_doubt();
+                    match again {
+                        Some(again) => again?,
+                        None => return Ok((requested, Received::default())),
+                    }
+                }
             }
-            pass.answer_lost |= tries.is_in_doubt();
         }
     }
 
@@ -290,16 +297,21 @@ impl DeadLetterQueue {
         Ok(Handled { is_copy: false, payload_left })
     }
 
-    /// Makes the letters visible again that were only read. All of them have the time of one change: in an outage there may be thousands.
+    /// Makes the letters visible again that were only read. In an outage, which may leave each request without an answer, all of them have the
+    /// time of one change: there may be thousands.
     async fn release(&self, held: Vec<MessageRef>) {
         let give_up = Instant::now() + RELEASE_TIME;
+        let is_failing = AtomicBool::new(false);
         let release = async |message: MessageRef| {
+            if is_failing.load(Ordering::Relaxed) && Instant::now() >= give_up {
+                return;
+            }
             let update =
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
             let tries = Tries::until(self.core.runtime(), give_up, 2, 2);
-            if let Err(error) =
-                tries.run(|| self.core.store().update(&self.name, &message, update.clone())).await
-            {
+            let updated = tries.run(|| self.core.store().update(&self.name, &message, update.clone())).await;
+            is_failing.store(updated.is_err(), Ordering::Relaxed);
+            if let Err(error) = updated {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };

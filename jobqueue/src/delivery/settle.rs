@@ -127,6 +127,14 @@ impl Executor {
         slot: &dyn DeliverySlot,
         report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
+        if !rejection.attempted {
+            // Before the storage is asked: a flood of such messages takes no slots from others.
+            if let Err(wait) = slot.reject() {
+                leave_before(wait, leased_job, slot);
+                return release(leased_job, wait).await;
+            }
+            let _is_free = slot.handler_is_done();
+        }
         match is_letter_claimed(leased_job, &rejection).await {
             Ok(true) => {
                 // The job may have run again since, so this is not the time of its end.
@@ -142,12 +150,6 @@ impl Executor {
             // A redrive would repeat the effect: the next delivery stores the letter, after the lease in which it is still recorded.
             record_end(leased_job, &mut rejection).await?;
             return release(leased_job, Duration::ZERO).await;
-        }
-        if !rejection.attempted
-            && let Err(wait) = slot.reject()
-        {
-            leave_before(wait, leased_job, slot);
-            return release(leased_job, wait).await;
         }
         let job = report.job.clone();
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {

@@ -205,9 +205,11 @@ impl Entry {
             (self.state, self.turn, self.copies, self.nonces.as_slice())
         {
             self.turn = Some(Turn::assumed(*copy));
-            self.cancelled_first = cancelling.map(|mark| CancelledFirst { mark, due });
-        } else if let Some(first) = &mut self.cancelled_first {
+        }
+        if let Some(first) = &mut self.cancelled_first {
             first.due = first.due.max(due);
+        } else if self.turn.is_some_and(Turn::is_assumed) {
+            self.cancelled_first = cancelling.map(|mark| CancelledFirst { mark, due, stored: false });
         }
         self.nonces.extend(nonces);
         self.nonces.drain(..self.nonces.len().saturating_sub(MAX_NONCES));
@@ -302,6 +304,9 @@ pub(super) struct CancelledFirst {
     /// The end of the time in which the messages may stay away that were sent since: milliseconds since 1970.
     #[serde(rename = "d")]
     pub(super) due: u64,
+    /// True if one of them is certainly stored.
+    #[serde(rename = "s", default, skip_serializing_if = "is_default")]
+    pub(super) stored: bool,
 }
 
 /// The outcome with which a job ended.

@@ -204,8 +204,8 @@ impl GroupLog {
         let due = found.due.max(visible);
         self.changed |= found.state != EntryState::Stored || !(single || found.copies) || due != found.due;
         (found.copies, found.due) = (found.copies || !single, due);
-        if let Some(first) = found.cancelled_first.as_mut().filter(|first| first.due < visible) {
-            (first.due, self.changed) = (visible, true);
+        if let Some(first) = &mut found.cancelled_first {
+            (first.due, first.stored, self.changed) = (first.due.max(visible), true, true);
         }
         match found.state {
             EntryState::Skipped => self.move_to_tail(at, EntryState::Stored),

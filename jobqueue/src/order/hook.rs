@@ -234,7 +234,14 @@ impl Delivery<'_> {
     async fn mark_overdue(&self) -> Result<Next, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
-        let messages = match core.store().queue_properties(&core.name).await {
+        // A storage that cannot count at once may take minutes.
+        let counted = tokio::select! {
+            biased;
+            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Next::Decide),
+            () = self.waiting.stop.cancelled() => return self.interrupted().map(Next::Decide),
+            counted = core.store().queue_properties(&core.name) => counted,
+        };
+        let messages = match counted {
             Err(error) if error.kind() == StoreErrorKind::Unsupported => UNKNOWN_LENGTH,
             properties => properties?.approximate_count,
         };

@@ -193,3 +193,40 @@ async fn hold_of_a_canceller_whose_clock_was_ahead_ends_in_its_time() {
     assert!(timeout(SECOND * 20, dying.cancel_unique("a")).await.is_err(), "it was to die");
     assert!(timeout(SECOND * 60, other.cancel_unique("a")).await.expect("it is held for a while").unwrap());
 }
+
+// audit 28, coordination A1: the hold of the first canceller was written, its answer was lost, and the record was another job's when it was read.
+#[tokio::test(start_paused = true)]
+async fn canceller_that_was_taken_over_unseen_deletes_no_other_job() {
+    for (slow, by_key) in [(60, false), (60, true), (1, false)] {
+        let storage = in_memory();
+        let faulty = Faulty::new(&storage);
+        let (first, second) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+        let task = task("a");
+        let two_days = || SendOptions::new().delay(HOUR * 24);
+        let sent = second.send(&task).unique_for(HOUR * 48).with(two_days()).await.unwrap();
+        let SendUniqueOutcome::Sent(sent) = sent else { panic!("{sent:?}") };
+        let mut hold = Some(Fault::DropAnswer(StoreErrorKind::Timeout));
+        faulty.on(Operation::PutBlob, move |call| hold.take_if(|_| is_record(call)));
+        // The first look finds the record before the hold, the second one is behind the lost answer.
+        let mut looks = 0;
+        faulty.on(Operation::GetBlob, move |call| {
+            looks += u32::from(is_record(call));
+            (is_record(call) && looks == 2).then_some(Fault::DelayBefore(SECOND * slow))
+        });
+        let reschedule = async {
+            sleep(SECOND).await;
+            let _ = second.cancel_unique("a").await;
+            second.send(&task).unique_for(HOUR * 48).with(two_days()).await.unwrap()
+        };
+        let cancel = async {
+            match by_key {
+                true => first.cancel_unique("a").await,
+                false => first.cancel(&sent).await,
+            }
+        };
+        let (_, again) = tokio::join!(cancel, reschedule);
+        let next = second.send(&task).unique_for(HOUR * 48).with(two_days()).await.unwrap();
+        assert!(by_key || again.is_sent(), "{slow}");
+        assert_eq!(second.approximate_len().await.unwrap(), 1, "{slow}: joined {} that is gone", next.id());
+    }
+}

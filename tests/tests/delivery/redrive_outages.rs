@@ -1,10 +1,14 @@
 //! Passes over dead letters while requests of the pass itself fail.
 
+use std::time::Duration;
+
 use jobqueue::dead_letters::{DeadLetterOptions, RedriveReport};
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{Queue, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, in_memory, task};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
 use super::redrive::reject_all;
 
@@ -55,4 +59,43 @@ async fn letters_behind_a_lost_answer_are_not_passed_over_in_silence() {
     let redriven = redrive_with(&lost, DeadLetterOptions::new()).await;
     assert_eq!((redriven.moved.len(), redriven.unseen), (68, Some(32)), "{redriven:?}");
     assert!(redriven.stopped.unwrap().contains("may have hidden some for up to 10 minutes"));
+}
+
+/// The time after which an update of a storage that hangs fails.
+const NO_ANSWER: Fault = Fault::DelayBefore(Duration::from_secs(30));
+
+// audit 28, core B1: each held letter was asked for, 16 at a time, for as long as each request took.
+#[tokio::test(start_paused = true)]
+async fn pass_ends_soon_while_the_storage_hangs() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = hundred_letters(&faulty.storage()).await;
+    faulty.on(Operation::Get, |call| (call.nth > 4).then_some(Fault::Refuse(StoreErrorKind::Unavailable)));
+    let mut updates = 0;
+    faulty.on(Operation::Update, move |_| {
+        updates += 1;
+        Some(if updates % 2 == 0 { Fault::Refuse(StoreErrorKind::Unavailable) } else { NO_ANSWER })
+    });
+    let began = Instant::now();
+    let listed = queue.dead_letters().unwrap().list().await;
+    assert!(listed.is_err(), "{listed:?}");
+    assert!(began.elapsed() < Duration::from_secs(200), "{:?}", began.elapsed());
+}
+
+// audit 28, core B1
+#[tokio::test(start_paused = true)]
+async fn stop_ends_the_tries_of_a_page() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = hundred_letters(&faulty.storage()).await;
+    faulty.plan_always(Operation::Get, Fault::Throttle(Duration::from_secs(50)));
+    let stop = CancellationToken::new();
+    let options = DeadLetterOptions::new().stop(stop.clone());
+    let letters = queue.dead_letters().unwrap();
+    let stopping = async {
+        sleep(Duration::from_secs(5)).await;
+        stop.cancel();
+        Instant::now()
+    };
+    let redrive = async { (letters.redrive(options).await, Instant::now()) };
+    let ((_, ended), stopped) = tokio::join!(redrive, stopping);
+    assert!(ended - stopped < Duration::from_secs(5), "{:?}", ended - stopped);
 }

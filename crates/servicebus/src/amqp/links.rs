@@ -307,7 +307,7 @@ impl Live {
             async move {
                 let token = live.put_token(&queue).await?;
                 // Before the task that renews tokens looks for it.
-                live.tokens.set(&queue, Some(token));
+                live.tokens.set(&queue, token);
                 live.has_new_token.notify_one();
                 Ok(token)
             }
@@ -321,7 +321,7 @@ impl Live {
         let mut refused = lock(&self.refused);
         if refused.get(queue).is_none_or(|last| now >= *last + RETRY_TOKEN) {
             refused.insert(queue.to_owned(), now);
-            self.tokens.set(queue, None);
+            self.tokens.doubt(queue);
         }
     }
 
@@ -359,7 +359,10 @@ impl Live {
                         .filter(|last| !last.is_gone())
                 }
             };
-            self.tokens.set(&queue, token);
+            match token {
+                Some(token) => self.tokens.set(&queue, token),
+                None => self.tokens.doubt(&queue),
+            }
         });
         join_all(renewing).await;
         let latest = Instant::now() + LONGEST_PAUSE;

@@ -18,6 +18,7 @@ const CHEAP: Duration = Duration::from_secs(1);
 pub(super) struct Count {
     messages: u64,
     good_until: Instant,
+    serves_until: Instant,
 }
 
 impl Perishable for Count {
@@ -25,10 +26,14 @@ impl Perishable for Count {
         // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
         self.messages == 0 || self.good_until <= Instant::now()
     }
+
+    fn serves_meanwhile(&self) -> bool {
+        self.messages != 0 && Instant::now() < self.serves_until
+    }
 }
 
 /// Returns the number of messages of a queue in any state, counted by peeks. A count is good for ten times as long as it took, but for the first
-/// second.
+/// second, and serves while the next one is made.
 ///
 /// # Errors
 /// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
@@ -60,7 +65,9 @@ impl ServiceBusQueues {
             }
             messages += page.len() as u64;
         }
-        let good_for = begun.elapsed().saturating_sub(CHEAP) * 10;
-        Ok(Count { messages, good_until: Instant::now() + good_for })
+        let good_until = Instant::now() + begun.elapsed().saturating_sub(CHEAP) * 10;
+        // The next count takes about as long.
+        let serves_until = good_until + begun.elapsed().saturating_sub(CHEAP) * 2;
+        Ok(Count { messages, good_until, serves_until })
     }
 }

@@ -124,7 +124,7 @@ impl ServiceBusQueues {
             self.beside.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
             let now = Instant::now();
             self.facts(queue, |facts| facts.noted = Some(now));
-            self.saves_texts.set(Place::of(queue).queue, Some(SavesTexts::asked(true, now)));
+            self.saves_texts.set(Place::of(queue).queue, SavesTexts::asked(true, now));
         }
         Ok(())
     }

@@ -86,8 +86,11 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         return Err(StoreError::new(Kind::QueueNotFound, operation, queue));
     }
     lock(&queues.facts).remove(queue.as_str());
-    queues.sessions.set(queue.as_str(), None);
-    queues.counts.set(queue.as_str(), None);
+    queues.sessions.forget(queue.as_str());
+    queues.counts.forget(queue.as_str());
+    if let Ok(dead) = queue.dead_letter() {
+        queues.counts.forget(dead.as_str());
+    }
     lock(&queues.pools).remove(queue);
     // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
     let Some(tag) = written else { return Ok(()) };
@@ -216,7 +219,7 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     cancel_delayed(&node).await.map_err(failed)?;
     // Those whose delay has ended meanwhile: they have other numbers since.
     delete_active(&node, now).await.map_err(failed)?;
-    queues.counts.set(queue.as_str(), None);
+    queues.counts.forget(queue.as_str());
     Ok(())
 }
 

@@ -81,14 +81,14 @@ impl ServiceBusQueues {
     /// Notes that a link without a session was attached. One to dead letters says nothing of their queue.
     pub(super) fn note_no_sessions(&self, queue: &QueueName) {
         if !Place::of(queue).is_dead_letters {
-            self.sessions.set(queue.as_str(), Some(false));
+            self.sessions.set(queue.as_str(), false);
         }
     }
 
     /// Asks again with the next operation, because the queue may be another one than before, also for transactions. Sessions that are held
     /// stay: if that is so, their links say it.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        self.sessions.set(Place::of(queue).queue, None);
+        self.sessions.doubt(Place::of(queue).queue);
         self.facts(queue, |facts| facts.lacks_transactions = false);
     }
 }

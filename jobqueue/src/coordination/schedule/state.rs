@@ -77,7 +77,7 @@ impl ScheduleState {
         let edit = |found| Stored::led(found, &known, &change);
         let written = self.document.change(Known::Version(self.version), edit).await.map_err(unreadable)?;
         match written.version {
-            Some(version) if written.result => Self::new(self.document, version),
+            Some(version) if written.result && written.is_latest => Self::new(self.document, version),
             _ => {
                 let text = "another process has changed the progress of the schedule";
                 Err(Error::new(ErrorKind::Conflict, text).with_retryable(true))

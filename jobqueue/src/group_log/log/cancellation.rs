@@ -71,8 +71,14 @@ impl GroupLog {
         let found = &mut self.entries[at];
         if deleted && let Some(first) = found.cancelled_first.take_if(|first| first.mark.nonce == nonce) {
             // The turn was assumed for this message. Those that were sent since run.
-            (found.turn, found.overdue, found.due) = (None, None, first.due.max(now.after(GRACE)));
-            self.changed = true;
+            if let Some(deleted) = found.turn.take() {
+                found.nonces.retain(|nonce| *nonce != deleted.copy);
+            }
+            (found.state, found.due) = match first.stored {
+                true => (EntryState::Stored, first.due.max(now.after(GRACE))),
+                false => (EntryState::Announced, first.due),
+            };
+            (found.overdue, self.changed) = (None, true);
             return CancelEnd::Cancelled;
         }
         let is_own = found.mark().is_some_and(|own| own.nonce == nonce);

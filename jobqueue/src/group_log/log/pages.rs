@@ -216,13 +216,16 @@ impl GroupLog {
         let Some(known) = self.find(&own) else { return Some(entry) };
         let found = &mut self.entries[known];
         if found.state == EntryState::Skipped {
-            entry.send_again(&found.nonces, entry.due);
+            entry.send_again(&found.nonces, found.due);
             self.entries.remove(known);
             *at -= usize::from(known < *at);
             return Some(entry);
         }
         if entry.nonces.iter().any(|nonce| !found.nonces.contains(nonce)) {
             found.send_again(&entry.nonces, entry.due);
+            if let Some(first) = &mut found.cancelled_first {
+                first.stored |= entry.state == EntryState::Stored;
+            }
         }
         if found.state == EntryState::Announced {
             found.state = entry.state;

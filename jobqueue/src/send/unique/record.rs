@@ -6,7 +6,7 @@
 //! | pending: its sender may send, or its canceller delete | waits | waits | → sent, → over |
 //! | pending, written by the same one: an answer was lost | owns it | owns it | |
 //! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → over |
-//! | sent, within the window | joins the job | → pending, if the message is known | – |
+//! | sent, within the window | joins the job | → pending, if the message is known | has finished |
 //! | over: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
 //!
 //! A canceller finishes by what became of the message:
@@ -167,7 +167,9 @@ impl Record {
         outcome: impl Fn(Self) -> Self,
     ) -> Edit<Self, bool> {
         match found {
-            Some(found) if !found.sent && found.nonce == own.nonce => Edit::Write(outcome(found), true),
+            // Its own write, whose answer was lost.
+            Some(found) if found.sent && found.nonce == own.nonce => Edit::Keep(true),
+            Some(found) if found.nonce == own.nonce => Edit::Write(outcome(found), true),
             _ => Edit::Keep(false),
         }
     }
@@ -308,8 +310,10 @@ mod tests {
         let own = pending("first");
         let finish = |found| Record::finish(found, &own, Record::into_void);
         assert!(matches!(finish(Some(own.clone())), Edit::Write(over, true) if over.sent && over.until == 0));
-        for others in [None, Some(pending("second")), Some(sent())] {
+        for others in [None, Some(pending("second")), Some(Record { nonce: "second".to_owned(), ..sent() })] {
             assert!(matches!(finish(others), Edit::Keep(false)));
         }
+        let finished = Some(own.clone().into_sent(None));
+        assert!(matches!(finish(finished), Edit::Keep(true)), "its own write, whose answer was lost");
     }
 }

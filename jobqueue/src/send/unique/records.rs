@@ -85,7 +85,7 @@ impl Records {
             })?,
         };
         Ok(match (claimed.result, claimed.version) {
-            (Ownership::Mine, Some(record)) if record.value.nonce == mine.nonce => {
+            (Ownership::Mine, Some(record)) if claimed.is_latest => {
                 Claim::Mine(Box::new(Hold::new(record, begun)))
             }
             (Ownership::Other(Some(joined)), _) => Claim::Joined(joined),
@@ -103,12 +103,10 @@ impl Records {
         let own = hold.record.value.clone();
         let renew = |found| Record::finish(found, &own, |record| record.held_until(pending_until));
         let renewed = self.0.change(Known::Version(hold.record.clone()), renew).await?;
-        let Some(record) = renewed.version.filter(|_| renewed.result) else { return Ok(false) };
-        let is_own = record.value.nonce == own.nonce;
-        if is_own {
-            *hold = Hold::new(record, begun);
-        }
-        Ok(is_own)
+        let is_own = renewed.result && renewed.is_latest;
+        let Some(record) = renewed.version.filter(|_| is_own) else { return Ok(false) };
+        *hold = Hold::new(record, begun);
+        Ok(true)
     }
 
     /// Holds a key under which a message was sent, that of the job that was `sent` if one is given. `is_abandoned` says of a pending record
@@ -126,12 +124,12 @@ impl Records {
             held => held.map_err(not_cancelled)?,
         };
         let hold = match (held.result, held.version) {
-            (Ownership::Mine, Some(record)) => Hold::new(record, begun),
-            (Ownership::Other(ClaimState::Busy(_)), found) => {
+            (Ownership::Mine, Some(record)) if held.is_latest => Hold::new(record, begun),
+            // The record may be of another job since: it is asked again.
+            (Ownership::Other(ClaimState::Busy(_)) | Ownership::Mine, found) => {
                 return Ok(ClaimState::Busy(found.map(|found| Box::new(found.value))));
             }
             (Ownership::Other(state), _) => return Ok(state),
-            (Ownership::Mine, None) => return Ok(ClaimState::Nothing),
         };
         let message = hold.record.value.message.as_ref().map(UndeliveredRef::stored);
         Ok(message.map_or(ClaimState::Nothing, |message| ClaimState::Held(Box::new(hold), message)))

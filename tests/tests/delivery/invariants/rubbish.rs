@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{GetMessages, Operation, PutMessage};
 use jobqueue::{Event, JobError, Outcome};
-use jobqueue_testing::faults::Faulty;
+use jobqueue_testing::faults::{Call, Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 const RUBBISH: usize = 10_000;
 const RATE: u32 = 100;
@@ -101,4 +101,44 @@ async fn dead_letter_rate_costs_no_attempt() {
     assert_eq!(report.dead_lettered, 500);
     assert_eq!(report.released, 0);
     assert!(tasks.is_empty().await.unwrap());
+}
+
+// audit 28, core B2: each such message held a slot while its claim was read.
+#[tokio::test(start_paused = true)]
+async fn blobs_that_hang_give_no_slots_to_messages_that_cannot_run() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    let name = "tasks".parse().unwrap();
+    let rubbish = (0..96).map(|n| PutMessage::new(format!("rubbish {n}"))).collect();
+    storage.queues().put_all(&name, rubbish).await.into_iter().for_each(|put| drop(put.unwrap()));
+    // Their first delivery: a claim is looked up from the second one on.
+    for _ in 0..3 {
+        let received =
+            storage.queues().get(&name, GetMessages::new(32, Duration::from_secs(1))).await.unwrap();
+        assert_eq!(received.messages.len(), 32);
+    }
+    let is_claim = |call: &Call| call.subject.contains("jobqueue-completed");
+    faulty.on(Operation::GetBlob, move |call| {
+        is_claim(call).then_some(Fault::DelayBefore(Duration::from_secs(30)))
+    });
+    let good = async {
+        sleep(Duration::from_secs(10)).await;
+        for n in 0..20 {
+            let _ = tasks.send(&task(n.to_string())).await.unwrap();
+        }
+    };
+    let began = Instant::now();
+    let done: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let sink = Arc::clone(&done);
+    let handler = move |_: Task| {
+        sink.lock().unwrap().push(began.elapsed());
+        async { Ok::<(), JobError>(()) }
+    };
+    let worker = worker(&storage).concurrency(32).rejections_per_second(1).circuit_breaker(None);
+    let worker = worker.handle(handler).build().unwrap();
+    let (_, report) = tokio::join!(good, worker.run_until(after(120)));
+    assert_eq!(report.unwrap().completed, 20);
+    let done = done.lock().unwrap().clone();
+    assert!(done.iter().all(|at| *at < Duration::from_secs(15)), "{done:?}");
 }

@@ -165,7 +165,7 @@ async fn canary_of_texts_that_are_no_events_lets_none_follow() {
     assert_eq!((outcome.ended, outcome.unknown), (0, 1), "{outcome:?}");
 }
 
-// audit 28, operator B1: such a canary waited for ever, because a look that failed began the time anew.
+// audit 28, world 664: such a canary waited for ever, because a look that failed began the time anew.
 #[tokio::test(start_paused = true)]
 async fn failed_looks_between_others_do_not_prolong_the_wait_for_a_canary() {
     let storage = in_memory();

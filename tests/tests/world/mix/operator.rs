@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use jobqueue::{Error, QueueMessage};
 use jobqueue_admin::{AccessLevel, Admin, DeadLetterFilter, JobFilter, JobReference, PauseOptions};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::actors::{Actor, subject};
 use super::diary::Note;
@@ -11,6 +13,8 @@ use super::messages::Work;
 
 /// The number of jobs of a canary.
 const CANARY: u64 = 1;
+/// The time after which the operator stops a redrive that waits for its canary.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 impl Actor {
     fn admin(&self) -> Admin {
@@ -44,7 +48,19 @@ impl Actor {
         let before = admin.redrive(Work::QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await?;
         before.jobs.iter().for_each(|job| self.node.redriven(&name(job)));
         let began = self.world.note(self.node.name(), "puts back after a canary".to_owned());
-        let report = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY).run().await?;
+        // While most looks fail, they do not say within an hour that its jobs are gone.
+        let stop = CancellationToken::new();
+        let admin = admin.stop_when(stop.clone());
+        let redrive = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY);
+        let stopping = async {
+            sleep(PATIENCE).await;
+            stop.cancel();
+            std::future::pending().await
+        };
+        let report = tokio::select! {
+            report = redrive.run() => report?,
+            () = stopping => unreachable!(),
+        };
         let jobs: Vec<_> = report.jobs.iter().map(name).collect();
         self.note(Note::AfterCanary { began, canary: CANARY as usize, jobs });
         Ok(())

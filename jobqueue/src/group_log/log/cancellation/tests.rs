@@ -186,10 +186,12 @@ fn job_that_is_sent_again_does_not_wait_for_its_cancelled_message() {
         let mut log = sent_again();
         assert_eq!(log.claim_position(&job, turn(3, 1), START), other_copy);
         end(&mut log);
-        // Its sender has died: the key waits as for any lost message.
-        let overdue = Position::Behind { ahead: 1, overdue: true };
+        // Its sender has died, or its message was refused: nothing is left of the job that the key would wait for.
         assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(60)), behind(1));
-        assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(351)), overdue);
+        assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(91)), Position::First);
+        let mut refused = log.clone();
+        refused.retract(&job, 3);
+        assert_eq!(refused.claim_position(&next, turn(2, 1), later(60)), Position::First);
         assert_eq!(log.confirm(&job, 3, true, later(3_600)), Confirmed::Acknowledged);
         assert_eq!(log.claim_position(&job, turn(3, 1), later(60)), Position::First);
 
@@ -199,9 +201,22 @@ fn job_that_is_sent_again_does_not_wait_for_its_cancelled_message() {
         assert_eq!(log.confirm(&job, 3, true, later(3_600)), Confirmed::Acknowledged);
         assert!(log.take_changed());
         end(&mut log);
+        let overdue = Position::Behind { ahead: 1, overdue: true };
         assert_eq!(log.clone().claim_position(&next, turn(2, 1), later(3_900)), behind(1));
         assert_eq!(log.claim_position(&next, turn(2, 1), later(3_901)), overdue);
     }
+}
+
+#[test]
+fn message_that_the_log_does_not_know_leaves_the_mark_of_a_cancellation() {
+    let (job, mut log) = (entry("a", "1"), sent(&["1", "2"]));
+    log.confirm(&job, 1, true, later(86_400));
+    assert_eq!(log.begin_cancel(&job, 7, &message(), START), MARKED);
+    assert_eq!(log.claim_position(&job, turn(99, 1), later(1)), Position::OtherCopy { overdue: false });
+    assert_eq!(log.announce(&job, 3, later(2)), Announced::Entered);
+    assert_eq!(log.confirm(&job, 3, true, later(3)), Confirmed::Acknowledged);
+    assert_eq!(log.end_cancel(&job, 7, true, later(4)), CancelEnd::Cancelled);
+    assert_eq!(log.claim_position(&job, turn(3, 1), later(60)), Position::First);
 }
 
 #[test]
