@@ -1,4 +1,4 @@
-//! What is known or open for each queue, and is made anew when it is gone.
+//! A per-queue single-flight cache of links and facts. Knows neither of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,21 +11,22 @@ use super::error::Fault;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The longest time for one exchange with the service.
+/// The time limit of an exchange with the service.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A thing that may come to its end at any time.
+/// A value that may become invalid at any time.
 pub(super) trait Perishable: Clone {
     fn is_gone(&self) -> bool;
 
-    /// Returns whether it may be used while the next one is made, although it is gone.
+    /// Returns whether the value may still be returned while its successor is made, although it is gone.
     fn serves_meanwhile(&self) -> bool {
         false
     }
 }
 
-/// One thing for each queue. A queue for which one is being made holds up no other queue. An attempt to make one is a task, for which all
-/// callers wait together: it goes on if they stop waiting.
+/// A value for each queue. The first caller without a valid value starts an attempt to make one, for which
+/// later callers of the queue wait together. Queues do not wait for each other. An attempt is a task, and
+/// continues if all its callers stop waiting.
 #[derive(Debug)]
 pub(super) struct Cache<T> {
     slots: Mutex<BTreeMap<String, Arc<Mutex<Slot<T>>>>>,
@@ -52,15 +53,17 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T: Perishable + Send + Sync + 'static> Cache<T> {
-    /// Returns what is there for a queue and not gone.
+    /// Returns the value of a queue if it is valid.
     pub(super) fn present(&self, queue: &str) -> Option<T> {
         let slot = Arc::clone(lock(&self.slots).get(queue)?);
         let slot = lock(&slot);
         slot.present()
     }
 
-    /// Returns what is there for a queue, or the result of an attempt to make it, which begins with `make` unless another one is under way.
-    /// One that began before the call may fail for a reason that has passed: then the next one counts.
+    /// Returns the value of a queue, or the result of an attempt to make it, which `make` starts unless one
+    /// is in progress. An attempt that began before the call may fail for a reason that has passed, so after
+    /// such a failure the result of the next attempt counts. A value that is gone but
+    /// [serves](Perishable::serves_meanwhile) is returned at once.
     pub(super) async fn get<A: Future<Output = Result<T, Fault>> + Send + 'static>(
         &self,
         runtime: &Runtime,
@@ -102,12 +105,13 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
         lock(&self.slot(queue)).present = Some(value);
     }
 
-    /// Forgets the value of a queue, and that of an attempt under way: the queue has changed.
+    /// Forgets the value of a queue that was deleted or changed, and the result of an attempt in progress.
     pub(super) fn forget(&self, queue: &str) {
         lock(&self.slots).remove(queue);
     }
 
-    /// Forgets the value of a queue, which may be old. An attempt under way began after it.
+    /// Forgets the value of a queue, which may be outdated. Keeps an attempt in progress, which began later
+    /// than the value.
     pub(super) fn doubt(&self, queue: &str) {
         let slot = lock(&self.slots).get(queue).cloned();
         if let Some(slot) = slot {
@@ -134,12 +138,12 @@ impl<T: Perishable + Send + Sync + 'static> Slot<T> {
     }
 
     fn under_way(&self) -> Option<Attempt<T>> {
-        // The task of one whose runtime has ended could not remove it.
+        // If its runtime has ended, the task could not remove the attempt.
         self.under_way.clone().filter(|attempt| attempt.peek().is_none())
     }
 }
 
-/// Starts an attempt, which leaves its result in the slot.
+/// Starts an attempt. Its result is stored in the slot.
 fn begin<T: Perishable + Send + Sync + 'static>(
     runtime: &Runtime,
     slot: &Arc<Mutex<Slot<T>>>,
@@ -205,13 +209,13 @@ mod tests {
         }
         sleep(REQUEST_TIMEOUT * 2).await;
         assert_eq!(cache.present("work"), Some(Old(1)), "one attempt was made");
-        // Nothing serves for what was forgotten.
+        // A value that was forgotten does not serve.
         cache.set("work", Old(0));
         cache.doubt("work");
         assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Old(1));
     }
 
-    // Each put over a cold link threw the attempt of the put before it away.
+    // Before, each put over a cold link discarded the attempt of the previous put.
     #[tokio::test(start_paused = true)]
     async fn a_doubt_leaves_the_attempt_under_way() {
         let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
@@ -231,7 +235,7 @@ mod tests {
         assert_eq!(begun.load(Ordering::Relaxed), 1);
     }
 
-    // Each waited for the attempts of all before it.
+    // Before, each caller waited for the attempts of all earlier callers.
     #[tokio::test(start_paused = true)]
     async fn waiters_of_failing_attempts_wait_for_two_at_most() {
         let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
@@ -243,11 +247,12 @@ mod tests {
         let failed = join_all((0..64).map(|_| cache.get(&runtime, "work", failing))).await;
         assert!(failed.iter().all(Result::is_err));
         assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
-        // A later caller has an attempt of its own.
+        // A later caller starts its own attempt.
         cache.get(&runtime, "work", || async { Ok(Never) }).await.unwrap();
     }
 
-    // Each of three callers with less time than an attempt takes began another one, and none came to its end.
+    // Before, each of three callers with less time than an attempt takes started another attempt, and none
+    // finished.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_goes_on_without_its_callers() {
         let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());

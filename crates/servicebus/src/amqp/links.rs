@@ -1,4 +1,4 @@
-//! The links of one storage handle: opened when they are needed, and anew when they have ended.
+//! The links of a storage handle: opened on first use, and reopened after they have ended.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -28,7 +28,7 @@ use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The shortest and the longest pause between two renewals.
+/// The limits of the pause between two renewals of tokens.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 const RETRY_TOKEN: Duration = Duration::from_secs(5);
@@ -42,26 +42,26 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     runtime: Runtime,
-    /// The connection, under one name for all queues.
+    /// The connection, cached under a single key for all queues.
     live: Cache<Arc<Live>>,
     /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
-    /// The turns of transactions.
+    /// The permits for transactions.
     pub(super) turns: Turns,
 }
 
-/// A connection that works, with the links on it by queue.
+/// A working connection, with its links by queue.
 #[derive(Debug)]
 pub(crate) struct Live {
     connection: Connection,
-    /// True if nothing can be attached over this connection any more, or no token is good and none can be sent. It may still carry sessions and
-    /// deliveries, which would be lost with it, and keep it open.
+    /// True if no new links can be attached over this connection, or no token is valid and none can be sent.
+    /// The connection may still carry sessions and deliveries, which keep it open and would be lost with it.
     is_deaf: AtomicBool,
     host: String,
     credential: Arc<Credential>,
     tokens: Cache<Authorized>,
     has_new_token: Arc<Notify>,
-    /// The times at which a new token was sent because the service had refused a link.
+    /// The times at which a new token was requested because the service had refused a link.
     refused: std::sync::Mutex<HashMap<String, Instant>>,
     channels: Cache<Arc<Channel>>,
     /// Channels on which no session was accepted.
@@ -72,7 +72,7 @@ pub(crate) struct Live {
     pub(super) coordinators: Coordinators,
 }
 
-/// A link from a queue that keeps its connection open.
+/// A receive link that keeps its connection open.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenLink {
     link: ReceiveLink,
@@ -80,7 +80,7 @@ pub(crate) struct OpenLink {
 }
 
 impl OpenLink {
-    /// Returns the node of its queue over the connection of the link.
+    /// Returns the management node of a queue over the connection of this link.
     pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
         self.live.node(queue).await
     }
@@ -94,7 +94,8 @@ impl Deref for OpenLink {
     }
 }
 
-/// A token that was sent. It is used until it ends; only the task that renews tokens asks whether it is due.
+/// A token that was sent. It is used until it expires; only the task that renews tokens checks whether a
+/// renewal is due.
 #[derive(Debug, Clone, Copy)]
 struct Authorized {
     renewal: Instant,
@@ -118,7 +119,7 @@ impl Links {
         Self { namespace, trust, credential, runtime, live, arrivals, turns }
     }
 
-    /// Returns links of the same kind over a connection of their own.
+    /// Returns links with the same settings over a separate connection.
     pub(crate) fn again(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
         Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
@@ -152,8 +153,8 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Waits for the next free session of a queue that has messages, up to `wait`. Returns the connection that holds it, too. Calls `asking`
-    /// when the service is about to be asked.
+    /// Waits up to `wait` for the next free session with messages. Also returns the connection that holds the
+    /// session. Calls `asking` just before the attach.
     pub(crate) async fn accept_session(
         self: &Arc<Self>,
         queue: &str,
@@ -179,8 +180,9 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Attaches by the present connection. After a refusal tries once more with a new token: the last one may have run out unnoticed, for
-    /// instance while the machine slept. A connection that has no room is followed by another one.
+    /// Runs `attach` over the current connection. After a refusal, repeats it with a new token, because the
+    /// last one may have expired unnoticed, for instance while the machine was asleep. Without room on the
+    /// connection, repeats it over a new one.
     pub(super) async fn attached<T, A: Future<Output = Result<T, Fault>>>(
         self: &Arc<Self>,
         queue: &str,
@@ -189,14 +191,14 @@ impl Links {
         let live = self.live(queue).await?;
         match attach(Arc::clone(&live)).await {
             Err(fault) if fault.is_unauthorized() => live.forget_token(queue),
-            // It has all the channels that it can have.
+            // The connection has reached its maximum number of channels.
             Err(fault) if fault.is_full() && live.is_gone() => {}
             attached => return attached,
         }
         attach(self.live(queue).await?).await
     }
 
-    /// Returns the link by which messages come from a queue, if it is up.
+    /// Returns the receive link of a queue if it is up.
     pub(crate) fn present_receiver(&self, queue: &str) -> Option<OpenLink> {
         let live = self.live.present(CONNECTION)?;
         Some(OpenLink { link: live.receivers.present(queue)?, live })
@@ -206,7 +208,8 @@ impl Links {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }
 
-    /// Returns whether the link is up by which messages are sent to a queue, or scheduled. It ends when the queue is deleted.
+    /// Returns whether the link for immediate or delayed sends to a queue is up. It ends when the queue is
+    /// deleted.
     pub(crate) fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
         match is_delayed {
             true => self.has_node(queue),
@@ -219,7 +222,7 @@ impl Links {
         self.live.present(CONNECTION).is_some_and(|live| live.nodes.present(queue).is_some())
     }
 
-    /// Returns the connection, with a token for the queue.
+    /// Returns the connection, after sending a token for the queue if needed.
     async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
         let connect = || {
             let links = Arc::clone(self);
@@ -274,13 +277,14 @@ impl Live {
         self.connection.channel().await.inspect_err(|fault| self.note_deafness(fault))
     }
 
-    /// Notes that the connection is of no more use for others, also because it has all the channels that it can have. A refusal is an answer,
-    /// and a channel that has ended is begun anew.
+    /// Marks the connection as unusable for new links after a timeout, or if it has reached its maximum
+    /// number of channels. A refusal is an answer and does not count, and neither does a channel that has
+    /// ended, because another can be begun.
     fn note_deafness(&self, fault: &Fault) {
         self.is_deaf.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
     }
 
-    /// Returns the node for the management of a queue's messages, or the one that takes tokens.
+    /// Returns the management node of a queue, or the node that accepts tokens.
     pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
         let attach = || {
             let (live, queue) = (Arc::clone(self), queue.to_owned());
@@ -300,13 +304,13 @@ impl Live {
         self.senders.get(self.runtime(), queue, attach).await
     }
 
-    /// Sends a token for a queue, unless the last one is still good.
+    /// Sends a token for a queue, unless the last one is still valid.
     async fn authorize(self: &Arc<Self>, queue: &str) -> Result<(), Fault> {
         let put = || {
             let (live, queue) = (Arc::clone(self), queue.to_owned());
             async move {
                 let token = live.put_token(&queue).await?;
-                // Before the task that renews tokens looks for it.
+                // Before the notification, because the renewing task then looks for the token.
                 live.tokens.set(&queue, token);
                 live.has_new_token.notify_one();
                 Ok(token)
@@ -315,7 +319,7 @@ impl Live {
         self.tokens.get(self.runtime(), queue, put).await.map(drop)
     }
 
-    /// Forgets the token of a queue, so that a new one is sent, unless that was done a moment ago.
+    /// Forgets the token of a queue, so that a new one is sent, unless this was done a moment ago.
     fn forget_token(&self, queue: &str) {
         let now = Instant::now();
         let mut refused = lock(&self.refused);
@@ -344,7 +348,7 @@ impl Live {
         let due = self.tokens.all().into_iter().filter(|(_, token)| token.renewal <= Instant::now());
         let renewing = due.map(|(queue, last)| async move {
             let token = match self.put_token(&queue).await {
-                // A credential may give the same token until shortly before its end.
+                // A credential may return the same token until shortly before its expiry.
                 Ok(token) => {
                     Some(Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token })
                 }
@@ -354,7 +358,7 @@ impl Live {
                 }
                 Err(error) => {
                     log::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
-                    // After its end, the next use of the queue asks for another one.
+                    // After it has expired, the next use of the queue requests a new token.
                     Some(Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last })
                         .filter(|last| !last.is_gone())
                 }
@@ -370,10 +374,10 @@ impl Live {
     }
 }
 
-/// Renews the tokens of a connection until it has ended. A link whose token runs out is detached.
+/// Renews the tokens of a connection until it ends. The service detaches a link whose token expires.
 async fn renew_tokens(live: Weak<Live>) {
     loop {
-        // Held for a renewal only: dropping the last handle ends the connection.
+        // The connection is held only during a renewal: dropping the last handle ends it.
         let Some(present) = live.upgrade().filter(|live| !live.connection.dead.is_cancelled()) else {
             return;
         };

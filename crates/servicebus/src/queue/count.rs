@@ -1,4 +1,4 @@
-//! Counts messages one by one, for callers without the claim Manage.
+//! Counts messages by peeking, for callers without the claim Manage.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::manage::Pages;
 use super::message::is_of_partition;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
-/// The time of a count that may be made again at once.
+/// The duration below which a count is not cached.
 const CHEAP: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,8 @@ pub(super) struct Count {
 
 impl Perishable for Count {
     fn is_gone(&self) -> bool {
-        // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
+        // A queue with a count of 0 may be deleted with its payloads, and 0 is true only at the moment of the
+        // count.
         self.messages == 0 || self.good_until <= Instant::now()
     }
 
@@ -32,11 +33,12 @@ impl Perishable for Count {
     }
 }
 
-/// Returns the number of messages of a queue in any state, counted by peeks. A count is good for ten times as long as it took, but for the first
-/// second, and serves while the next one is made.
+/// Returns the number of messages of a queue in any state, counted by peeks. A count is valid for ten times
+/// as long as it took, not counting its first second, and is still returned while the next count is made.
 ///
 /// # Errors
-/// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
+/// `Unsupported` for a partitioned queue, because peeks may not see all its messages; and the errors of the
+/// peeks.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let walk = || {
         let (queues, queue) = (queues.clone(), queue.clone());
