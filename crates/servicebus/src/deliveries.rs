@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::amqp::millis;
 use super::held::Held;
-use super::texts::{Beside, MAX_ROUNDS, SavedText};
+use super::texts::{MAX_ROUNDS, QueueBlobs, SavedText};
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
@@ -34,7 +34,7 @@ impl Held {
     }
 }
 
-impl Beside {
+impl QueueBlobs {
     /// Counts a delivery, and reads the text that was saved earlier. Without sessions, creates no blob for a
     /// message that has none.
     pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<DeliveryStart, StoreError> {

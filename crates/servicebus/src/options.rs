@@ -10,7 +10,7 @@ use super::connection_string::{self, Namespace};
 use super::entity::{Entities, NewQueues};
 use super::queue::ServiceBusQueues;
 use super::sas::{Key, VALIDITY};
-use super::texts::Beside;
+use super::texts::QueueBlobs;
 use super::tls::Trust;
 use super::token::Credential;
 use jobqueue_entra::{TokenSource, credential_methods};
@@ -156,7 +156,7 @@ impl Options {
         }
         let trust = Trust::of(&self.roots)
             .ok_or_else(|| refused("the root certificate is not a certificate in PEM".to_owned()))?;
-        let beside = Beside::new(blobs, self.runtime.clone(), &self.namespace);
+        let queue_blobs = QueueBlobs::new(blobs, self.runtime.clone(), &self.namespace);
         let namespace = Arc::new(self.namespace);
         let credential = Arc::new(match self.key {
             Some(key) => Credential::Key(key, self.token_validity, self.runtime.clone()),
@@ -165,7 +165,7 @@ impl Options {
         let entities =
             Entities::new(Arc::clone(&namespace), Arc::clone(&credential), trust.clone(), self.new);
         let links = Links::new(namespace, trust, credential, self.runtime);
-        Ok(Arc::new(ServiceBusQueues::new(links, Arc::new(entities), beside)))
+        Ok(Arc::new(ServiceBusQueues::new(links, Arc::new(entities), queue_blobs)))
     }
 }
 

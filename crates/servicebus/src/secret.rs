@@ -7,14 +7,14 @@
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::texts::Beside;
+use super::texts::QueueBlobs;
 use jobqueue_storage::StoreError;
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
 
 const MAX_SECRET_BYTES: u64 = 1_024;
 
-impl Beside {
+impl QueueBlobs {
     /// Returns the seal of a content: 64 hexadecimal digits.
     ///
     /// # Errors
@@ -79,9 +79,9 @@ mod tests {
     use jobqueue_storage::{BlobStore, memory};
     use std::sync::Arc;
 
-    fn of(blobs: &Arc<dyn BlobStore>) -> Beside {
+    fn of(blobs: &Arc<dyn BlobStore>) -> QueueBlobs {
         let (namespace, _) = parse("Endpoint=sb://localhost").unwrap();
-        Beside::new(Arc::clone(blobs), Runtime::new(), &namespace)
+        QueueBlobs::new(Arc::clone(blobs), Runtime::new(), &namespace)
     }
 
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::texts::Beside;
+use super::texts::QueueBlobs;
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known, is_raced};
 use jobqueue_storage::{
     ETag, MAX_METADATA_BYTES, Metadata, Operation, PutBlob, QueueName, StoreError, StoreErrorKind as Kind,
@@ -17,7 +17,7 @@ const MAX_METADATA_BLOB_BYTES: u64 = 16 * MAX_METADATA_BYTES as u64;
 
 type Entries = BTreeMap<String, String>;
 
-impl Beside {
+impl QueueBlobs {
     /// Returns the metadata of a queue; `None` if none were ever written.
     pub(super) async fn metadata(&self, queue: &QueueName) -> Result<Option<Metadata>, StoreError> {
         Ok(self.document(queue)?.read().await?.map(|found| found.value.into_iter().collect()))

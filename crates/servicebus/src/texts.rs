@@ -34,7 +34,7 @@ pub(super) const MAX_ROUNDS: u32 = 5;
 
 /// The blobs in which this adapter stores texts, metadata and its secret. Clones share the store.
 #[derive(Clone)]
-pub(super) struct Beside {
+pub(super) struct QueueBlobs {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
     /// The namespace's part of its blob names.
@@ -44,7 +44,7 @@ pub(super) struct Beside {
 }
 
 jobqueue_storage::debug_fields! {
-    Beside {}
+    QueueBlobs {}
 }
 
 /// A saved text, with the number of the delivery that saved it.
@@ -77,14 +77,14 @@ impl SavedText {
     }
 }
 
-impl Beside {
+impl QueueBlobs {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime, namespace: &Namespace) -> Self {
         // A throttled blob storage does not mean that the queues are throttled.
         let blobs = Intercepted::blobs(blobs, &Arc::new(OfPart));
         Self { blobs, runtime, namespace: namespace.name().into(), key: Arc::default() }
     }
 
-    pub(super) fn by(&self, blobs: Arc<dyn BlobStore>) -> Self {
+    pub(super) fn with_store(&self, blobs: Arc<dyn BlobStore>) -> Self {
         Self { blobs, ..self.clone() }
     }
 

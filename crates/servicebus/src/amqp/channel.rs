@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::frame_inspector::FrameEvents;
 use super::values::{REQUEST_TIMEOUT, condition_of};
@@ -137,7 +137,7 @@ impl Channel {
     }
 }
 
-impl Perishable for Arc<Channel> {
+impl Expiring for Arc<Channel> {
     fn is_gone(&self) -> bool {
         self.dead.is_cancelled() || self.stuck.is_cancelled()
     }

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::super::cache::{Cache, Perishable};
+use super::super::cache::{Expiring, SingleFlightCache};
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
 use super::super::tls::Trust;
@@ -22,18 +22,18 @@ use super::receiver::ReceiveLink;
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::session::Accepted;
-use super::transaction::{Coordinators, Turns};
+use super::transaction::{Coordinators, TransactionPermits};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
 /// The limits of the pause between two renewals of tokens.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(900);
-const RETRY_TOKEN: Duration = Duration::from_secs(5);
+const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(50);
+const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(900);
+const TOKEN_RETRY_PAUSE: Duration = Duration::from_secs(5);
 const CBS: &str = "$cbs";
-const CONNECTION: &str = "";
+const CONNECTION_KEY: &str = "";
 
 /// The connection of one handle, with its links.
 #[derive(Debug)]
@@ -43,32 +43,32 @@ pub(crate) struct Links {
     credential: Arc<Credential>,
     runtime: Runtime,
     /// The connection, cached under a single key for all queues.
-    live: Cache<Arc<Live>>,
+    live: SingleFlightCache<Arc<LiveConnection>>,
     /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
     /// The permits for transactions.
-    pub(super) turns: Turns,
+    pub(super) transaction_permits: TransactionPermits,
 }
 
 /// A working connection, with its links by queue.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveConnection {
     connection: Connection,
     /// True if no new links can be attached over this connection, or no token is valid and none can be sent.
     /// The connection may still carry sessions and deliveries, which keep it open and would be lost with it.
-    is_deaf: AtomicBool,
+    is_unusable: AtomicBool,
     host: String,
     credential: Arc<Credential>,
-    tokens: Cache<Authorized>,
+    tokens: SingleFlightCache<SentToken>,
     has_new_token: Arc<Notify>,
     /// The times at which a new token was requested because the service had refused a link.
-    refused: std::sync::Mutex<HashMap<String, Instant>>,
-    channels: Cache<Arc<Channel>>,
+    token_retries: std::sync::Mutex<HashMap<String, Instant>>,
+    channels: SingleFlightCache<Arc<Channel>>,
     /// Channels on which no session was accepted.
-    unused: std::sync::Mutex<Vec<Arc<Channel>>>,
-    nodes: Cache<Node>,
-    senders: Cache<SendLink>,
-    receivers: Cache<ReceiveLink>,
+    idle_channels: std::sync::Mutex<Vec<Arc<Channel>>>,
+    nodes: SingleFlightCache<Node>,
+    senders: SingleFlightCache<SendLink>,
+    receivers: SingleFlightCache<ReceiveLink>,
     pub(super) coordinators: Coordinators,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Live {
 #[derive(Debug, Clone)]
 pub(crate) struct OpenLink {
     link: ReceiveLink,
-    live: Arc<Live>,
+    live: Arc<LiveConnection>,
 }
 
 impl OpenLink {
@@ -97,12 +97,12 @@ impl Deref for OpenLink {
 /// A token that was sent. It is used until it expires; only the task that renews tokens checks whether a
 /// renewal is due.
 #[derive(Debug, Clone, Copy)]
-struct Authorized {
+struct SentToken {
     renewal: Instant,
     end: Instant,
 }
 
-impl Perishable for Authorized {
+impl Expiring for SentToken {
     fn is_gone(&self) -> bool {
         self.end <= Instant::now()
     }
@@ -115,12 +115,19 @@ impl Links {
         credential: Arc<Credential>,
         runtime: Runtime,
     ) -> Self {
-        let (live, arrivals, turns) = Default::default();
-        Self { namespace, trust, credential, runtime, live, arrivals, turns }
+        Self {
+            namespace,
+            trust,
+            credential,
+            runtime,
+            live: SingleFlightCache::default(),
+            arrivals: Default::default(),
+            transaction_permits: TransactionPermits::default(),
+        }
     }
 
     /// Returns links with the same settings over a separate connection.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn detached(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
         Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
     }
@@ -142,7 +149,7 @@ impl Links {
     }
 
     pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<OpenLink, Fault> {
-        let attach = |live: Arc<Live>| async move {
+        let attach = |live: Arc<LiveConnection>| async move {
             let attach = || {
                 let (live, queue, arrivals) = (Arc::clone(&live), queue.to_owned(), self.arrivals(queue));
                 async move { ReceiveLink::attach(&live.channel(&queue).await?, &queue, arrivals).await }
@@ -160,11 +167,11 @@ impl Links {
         queue: &str,
         wait: Duration,
         asking: impl Fn() + Sync,
-    ) -> Result<(Accepted, Arc<Live>), Fault> {
+    ) -> Result<(Accepted, Arc<LiveConnection>), Fault> {
         let asking = &asking;
-        let attach = |live: Arc<Live>| async move {
-            let unused = lock(&live.unused).pop().filter(|channel| !channel.is_gone());
-            let channel = match unused {
+        let attach = |live: Arc<LiveConnection>| async move {
+            let idle = lock(&live.idle_channels).pop().filter(|channel| !channel.is_gone());
+            let channel = match idle {
                 Some(channel) => channel,
                 None => live.begin().await?,
             };
@@ -172,7 +179,7 @@ impl Links {
             match Accepted::attach(&channel, queue, wait).await {
                 Ok(accepted) => Ok((accepted, live)),
                 Err(fault) => {
-                    lock(&live.unused).push(channel);
+                    lock(&live.idle_channels).push(channel);
                     Err(fault)
                 }
             }
@@ -186,7 +193,7 @@ impl Links {
     pub(super) async fn attached<T, A: Future<Output = Result<T, Fault>>>(
         self: &Arc<Self>,
         queue: &str,
-        attach: impl Fn(Arc<Live>) -> A,
+        attach: impl Fn(Arc<LiveConnection>) -> A,
     ) -> Result<T, Fault> {
         let live = self.live(queue).await?;
         match attach(Arc::clone(&live)).await {
@@ -200,7 +207,7 @@ impl Links {
 
     /// Returns the receive link of a queue if it is up.
     pub(crate) fn present_receiver(&self, queue: &str) -> Option<OpenLink> {
-        let live = self.live.present(CONNECTION)?;
+        let live = self.live.present(CONNECTION_KEY)?;
         Some(OpenLink { link: live.receivers.present(queue)?, live })
     }
 
@@ -211,42 +218,42 @@ impl Links {
     /// Returns whether the link for immediate or delayed sends to a queue is up. It ends when the queue is
     /// deleted.
     pub(crate) fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
-        match is_delayed {
-            true => self.has_node(queue),
-            false => self.live.present(CONNECTION).is_some_and(|live| live.senders.present(queue).is_some()),
+        if is_delayed {
+            return self.has_node(queue);
         }
+        self.live.present(CONNECTION_KEY).is_some_and(|live| live.senders.present(queue).is_some())
     }
 
     /// Returns whether the links to a management node are up.
     pub(crate) fn has_node(&self, queue: &str) -> bool {
-        self.live.present(CONNECTION).is_some_and(|live| live.nodes.present(queue).is_some())
+        self.live.present(CONNECTION_KEY).is_some_and(|live| live.nodes.present(queue).is_some())
     }
 
     /// Returns the connection, after sending a token for the queue if needed.
-    async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
+    async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<LiveConnection>, Fault> {
         let connect = || {
             let links = Arc::clone(self);
             async move { links.connect().await }
         };
-        let live = self.live.get(&self.runtime, CONNECTION, connect).await?;
+        let live = self.live.get(&self.runtime, CONNECTION_KEY, connect).await?;
         live.authorize(queue).await?;
         Ok(live)
     }
 
-    async fn connect(&self) -> Result<Arc<Live>, Fault> {
-        let live = Arc::new(Live {
+    async fn connect(&self) -> Result<Arc<LiveConnection>, Fault> {
+        let live = Arc::new(LiveConnection {
             connection: Connection::open(&self.namespace, &self.trust, &self.runtime).await?,
-            is_deaf: AtomicBool::default(),
+            is_unusable: AtomicBool::default(),
             host: self.namespace.host.clone(),
             credential: Arc::clone(&self.credential),
-            tokens: Cache::default(),
+            tokens: SingleFlightCache::default(),
             has_new_token: Arc::default(),
-            refused: Default::default(),
-            channels: Cache::default(),
-            unused: Default::default(),
-            nodes: Cache::default(),
-            senders: Cache::default(),
-            receivers: Cache::default(),
+            token_retries: Default::default(),
+            channels: SingleFlightCache::default(),
+            idle_channels: Default::default(),
+            nodes: SingleFlightCache::default(),
+            senders: SingleFlightCache::default(),
+            receivers: SingleFlightCache::default(),
             coordinators: Coordinators::default(),
         });
         drop(self.runtime.spawn(renew_tokens(Arc::downgrade(&live))));
@@ -254,13 +261,13 @@ impl Links {
     }
 }
 
-impl Perishable for Arc<Live> {
+impl Expiring for Arc<LiveConnection> {
     fn is_gone(&self) -> bool {
-        self.connection.dead.is_cancelled() || self.is_deaf.load(Ordering::Relaxed)
+        self.connection.dead.is_cancelled() || self.is_unusable.load(Ordering::Relaxed)
     }
 }
 
-impl Live {
+impl LiveConnection {
     fn runtime(&self) -> &Runtime {
         &self.connection.runtime
     }
@@ -274,14 +281,14 @@ impl Live {
     }
 
     async fn begin(&self) -> Result<Arc<Channel>, Fault> {
-        self.connection.channel().await.inspect_err(|fault| self.note_deafness(fault))
+        self.connection.channel().await.inspect_err(|fault| self.note_unusable(fault))
     }
 
     /// Marks the connection as unusable for new links after a timeout, or if it has reached its maximum
     /// number of channels. A refusal is an answer and does not count, and neither does a channel that has
     /// ended, because another can be begun.
-    fn note_deafness(&self, fault: &Fault) {
-        self.is_deaf.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
+    fn note_unusable(&self, fault: &Fault) {
+        self.is_unusable.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
     }
 
     /// Returns the management node of a queue, or the node that accepts tokens.
@@ -322,25 +329,25 @@ impl Live {
     /// Forgets the token of a queue, so that a new one is sent, unless this was done a moment ago.
     fn forget_token(&self, queue: &str) {
         let now = Instant::now();
-        let mut refused = lock(&self.refused);
-        if refused.get(queue).is_none_or(|last| now >= *last + RETRY_TOKEN) {
-            refused.insert(queue.to_owned(), now);
-            self.tokens.doubt(queue);
+        let mut retries = lock(&self.token_retries);
+        if retries.get(queue).is_none_or(|last| now >= *last + TOKEN_RETRY_PAUSE) {
+            retries.insert(queue.to_owned(), now);
+            self.tokens.invalidate(queue);
         }
     }
 
-    async fn put_token(self: &Arc<Self>, queue: &str) -> Result<Authorized, Fault> {
+    async fn put_token(self: &Arc<Self>, queue: &str) -> Result<SentToken, Fault> {
         let audience = format!("sb://{}/{queue}", self.host);
         let Token { text, kind, renewal, end } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
         let request = Request { operation: "put-token", properties, body: Value::String(text) };
         let cbs = self.node(CBS).await.inspect_err(|fault| {
             if self.tokens.all().iter().all(|(_, token)| token.is_gone()) {
-                self.note_deafness(fault);
+                self.note_unusable(fault);
             }
         })?;
         cbs.call(request).await.map_err(Fault::of_token)?;
-        Ok(Authorized { renewal, end })
+        Ok(SentToken { renewal, end })
     }
 
     /// Renews the tokens that are due; returns the time of the next renewal.
@@ -349,9 +356,10 @@ impl Live {
         let renewing = due.map(|(queue, last)| async move {
             let token = match self.put_token(&queue).await {
                 // A credential may return the same token until shortly before its expiry.
-                Ok(token) => {
-                    Some(Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token })
-                }
+                Ok(token) => Some(SentToken {
+                    renewal: token.renewal.max(Instant::now() + MIN_RENEWAL_PAUSE),
+                    ..token
+                }),
                 Err(error) if error.is_missing_entity() => {
                     log::debug!(queue, "a queue of Service Bus whose token was due does not exist any more");
                     None
@@ -359,23 +367,23 @@ impl Live {
                 Err(error) => {
                     log::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
                     // After it has expired, the next use of the queue requests a new token.
-                    Some(Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last })
+                    Some(SentToken { renewal: Instant::now() + TOKEN_RETRY_PAUSE, ..last })
                         .filter(|last| !last.is_gone())
                 }
             };
             match token {
                 Some(token) => self.tokens.set(&queue, token),
-                None => self.tokens.doubt(&queue),
+                None => self.tokens.invalidate(&queue),
             }
         });
         join_all(renewing).await;
-        let latest = Instant::now() + LONGEST_PAUSE;
+        let latest = Instant::now() + MAX_RENEWAL_PAUSE;
         self.tokens.all().into_iter().map(|(_, token)| token.renewal).fold(latest, Instant::min)
     }
 }
 
 /// Renews the tokens of a connection until it ends. The service detaches a link whose token expires.
-async fn renew_tokens(live: Weak<Live>) {
+async fn renew_tokens(live: Weak<LiveConnection>) {
     loop {
         // The connection is held only during a renewal: dropping the last handle ends it.
         let Some(present) = live.upgrade().filter(|live| !live.connection.dead.is_cancelled()) else {

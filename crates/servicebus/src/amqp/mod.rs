@@ -18,5 +18,5 @@ mod transaction;
 mod values;
 mod web_socket;
 
-pub(super) use links::{Links, Live, OpenLink};
+pub(super) use links::{Links, LiveConnection, OpenLink};
 pub(super) use values::{GET_WAIT, Incoming, Outbound, encode, field, instant, map, millis};

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::ReceiveTask;
@@ -190,7 +190,7 @@ impl ReceiveLink {
     }
 }
 
-impl Perishable for ReceiveLink {
+impl Expiring for ReceiveLink {
     fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::of_recv;
@@ -88,7 +88,7 @@ impl Node {
     }
 }
 
-impl Perishable for Node {
+impl Expiring for Node {
     fn is_gone(&self) -> bool {
         self.sender.is_gone() || lock(&self.answers.waiting).is_none()
     }

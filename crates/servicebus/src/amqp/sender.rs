@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::{Fault, condition};
 use super::channel::Channel;
 use super::values::{self, Outbound, REQUEST_TIMEOUT, condition_of};
@@ -68,7 +68,7 @@ impl SendLink {
     }
 }
 
-impl Perishable for SendLink {
+impl Expiring for SendLink {
     fn is_gone(&self) -> bool {
         self.messages.is_closed()
     }

@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::super::cache::Perishable as _;
+use super::super::cache::Expiring as _;
 use super::super::error::Fault;
 use super::channel::{Channel, of_sender};
-use super::links::{Links, Live};
+use super::links::{Links, LiveConnection};
 use super::requests::{Node, Request};
 use super::sender::SendLink;
 use super::values::{Outbound, REQUEST_TIMEOUT, condition_of};
@@ -45,7 +45,7 @@ impl Links {
         copy: Outbound,
         settling: Request,
     ) -> Result<(), Fault> {
-        let permit = self.turns.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
+        let permit = self.transaction_permits.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
         let (links, queue) = (Arc::clone(self), queue.to_owned());
         let replacing = self.runtime().spawn(async move {
             let _permit = permit;
@@ -55,7 +55,7 @@ impl Links {
     }
 
     async fn transact(self: &Arc<Self>, queue: &str, copy: Outbound, settling: Request) -> Result<(), Fault> {
-        let attach = |live: Arc<Live>| async move {
+        let attach = |live: Arc<LiveConnection>| async move {
             let (node, sender) = (live.node(queue).await?, live.sender(queue).await?);
             Ok((live.coordinator(queue).await?, node, sender, live))
         };
@@ -84,7 +84,7 @@ impl Links {
     }
 }
 
-impl Live {
+impl LiveConnection {
     /// Returns a coordinator that no other transaction uses.
     async fn coordinator(self: &Arc<Self>, queue: &str) -> Result<Coordinator, Fault> {
         match self.coordinators.take(queue) {
@@ -96,12 +96,12 @@ impl Live {
 
 /// Permits for transactions, by queue.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
+pub(super) struct TransactionPermits(Mutex<HashMap<String, Arc<Semaphore>>>);
 
-impl Turns {
+impl TransactionPermits {
     fn of(&self, queue: &str) -> Arc<Semaphore> {
-        let mut turns = lock(&self.0);
-        let of_queue = turns.entry(queue.to_owned());
+        let mut permits = lock(&self.0);
+        let of_queue = permits.entry(queue.to_owned());
         Arc::clone(of_queue.or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT_TRANSACTIONS))))
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::entity::Description;
 use super::super::place::Place;
-use super::super::texts::Beside;
+use super::super::texts::QueueBlobs;
 use super::ServiceBusQueues;
 use jobqueue_storage::{Advice, Metadata, Operation, QueueName, StoreError, log};
 
@@ -35,7 +35,7 @@ async fn read_advice(
     match queues.describe(queue).await {
         Ok(Some(description)) => {
             queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
-            Ok(Some(advice_for(&queues.beside, queue, &description).await))
+            Ok(Some(advice_for(&queues.queue_blobs, queue, &description).await))
         }
         Ok(None) => Ok(None),
         Err(fault) if fault.is_unauthorized() => Ok(None),
@@ -56,7 +56,7 @@ pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> 
     true
 }
 
-async fn advice_for(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {
+async fn advice_for(queue_blobs: &QueueBlobs, queue: &QueueName, description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
     if let Some(lock) = description.lock_duration.filter(|lock| *lock < MIN_LOCK_LENGTH) {
         all.push(Advice::warning(format!(
@@ -64,7 +64,7 @@ async fn advice_for(beside: &Beside, queue: &QueueName, description: &Descriptio
             lock.as_secs()
         )));
     }
-    let metadata = beside.metadata(queue).await.ok().flatten().unwrap_or_default();
+    let metadata = queue_blobs.metadata(queue).await.ok().flatten().unwrap_or_default();
     let bound = max_deliveries(&metadata);
     if let Some(count) = description.max_delivery_count.filter(|count| *count <= bound) {
         all.push(Advice::warning(format!(

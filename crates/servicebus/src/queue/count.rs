@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::ServiceBusQueues;
 use super::manage::Pages;
@@ -12,23 +12,23 @@ use super::message::is_of_partition;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
 /// The duration below which a count is not cached.
-const CHEAP: Duration = Duration::from_secs(1);
+const UNCACHED_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
     messages: u64,
-    good_until: Instant,
+    valid_until: Instant,
     serves_until: Instant,
 }
 
-impl Perishable for Count {
+impl Expiring for Count {
     fn is_gone(&self) -> bool {
         // A queue with a count of 0 may be deleted with its payloads, and 0 is true only at the moment of the
         // count.
-        self.messages == 0 || self.good_until <= Instant::now()
+        self.messages == 0 || self.valid_until <= Instant::now()
     }
 
-    fn serves_meanwhile(&self) -> bool {
+    fn serves_while_stale(&self) -> bool {
         self.messages != 0 && Instant::now() < self.serves_until
     }
 }
@@ -67,9 +67,9 @@ impl ServiceBusQueues {
             }
             messages += page.len() as u64;
         }
-        let good_until = Instant::now() + begun.elapsed().saturating_sub(CHEAP) * 10;
+        let valid_until = Instant::now() + begun.elapsed().saturating_sub(UNCACHED_TIME) * 10;
         // The next count takes about as long.
-        let serves_until = good_until + begun.elapsed().saturating_sub(CHEAP) * 2;
-        Ok(Count { messages, good_until, serves_until })
+        let serves_until = valid_until + begun.elapsed().saturating_sub(UNCACHED_TIME) * 2;
+        Ok(Count { messages, valid_until, serves_until })
     }
 }

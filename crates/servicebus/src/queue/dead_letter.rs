@@ -65,7 +65,7 @@ impl NativeDeadLetters for ServiceBusQueues {
         if !lock.held.is_settled {
             lock.settle(Settlement::DeadLetter(Arc::new(outcome)), OPERATION).await?;
             if fits {
-                self.beside.forget(&lock.held).await;
+                self.queue_blobs.forget(&lock.held).await;
                 return Ok(());
             }
             // If this call fails or is dropped, the next call for the message writes the text. Without it,
@@ -75,7 +75,7 @@ impl NativeDeadLetters for ServiceBusQueues {
             self.held.insert(token, settled);
         }
         let saved = format!("{}\n{text}", lock.held.fence);
-        self.beside.write(&lock.held, &saved).await.map_err(|error| lock.in_doubt(error))?;
+        self.queue_blobs.write(&lock.held, &saved).await.map_err(|error| lock.in_doubt(error))?;
         self.held.remove(token);
         Ok(())
     }

@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::requires_session::PATIENCE;
+use super::requires_session::DESCRIBE_TIMEOUT;
 use super::{ServiceBusQueues, advice};
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
-const MAX_LOCK: Duration = Duration::from_secs(300);
+const MAX_LOCK_LENGTH: Duration = Duration::from_secs(300);
 /// The interval at which a process checks whether other processes save texts for messages of a queue.
-const TEXTS_CHECK: Duration = Duration::from_secs(60);
+const TEXTS_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time limit of that check.
 const TEXTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// The interval at which a process that saves texts renews its note, and at which a process that has found
@@ -42,17 +42,20 @@ pub(super) struct Facts {
 
 /// True if texts are saved for messages of a queue, and until when this need not be checked again.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SavesTexts(bool, Instant);
+pub(super) struct SavesTexts {
+    saves: bool,
+    check_at: Instant,
+}
 
 impl SavesTexts {
     fn asked(saves: bool, asked: Instant) -> Self {
-        Self(saves, asked + if saves { NOTE_PERIOD } else { TEXTS_CHECK })
+        Self { saves, check_at: asked + if saves { NOTE_PERIOD } else { TEXTS_CHECK_INTERVAL } }
     }
 }
 
-impl Perishable for SavesTexts {
+impl Expiring for SavesTexts {
     fn is_gone(&self) -> bool {
-        self.1 <= Instant::now()
+        self.check_at <= Instant::now()
     }
 }
 
@@ -86,14 +89,14 @@ impl ServiceBusQueues {
         });
         // Without the claim Manage the length is never known, so only the first get waits.
         if asked.is_none() {
-            let _ = timeout(PATIENCE, reading).await;
+            let _ = timeout(DESCRIBE_TIMEOUT, reading).await;
         }
     }
 
     /// Returns the length of the locks in a queue, or the service's maximum while it is unknown. It caps the
     /// time left of a lock, which a clock behind the service's would overestimate.
     pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
-        self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK)
+        self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK_LENGTH)
     }
 
     /// Returns whether a text may have been saved for a message that, by the service's count, is delivered
@@ -107,12 +110,12 @@ impl ServiceBusQueues {
             async move { queues.ask_for_texts(&queue).await }
         };
         let found = self.saves_texts.get(self.links.runtime(), Place::of(queue).queue, ask).await;
-        found.map(|found| found.0).map_err(|fault| fault.of_read(Operation::Get.as_str(), queue))
+        found.map(|found| found.saves).map_err(|fault| fault.of_read(Operation::Get.as_str(), queue))
     }
 
     async fn ask_for_texts(&self, queue: &QueueName) -> Result<SavesTexts, Fault> {
         let asked = Instant::now();
-        let answer = timeout(TEXTS_TIMEOUT, self.beside.saves_texts(queue)).await;
+        let answer = timeout(TEXTS_TIMEOUT, self.queue_blobs.saves_texts(queue)).await;
         let answer = answer.map_err(|_| Fault::not_sent("the blobs do not answer"))?;
         let saves = answer.map_err(|error| Fault::Blobs(Arc::new(error)))?;
         // This process may have written its note after the blobs were read.
@@ -125,7 +128,7 @@ impl ServiceBusQueues {
     pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
         let noted = self.facts(queue, |facts| facts.noted);
         if noted.is_none_or(|noted| noted.elapsed() >= NOTE_PERIOD) {
-            self.beside.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
+            self.queue_blobs.note_saving(queue).await.map_err(|error| error.with_ambiguous(false))?;
             let now = Instant::now();
             self.facts(queue, |facts| facts.noted = Some(now));
             self.saves_texts.set(Place::of(queue).queue, SavesTexts::asked(true, now));

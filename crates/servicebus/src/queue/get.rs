@@ -17,7 +17,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::manage::PAGE_SIZE;
 use super::message::{Content, is_of_partition};
-use super::put::before;
+use super::put::before_request;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::rules::limits;
@@ -53,7 +53,7 @@ pub(super) async fn get(
             // The queue was recreated with sessions.
             queues.forget_sessions(queue);
         }
-        before(failed)(fault)
+        before_request(failed)(fault)
     })?;
     let is_keeping_back = queues.is_keeping_back(queue);
     let taken = link.get(options.count).await.map_err(failed)?;
@@ -148,16 +148,16 @@ async fn with_saved_text(
     content: &mut Content,
     locked_until: SystemTime,
 ) -> Result<(Held, DeliveryStart), StoreError> {
-    replaced::count(&queues.beside, queue, content).await?;
+    replaced::count(&queues.queue_blobs, queue, content).await?;
     let mut held = Held::of(queue, content, locked_until);
     if Place::of(queue).is_dead_letters {
         if let Some(text) = content.letter.take() {
             held.text = Arc::new(Ok(text));
-        } else if let Some((text, tag)) = queues.beside.saved(&mut held).await? {
+        } else if let Some((text, tag)) = queues.queue_blobs.saved(&mut held).await? {
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
-        let start = queues.beside.begin_delivery(&mut held).await?;
+        let start = queues.queue_blobs.begin_delivery(&mut held).await?;
         return Ok((held, start));
     }
     Ok((held, DeliveryStart::Now))
@@ -275,19 +275,19 @@ async fn peeked(
     mut content: Content,
     is_in_session: bool,
 ) -> Result<Option<PeekedMessage>, StoreError> {
-    replaced::count(&queues.beside, queue, &mut content).await?;
+    replaced::count(&queues.queue_blobs, queue, &mut content).await?;
     let mut held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
     if Place::of(queue).is_dead_letters {
         let text = match content.letter {
             Some(text) => Ok(text),
-            None => queues.beside.saved(&mut held).await?.map_or(content.text, |(text, _)| text),
+            None => queues.queue_blobs.saved(&mut held).await?.map_or(content.text, |(text, _)| text),
         };
         let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
         return Ok(Some(letter.with_dead(content.cause).with_original_id(content.id)));
     }
     // A message that is put back in a session, or checkpointed, is itself unchanged.
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
-    if may_have_blob && let Some(saved) = queues.beside.record(&held).await? {
+    if may_have_blob && let Some(saved) = queues.queue_blobs.record(&held).await? {
         if saved.held_until(queues.links.now()).is_some() {
             return Ok(None);
         }

@@ -68,7 +68,7 @@ async fn leased(
     let mut held = Held::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
     let left = lock_left(queues, queue, session.left());
-    match within_third_of_lock(left, queue, queues.beside.begin_delivery(&mut held)).await {
+    match within_third_of_lock(left, queue, queues.queue_blobs.begin_delivery(&mut held)).await {
         Ok(DeliveryStart::Now) => {}
         Ok(DeliveryStart::NotBefore(at)) => {
             if session.give_back(Some(at)).is_ok() {
@@ -124,7 +124,7 @@ impl Lock<'_> {
             // The renewal shows that this process still holds the session: any later receiver reads this
             // text.
             session.renew(&self.queues.links).await.map_err(failed)?;
-            self.queues.beside.save_given_back(&self.held, text, visible).await?;
+            self.queues.queue_blobs.save_given_back(&self.held, text, visible).await?;
         }
         let given_back = session.give_back(visible).map_err(failed);
         given_back.map_err(|error| if is_stored { self.in_doubt(error) } else { error })?;

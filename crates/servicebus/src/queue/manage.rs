@@ -209,7 +209,7 @@ impl Pages {
             sleep(self.pause).await;
         }
         let asked = Instant::now();
-        let page = patiently(|| peek(&self.node, self.from, PAGE_SIZE)).await?;
+        let page = retry_while_busy(|| peek(&self.node, self.from, PAGE_SIZE)).await?;
         if asked.elapsed() >= BUSY_PAUSE {
             self.pause = PAGE_PAUSE;
         }
@@ -225,7 +225,7 @@ impl Pages {
 }
 
 /// Makes a request, and repeats it while the service is too busy.
-pub(super) async fn patiently<T, R: Future<Output = Result<T, Fault>>>(
+pub(super) async fn retry_while_busy<T, R: Future<Output = Result<T, Fault>>>(
     request: impl Fn() -> R,
 ) -> Result<T, Fault> {
     for tries in 0..BUSY_RETRIES {
@@ -242,7 +242,7 @@ pub(super) async fn patiently<T, R: Future<Output = Result<T, Fault>>>(
 pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Content>, Fault> {
     let (mut last, mut distance, mut is_growing) = (None, 0, true);
     loop {
-        let found = patiently(|| peek(node, from.saturating_add(distance), 1)).await?.pop();
+        let found = retry_while_busy(|| peek(node, from.saturating_add(distance), 1)).await?.pop();
         // A partitioned queue may answer with a message of another partition.
         match found.filter(|found| found.sequence >= from) {
             Some(found) => {

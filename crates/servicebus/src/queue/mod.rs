@@ -29,16 +29,17 @@ use futures_util::StreamExt as _;
 use self::count::Count;
 use self::facts::{Facts, SavesTexts};
 use self::receipt::Receipt;
+use self::requires_session::RequiresSession;
 use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
 use super::amqp::{Links, OpenLink};
-use super::cache::Cache;
+use super::cache::SingleFlightCache;
 use super::entity::Entities;
 use super::error::Fault;
 use super::held::HeldMessages;
 use super::place::Place;
 use super::session::Pool;
-use super::texts::Beside;
+use super::texts::QueueBlobs;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, DeliveriesStopped, Detach, ExpiredReceipt, GetMessages, Guarantees,
     LeaseLinks, LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage,
@@ -55,24 +56,24 @@ const CONCURRENT_REQUESTS: usize = 64;
 pub(super) struct ServiceBusQueues {
     links: Arc<Links>,
     entities: Arc<Entities>,
-    beside: Beside,
+    queue_blobs: QueueBlobs,
     held: Arc<HeldMessages>,
     /// By queue name; shared with detached handles.
     facts: Arc<Mutex<HashMap<String, Facts>>>,
     /// True for the queues that require sessions.
-    sessions: Arc<Cache<bool>>,
-    saves_texts: Arc<Cache<SavesTexts>>,
+    sessions: Arc<SingleFlightCache<RequiresSession>>,
+    saves_texts: Arc<SingleFlightCache<SavesTexts>>,
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
     /// The message counts that were made by peeking.
-    counts: Arc<Cache<Count>>,
+    counts: Arc<SingleFlightCache<Count>>,
 }
 
 impl ServiceBusQueues {
-    pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside) -> Self {
+    pub(super) fn new(links: Links, entities: Arc<Entities>, queue_blobs: QueueBlobs) -> Self {
         Self {
             links: Arc::new(links),
             entities,
-            beside,
+            queue_blobs,
             held: Arc::default(),
             facts: Arc::default(),
             sessions: Arc::default(),
@@ -265,12 +266,14 @@ impl Upkeep for ServiceBusQueues {
 
 impl Detach<dyn QueueStore> for ServiceBusQueues {
     fn detached(&self) -> Arc<dyn QueueStore> {
-        let blobs = &self.beside.blobs;
+        let blobs = &self.queue_blobs.blobs;
         let detach = Arc::clone(blobs).powers().detach;
         Arc::new(Self {
-            links: Arc::new(self.links.again()),
+            links: Arc::new(self.links.detached()),
             entities: Arc::clone(&self.entities),
-            beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
+            queue_blobs: self
+                .queue_blobs
+                .with_store(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
             held: Arc::clone(&self.held),
             facts: Arc::clone(&self.facts),
             sessions: Arc::clone(&self.sessions),

@@ -89,11 +89,11 @@ async fn send(
     let failed = |fault: Fault| fault.of_change(Operation::Put.as_str(), queue);
     let sent = outgoing.message(None, None);
     if outgoing.visible.is_some() {
-        let node = queues.node(queue).await.map_err(before(failed))?;
+        let node = queues.node(queue).await.map_err(before_request(failed))?;
         let number = manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?;
         return Ok(Receipt::Scheduled(number));
     }
-    let link = queues.sender(queue).await.map_err(before(failed))?;
+    let link = queues.sender(queue).await.map_err(before_request(failed))?;
     link.send(sent).await.map_err(|fault| {
         if fault.is_not_allowed() {
             queues.forget_sessions(queue);
@@ -132,6 +132,6 @@ async fn session_for(
 }
 
 /// Marks the errors of a step before the request as unambiguous: nothing was changed.
-pub(super) fn before(failed: impl Fn(Fault) -> StoreError) -> impl Fn(Fault) -> StoreError {
+pub(super) fn before_request(failed: impl Fn(Fault) -> StoreError) -> impl Fn(Fault) -> StoreError {
     move |fault| failed(fault).with_ambiguous(false)
 }

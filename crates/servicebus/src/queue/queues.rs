@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use super::super::amqp::requests::Node;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::manage::{Pages, patiently};
-use super::put::before;
+use super::manage::{Pages, retry_while_busy};
+use super::put::before_request;
 use super::{ServiceBusQueues, count, manage};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
@@ -19,9 +19,9 @@ use jobqueue_storage::{
 };
 
 /// The maximum number of messages that a request deletes. The tier Standard allows no more.
-const BATCH: i32 = 500;
+const DELETE_BATCH_SIZE: i32 = 500;
 /// A margin that is greater than the difference between the service's clock and this machine's.
-const DAY: Duration = Duration::from_secs(86_400);
+const CLOCK_MARGIN: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
@@ -31,13 +31,13 @@ pub(super) async fn create(
     let operation = Operation::CreateQueue;
     limits::check_metadata(operation, queue, metadata)?;
     // The metadata are written first, so that a visible queue has them.
-    let mut is_new = queues.beside.create_metadata(queue, metadata).await?;
-    if !is_new && queues.beside.metadata(queue).await?.unwrap_or_default() != *metadata {
+    let mut is_new = queues.queue_blobs.create_metadata(queue, metadata).await?;
+    if !is_new && queues.queue_blobs.metadata(queue).await?.unwrap_or_default() != *metadata {
         if exists(queues, queue).await? {
             return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
         }
         // The metadata are left over from a deleted queue.
-        queues.beside.write_metadata(queue, metadata).await?;
+        queues.queue_blobs.write_metadata(queue, metadata).await?;
         is_new = true;
     }
     if Place::of(queue).is_dead_letters {
@@ -52,7 +52,7 @@ pub(super) async fn create(
         Ok(true) => {
             if !is_new {
                 // The deletion of an earlier queue of that name may be about to empty them.
-                queues.beside.write_metadata(queue, metadata).await?;
+                queues.queue_blobs.write_metadata(queue, metadata).await?;
             }
             Ok(Created::New)
         }
@@ -79,7 +79,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
             "Service Bus deletes a dead-letter queue only together with its queue; purge it instead",
         ));
     }
-    let written = queues.beside.metadata_tag(queue).await?;
+    let written = queues.queue_blobs.metadata_tag(queue).await?;
     let failed = |fault: Fault| fault.of_change(operation, queue);
     if !queues.entities.delete(queue.as_str()).await.map_err(failed)? {
         queues.check_missing(queue).await.map_err(failed)?;
@@ -95,7 +95,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     // Emptied under a condition, which a deletion of the blob cannot have: the queue may have been recreated
     // by now.
     let Some(tag) = written else { return Ok(()) };
-    queues.beside.empty_metadata(queue, tag).await
+    queues.queue_blobs.empty_metadata(queue, tag).await
 }
 
 pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
@@ -145,7 +145,7 @@ pub(super) async fn properties(
             count::count(queues, queue).await?
         }
     };
-    let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
+    let metadata = queues.queue_blobs.metadata(queue).await?.unwrap_or_default();
     Ok(QueueProperties::new(metadata, count).with_now(now))
 }
 
@@ -160,7 +160,7 @@ async fn has_message(queues: &ServiceBusQueues, queue: &QueueName) -> Result<boo
 impl MetadataStore for ServiceBusQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         must_exist(self, queue, Operation::QueueMetadata).await?;
-        Ok(self.beside.metadata(queue).await?.unwrap_or_default())
+        Ok(self.queue_blobs.metadata(queue).await?.unwrap_or_default())
     }
 
     async fn replace_queue_metadata(
@@ -171,7 +171,7 @@ impl MetadataStore for ServiceBusQueues {
     ) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         must_exist(self, queue, Operation::SetQueueMetadata).await?;
-        self.beside.replace_metadata(queue, before, metadata).await
+        self.queue_blobs.replace_metadata(queue, before, metadata).await
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) async fn set_metadata(
 ) -> Result<(), StoreError> {
     limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
     must_exist(queues, queue, Operation::SetQueueMetadata).await?;
-    queues.beside.write_metadata(queue, metadata).await
+    queues.queue_blobs.write_metadata(queue, metadata).await
 }
 
 async fn must_exist(
@@ -200,11 +200,11 @@ async fn must_exist(
 /// Messages under locks stay.
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    let node = queues.node(queue).await.map_err(before(failed))?;
+    let node = queues.node(queue).await.map_err(before_request(failed))?;
     let now = queues.links.now();
     // Before anything else, because a refusal shows that there are partitions or sessions, whose messages a
     // peek may not show.
-    match manage::delete_batch(&node, BATCH, now + DAY).await {
+    match manage::delete_batch(&node, DELETE_BATCH_SIZE, now + CLOCK_MARGIN).await {
         Ok(_) => {}
         Err(fault) if fault.is_unsupported() => {
             let error = StoreError::new(Kind::Unsupported, Operation::Clear.as_str(), queue);
@@ -232,17 +232,17 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
 /// the time of its message, but not its number.
 async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
     let Some(last) = manage::last_from(node, 0).await? else { return Ok(()) };
-    let end = last.enqueued.max(now) + DAY;
+    let end = last.enqueued.max(now) + CLOCK_MARGIN;
     // Limited by the count of numbers, because messages may keep arriving, and the first one stays if it is
     // locked.
     let mut most = i64::MAX;
     loop {
-        let Some(first) = patiently(|| manage::peek(node, 0, 1)).await?.pop() else { return Ok(()) };
+        let Some(first) = retry_while_busy(|| manage::peek(node, 0, 1)).await?.pop() else { return Ok(()) };
         most = most.min(last.sequence.saturating_sub(first.sequence).saturating_add(1));
         if most <= 0 {
             return Ok(());
         }
-        match patiently(|| manage::delete_batch(node, BATCH, end)).await? {
+        match retry_while_busy(|| manage::delete_batch(node, DELETE_BATCH_SIZE, end)).await? {
             0 => return Ok(()),
             deleted => most -= deleted,
         }
@@ -261,7 +261,8 @@ async fn cancel_delayed(node: &Node) -> Result<(), Fault> {
         // Each in a separate request, because a delay that has just ended must not prevent the other
         // cancellations.
         let delayed = delayed.map(|content| content.sequence);
-        for cancelled in join_all(delayed.map(|number| patiently(move || manage::cancel(node, number)))).await
+        for cancelled in
+            join_all(delayed.map(|number| retry_while_busy(move || manage::cancel(node, number)))).await
         {
             match cancelled {
                 Err(fault) if !fault.is_missing_message() => return Err(fault),

@@ -4,7 +4,7 @@
 //! the content. A seal is valid only for a message that the framework wrote.
 
 use super::super::place::Place;
-use super::super::texts::Beside;
+use super::super::texts::QueueBlobs;
 use super::body::MessageBody;
 use super::message::{Content, Outgoing, Replaced};
 use jobqueue_storage::{QueueName, StoreError, log};
@@ -14,12 +14,12 @@ use jobqueue_storage::{QueueName, StoreError, log};
 /// # Errors
 /// The errors of the blob storage. Nothing was sent.
 pub(super) async fn seal(
-    beside: &Beside,
+    queue_blobs: &QueueBlobs,
     queue: &QueueName,
     copy: &Outgoing<'_>,
 ) -> Result<String, StoreError> {
     let count = copy.dequeued.to_string();
-    let sealed = beside.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
+    let sealed = queue_blobs.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
     sealed.map_err(|error| error.with_ambiguous(false))
 }
 
@@ -28,14 +28,14 @@ pub(super) async fn seal(
 /// # Errors
 /// The errors of the blob storage. Nothing was added.
 pub(super) async fn count(
-    beside: &Beside,
+    queue_blobs: &QueueBlobs,
     queue: &QueueName,
     content: &mut Content,
 ) -> Result<(), StoreError> {
     let Some(Replaced { dequeued, seal }) = content.replaced.take() else { return Ok(()) };
     let Some(copied) = MessageBody::of(&content.text, content.other.as_deref()) else { return Ok(()) };
     let (count, bytes) = (dequeued.to_string(), copied.bytes());
-    if beside.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
+    if queue_blobs.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
         content.delivered = content.delivered.saturating_add(dequeued);
     } else {
         log::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");

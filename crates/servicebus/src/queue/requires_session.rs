@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
@@ -14,10 +14,13 @@ use jobqueue_storage::{Operation, QueueName, StoreError};
 
 /// The time that the management API is waited for before a link is tried as well. Behind a firewall that
 /// drops packets, it never answers.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// True for a queue that requires sessions, which never changes.
-impl Perishable for bool {
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequiresSession(bool);
+
+impl Expiring for RequiresSession {
     fn is_gone(&self) -> bool {
         false
     }
@@ -41,18 +44,20 @@ impl ServiceBusQueues {
         }
         let ask = || {
             let (queues, queue) = (self.clone(), queue.clone());
-            async move { queues.find_sessions(&queue).await }
+            async move { queues.find_sessions(&queue).await.map(RequiresSession) }
         };
         match self.sessions.get(self.links.runtime(), queue.as_str(), ask).await {
             // The operation itself reports the missing queue.
             Err(fault) if fault.is_missing_entity() => Ok(false),
-            found => found.map_err(|fault| fault.of_read(operation.as_str(), queue)),
+            found => found
+                .map(|RequiresSession(requires)| requires)
+                .map_err(|fault| fault.of_read(operation.as_str(), queue)),
         }
     }
 
     async fn find_sessions(&self, queue: &QueueName) -> Result<bool, Fault> {
         let mut describing = pin!(self.describe(queue));
-        let described = match timeout(PATIENCE, &mut describing).await {
+        let described = match timeout(DESCRIBE_TIMEOUT, &mut describing).await {
             Ok(described) => described,
             Err(_) => match self.probe(queue).await {
                 Err(fault) if !fault.is_missing_entity() => describing.await,
@@ -84,7 +89,7 @@ impl ServiceBusQueues {
     /// their queue may require sessions.
     pub(super) fn note_no_sessions(&self, queue: &QueueName) {
         if !Place::of(queue).is_dead_letters {
-            self.sessions.set(queue.as_str(), false);
+            self.sessions.set(queue.as_str(), RequiresSession(false));
         }
     }
 
@@ -92,7 +97,7 @@ impl ServiceBusQueues {
     /// transactions, because it may have been recreated. Held sessions stay: if the queue was recreated,
     /// their links report that.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        self.sessions.doubt(Place::of(queue).queue);
+        self.sessions.invalidate(Place::of(queue).queue);
         self.facts(queue, |facts| facts.lacks_transactions = false);
     }
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::super::error::Fault;
 use super::super::held::Held;
-use super::super::texts::{Beside, blob_name, container};
+use super::super::texts::{QueueBlobs, blob_name, container};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
@@ -21,7 +21,7 @@ pub(super) async fn sweep(
 ) -> Result<SweptLeftovers, StoreError> {
     let mut swept = SweptLeftovers::default();
     let mut with_old = BTreeSet::new();
-    let folder = queues.beside.texts();
+    let folder = queues.queue_blobs.texts();
     list(queues, &folder, |name, modified, _| {
         swept.seen += 1;
         let queue = name
@@ -59,7 +59,7 @@ async fn old_of(
     older_than: SystemTime,
 ) -> Result<Blobs, StoreError> {
     let mut old = Blobs::new();
-    let folder = format!("{}{queue}/", queues.beside.texts());
+    let folder = format!("{}{queue}/", queues.queue_blobs.texts());
     list(queues, &folder, |name, modified, length| {
         if modified < older_than {
             old.insert(name, length);
@@ -78,7 +78,7 @@ async fn list(
     let container = container()?;
     let mut marker: Option<String> = None;
     loop {
-        let page = match queues.beside.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
+        let page = match queues.queue_blobs.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
             Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(()),
             page => page?,
         };
@@ -109,7 +109,9 @@ async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut B
         loop {
             tries -= 1;
             let read = match queues.node(&queue).await {
-                Ok(node) => remove_used(&queues.beside, Pages::of(node).in_background(), &queue, blobs).await,
+                Ok(node) => {
+                    remove_used(&queues.queue_blobs, Pages::of(node).in_background(), &queue, blobs).await
+                }
                 Err(fault) => Err(fault),
             };
             match read {
@@ -135,7 +137,7 @@ fn is_any_of_partition(blobs: &Blobs) -> bool {
 /// Removes from `blobs` the names that the messages of a queue may need. Returns `false` if a message cannot
 /// be decoded, or belongs to a partition.
 async fn remove_used(
-    beside: &Beside,
+    queue_blobs: &QueueBlobs,
     mut pages: Pages,
     queue: &QueueName,
     blobs: &mut Blobs,
@@ -148,7 +150,7 @@ async fn remove_used(
             if !content.is_whole || is_of_partition {
                 return Ok(false);
             }
-            for name in beside.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)) {
+            for name in queue_blobs.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)) {
                 blobs.remove(name.name());
             }
         }
@@ -166,7 +168,7 @@ async fn remove(
     swept: &mut SweptLeftovers,
 ) -> Result<(), StoreError> {
     if !is_dry
-        && let Err(error) = queues.beside.blobs.delete_blob(&blob_name(name)?, None).await
+        && let Err(error) = queues.queue_blobs.blobs.delete_blob(&blob_name(name)?, None).await
         && error.kind() != Kind::BlobNotFound
     {
         log::debug!(%error, "the text of a deleted message was not removed");

@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::Place;
 use super::body::MessageBody;
 use super::message::{Outgoing, is_of_partition};
-use super::put::before;
+use super::put::before_request;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
 use jobqueue_storage::rules::limits;
@@ -61,8 +61,8 @@ pub(super) async fn delete(
     let failed = |fault: Fault| fault.of_change(DELETE, queue);
     let mut may_be_elsewhere = false;
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
-        let node = queues.node(queue).await.map_err(before(failed))?;
-        let found = manage::peek(&node, number, 1).await.map_err(before(failed))?;
+        let node = queues.node(queue).await.map_err(before_request(failed))?;
+        let found = manage::peek(&node, number, 1).await.map_err(before_request(failed))?;
         // Numbers are per queue, and restart when a queue is recreated.
         if found.first().is_some_and(|found| found.sequence == number && found.id == message.id) {
             return manage::cancel(&node, number).await.map_err(failed);
@@ -78,7 +78,7 @@ pub(super) async fn delete(
         })?;
     let lock = Lock { queues, queue, token, held };
     lock.settle(Settlement::Complete, DELETE).await?;
-    queues.beside.forget(&lock.held).await;
+    queues.queue_blobs.forget(&lock.held).await;
     Ok(())
 }
 
@@ -139,7 +139,7 @@ impl Lock<'_> {
         let until = match &self.held.session {
             Some(session) => session.renew(&self.queues.links).await.map_err(failed)?,
             None => {
-                let node = self.queues.node(self.queue).await.map_err(before(failed))?;
+                let node = self.queues.node(self.queue).await.map_err(before_request(failed))?;
                 manage::renew(&node, self.token).await.map_err(failed)?
             }
         };
@@ -149,7 +149,7 @@ impl Lock<'_> {
         if let Some(text) = text {
             self.queues.note_saving(self.queue).await?;
             let saved = format!("{}\n{text}", self.held.fence);
-            let tag = self.queues.beside.write(&self.held, &saved).await?;
+            let tag = self.queues.queue_blobs.write(&self.held, &saved).await?;
             let text = Arc::new(Ok(text.to_owned()));
             self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
         }
@@ -219,7 +219,7 @@ impl Lock<'_> {
     ) -> Result<CopyOutcome, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let mut outgoing = self.copy(content, visible);
-        outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
+        outgoing.seal = Some(replaced::seal(&self.queues.queue_blobs, self.queue, &outgoing).await?);
         let copy = |outgoing: &Outgoing<'_>| {
             outgoing.message(self.held.properties.clone(), self.held.application_properties.clone())
         };
@@ -244,7 +244,7 @@ impl Lock<'_> {
         }
         // The renewal shows that this process still holds the lock, and leaves time for the copy.
         self.renew().await?;
-        let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
+        let sender = self.queues.sender(self.queue).await.map_err(before_request(failed))?;
         // With the lock token as its id, the copies of later tries are dropped by a queue that detects
         // duplicates.
         outgoing.message_id = self.token.to_string();
@@ -263,12 +263,12 @@ impl Lock<'_> {
         // The renewal shows that the lock is held: any later receiver reads this text.
         self.renew().await?;
         self.queues.note_saving(self.queue).await?;
-        self.queues.beside.save_given_back(&self.held, text, visible).await?;
+        self.queues.queue_blobs.save_given_back(&self.held, text, visible).await?;
         self.abandon().await.map_err(|error| self.in_doubt(error))
     }
 
     async fn renew(&self) -> Result<(), StoreError> {
-        let failed = before(|fault: Fault| self.failed(fault, UPDATE));
+        let failed = before_request(|fault: Fault| self.failed(fault, UPDATE));
         let node = self.queues.node(self.queue).await.map_err(&failed)?;
         manage::renew(&node, self.token).await.map(drop).map_err(failed)
     }
@@ -296,7 +296,7 @@ impl Lock<'_> {
 
     async fn forget_original(&self) -> Result<(), StoreError> {
         self.queues.held.remove(self.token);
-        self.queues.beside.forget(&self.held).await;
+        self.queues.queue_blobs.forget(&self.held).await;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
-use super::super::amqp::Live;
+use super::super::amqp::LiveConnection;
 use super::super::amqp::receiver::LockedMessage;
 use super::super::amqp::session::Accepted;
 use super::held::{MessageOutcome, Session, SessionReleaseGuard};
@@ -30,7 +30,8 @@ const MAX_HELD_SESSIONS: usize = 1_000;
 /// The time that a session above that limit is held. Then it is released, and the service offers other
 /// sessions before it offers this one again.
 const SHORT_HOLD: Duration = Duration::from_secs(10);
-/// A lock is renewed before the next message if less than this is left, and less than half_lock of its length.
+/// A lock is renewed before the next message if less than this is left, and less than half_lock of its
+/// length.
 const MIN_LOCK_LEFT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
@@ -42,7 +43,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Returns the driver of an accepted session, and registers the session in the pool.
-    pub(super) fn new(shared: Arc<PoolCore>, accepted: Accepted, live: Arc<Live>) -> Self {
+    pub(super) fn new(shared: Arc<PoolCore>, accepted: Accepted, live: Arc<LiveConnection>) -> Self {
         let number = shared.change(|state| {
             state.last_session += 1;
             state.phases.insert(state.last_session, Phase::Asking);

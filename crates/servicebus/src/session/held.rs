@@ -14,7 +14,7 @@ use super::super::amqp::receiver::ReceiveLink;
 use super::super::amqp::requests::{Node, Request};
 use super::super::amqp::session::Accepted;
 use super::super::amqp::settlement::Settlement;
-use super::super::amqp::{Links, Live, field, instant, map};
+use super::super::amqp::{Links, LiveConnection, field, instant, map};
 use super::super::error::{Fault, condition};
 use super::pool::{Phase, PoolCore};
 use jobqueue_storage::sync::lock;
@@ -57,7 +57,7 @@ impl LockEnd {
 pub(crate) struct Session {
     id: String,
     pub(super) link: ReceiveLink,
-    live: Arc<Live>,
+    live: Arc<LiveConnection>,
     queue: String,
     lock_end: Mutex<LockEnd>,
     outcomes: mpsc::UnboundedSender<MessageOutcome>,
@@ -79,7 +79,7 @@ impl Session {
     /// Returns a session, and the driver's receiver for the outcomes of its messages.
     pub(super) fn new(
         accepted: Accepted,
-        live: Arc<Live>,
+        live: Arc<LiveConnection>,
         number: u64,
         shared: &Arc<PoolCore>,
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
