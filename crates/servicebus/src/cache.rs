@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_value_serves_while_its_successor_is_made() {
+    async fn stale_value_serves_while_its_successor_is_made() {
         let (cache, runtime) = (SingleFlightCache::<Stale>::default(), Runtime::new());
         cache.set("work", Stale(0));
         let making = || async {
@@ -217,7 +217,7 @@ mod tests {
 
     // Before, each put over a cold link discarded the attempt of the previous put.
     #[tokio::test(start_paused = true)]
-    async fn a_doubt_leaves_the_attempt_under_way() {
+    async fn invalidation_keeps_the_attempt_in_progress() {
         let (cache, runtime) = (SingleFlightCache::<Lasting>::default(), Runtime::new());
         let begun = AtomicU64::new(0);
         let get = |_| async {
@@ -254,7 +254,7 @@ mod tests {
     // Before, each of three callers with less time than an attempt takes started another attempt, and none
     // finished.
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_goes_on_without_its_callers() {
+    async fn attempt_continues_without_its_callers() {
         let (cache, runtime) = (SingleFlightCache::<Lasting>::default(), Runtime::new());
         let making = || async {
             sleep(REQUEST_TIMEOUT).await;
