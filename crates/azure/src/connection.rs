@@ -81,7 +81,7 @@ impl Connection {
     }
 
     /// Returns the same account over separate connections, or over these if no others can be opened.
-    pub(super) fn again(self: &Arc<Self>) -> Arc<Self> {
+    pub(super) fn detached(self: &Arc<Self>) -> Arc<Self> {
         Self::open(self.setup.clone()).unwrap_or_else(|error| {
             warn!(%error, "cannot open a second connection to the storage; sharing the first");
             Arc::clone(self)

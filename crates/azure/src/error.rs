@@ -42,7 +42,7 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         // The SDK refused the call, or the pipeline failed, before anything was sent.
         _ => call
             .error(StoreErrorKind::InvalidInput)
-            .with_detail("the SDK made no request of it: check the endpoint"),
+            .with_detail("the SDK sent no request: check the endpoint"),
     }
 }
 

@@ -328,7 +328,7 @@ impl TokenCredential for CachingCredential {
             (Err(Failure { text, .. }), Some(valid)) => {
                 // A panic of the subscriber must not lose the token.
                 drop(catch_unwind(|| {
-                    tracing::warn!(error = text, "no new token; the last one is used until it ends");
+                    tracing::warn!(error = text, "no new token; the last one is used until it expires");
                 }));
                 Ok(valid)
             }

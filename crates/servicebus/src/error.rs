@@ -22,7 +22,7 @@ pub(super) enum Fault {
     Unreadable(String),
     /// The answer may come from a gateway in between: it does not have the service's form, or another answer
     /// contradicts it.
-    #[error("an answer that need not be the service's: {0}")]
+    #[error("an answer that may not come from the service: {0}")]
     Doubtful(String),
     /// The blobs of the queue could not be read.
     #[error(transparent)]

@@ -201,7 +201,7 @@ impl Permissions<ContainerName> for AzureBlobs {
 
 impl Detach<dyn BlobStore> for AzureBlobs {
     fn detached(&self) -> Arc<dyn BlobStore> {
-        Arc::new(Self { connection: self.connection.again() })
+        Arc::new(Self { connection: self.connection.detached() })
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMes
 /// Returns the single message of the answer to a put.
 pub(super) fn stored(call: Call<'_>, mut answer: RawMessages) -> Result<PutOutcome, StoreError> {
     let stored = answer.messages.pop().filter(|_| answer.messages.is_empty());
-    let stored = stored.ok_or_else(|| call.unreadable("the answer does not hold the one message"))?;
+    let stored = stored.ok_or_else(|| call.unreadable("the answer does not contain exactly one message"))?;
     let receipt = stored.receipt.map(PopReceipt::new);
     let (Some(id), Some(receipt)) = (message_id(stored.id.as_deref()), receipt) else {
         return Err(call.unreadable("the answer lacks the message's id or receipt"));

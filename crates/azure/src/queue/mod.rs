@@ -303,7 +303,7 @@ impl Permissions<QueueName> for AzureQueues {
 
 impl Detach<dyn QueueStore> for AzureQueues {
     fn detached(&self) -> Arc<dyn QueueStore> {
-        Arc::new(Self { connection: self.connection.again() })
+        Arc::new(Self { connection: self.connection.detached() })
     }
 }
 

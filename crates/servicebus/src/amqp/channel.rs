@@ -159,7 +159,7 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
             () = dead.cancelled() => return,
             end = session.on_end() => {
                 let reason = end.err().map(|error| error.to_string());
-                log::debug!(reason, "a session of AMQP with Service Bus has ended");
+                log::debug!(reason, "an AMQP session with Service Bus has ended");
                 return;
             }
             command = commands.recv() => command,

@@ -361,7 +361,7 @@ impl LiveConnection {
                     ..token
                 }),
                 Err(error) if error.is_missing_entity() => {
-                    log::debug!(queue, "a queue of Service Bus whose token was due does not exist any more");
+                    log::debug!(queue, "the token of a deleted Service Bus queue is not renewed");
                     None
                 }
                 Err(error) => {

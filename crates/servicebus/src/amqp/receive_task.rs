@@ -122,7 +122,7 @@ impl ReceiveTask {
                 break fault;
             }
         };
-        log::debug!(error = %fault, "a link from Service Bus has ended");
+        log::debug!(error = %fault, "a receive link of Service Bus has ended");
         commands.close();
         self.fail(&fault);
         // Before `ended` fires, so that callers know which settlements were not sent.

@@ -177,7 +177,7 @@ async fn read_answers(
             Err(error) => break of_recv(error),
         }
     };
-    log::debug!(error = %end, "a link for answers of Service Bus has ended");
+    log::debug!(error = %end, "a link for Service Bus answers has ended");
     answers.end(&end);
     if unused.is_cancelled() {
         // A link that is dropped ends the AMQP session when an answer arrives for it.

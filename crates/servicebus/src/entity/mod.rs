@@ -188,7 +188,7 @@ fn is_refusal(body: &[u8]) -> bool {
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
     if status.is_success() || status == StatusCode::NOT_FOUND && !is_refusal(body) {
-        return Fault::Doubtful(format!("the status {status} with another body"));
+        return Fault::Doubtful(format!("status {status} with an unexpected body"));
     }
     let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let condition = is_busy.then(|| condition::MANAGEMENT_BUSY.to_owned());

@@ -37,7 +37,9 @@ impl ServiceBusQueues {
             Err(fault) => return Err(fault),
         };
         if is_reached {
-            return Err(Fault::Doubtful("no queue of that name, and AMQP reaches it".to_owned()));
+            return Err(Fault::Doubtful(
+                "the management API knows no such queue, but AMQP reaches it".to_owned(),
+            ));
         }
         Ok(())
     }

@@ -122,7 +122,7 @@ async fn leased(
             return None;
         }
         Err(error) => {
-            log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
+            log::warn!(%queue, message = %content.id, %error, "the saved state of a message cannot be read");
             let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
             release_later(queues, link.clone(), guard, share_of_lock(3).min(BLOB_RETRY_PAUSE), kept_back);
             return None;
@@ -181,7 +181,7 @@ pub(super) async fn within_third_of_lock<T>(
 /// Returns the rest of a lock that was just taken, by this machine's clock, capped at the length of a lock.
 pub(super) fn lock_left(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
-        log::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
+        log::warn!(%queue, "received a message whose lock is already over: this machine's clock may be ahead of the service's, and then no job runs");
     }
     left.min(queues.lock_length(queue))
 }

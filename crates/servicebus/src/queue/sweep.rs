@@ -117,7 +117,7 @@ async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut B
             match read {
                 Ok(true) => break,
                 Ok(false) => {
-                    log::warn!(%queue, "the texts of a queue are not swept, because a message that may need one cannot be decoded or is of a partition");
+                    log::warn!(%queue, "the texts of a queue are not swept, because a message that may need one cannot be decoded or belongs to a partition");
                     return Ok(false);
                 }
                 // The link of a deleted queue reports that; a new queue of that name may exist by now.

@@ -289,7 +289,7 @@ impl Lock<'_> {
     async fn complete_copied(&self) -> Result<(), StoreError> {
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;
-            log::warn!(%queue, message = %self.held.id, %error, "a message was put back and is not completed yet; it may run twice");
+            log::warn!(%queue, message = %self.held.id, %error, "a message was put back as a copy, and the original is not completed yet; the job may run twice");
         })?;
         self.forget_original().await
     }

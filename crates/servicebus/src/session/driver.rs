@@ -168,7 +168,7 @@ impl Driver {
         if held == MAX_HELD_SESSIONS {
             log::warn!(
                 queue = self.shared.queue,
-                "as many sessions are held for delays as a process holds; further ones are looked at in turn"
+                "this process holds the maximum number of delayed sessions; further ones are released and taken in turn"
             );
         }
         let until = Instant::now() + hold_time(wait, held);
