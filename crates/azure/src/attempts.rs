@@ -107,7 +107,7 @@ mod tests {
         assert!(error.is_ambiguous());
     }
 
-    /// A refusal after a lost answer does not tell whether the first attempt was applied.
+    /// A refusal after a lost answer does not show whether the first attempt was applied.
     #[tokio::test(start_paused = true)]
     async fn earlier_attempt_stays_ambiguous() {
         let tried = Cell::new(0);

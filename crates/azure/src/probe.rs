@@ -116,7 +116,7 @@ impl Missing {
 
     fn into_result(self, call: Call<'_>, role: &str) -> Result<(), StoreError> {
         let Some(refusal) = self.refusal else { return Ok(()) };
-        // All were refused, so the key, the token or the clock is wrong: the service's own reason tells
+        // All were refused, so the key, the token or the clock is wrong: the service's own reason shows
         // which.
         if self.permissions.len() == self.tried {
             return Err(refusal);

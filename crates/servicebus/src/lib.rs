@@ -38,7 +38,7 @@
 //! In a queue that requires sessions, a worker holds a session for each slot, and gets one message of a
 //! session at a time, so a get may return fewer messages than are visible. A message that is given back stays
 //! the first of its session. A session ends with its link; its receipts are then refused as expired, which
-//! does not tell the state of the message.
+//! does not show the state of the message.
 //!
 //! The page *Service Bus* of the guide of `jobqueue` describes all this for users and operators.
 //!

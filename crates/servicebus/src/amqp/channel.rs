@@ -23,7 +23,7 @@ use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
 /// The maximum number of tries to attach a link. If a refusal crosses the client's own frames, the client
-/// cannot tell its reason.
+/// does not report its reason.
 const MAX_ATTACH_TRIES: u32 = 5;
 const DETACH_FLUSH: Duration = Duration::from_millis(20);
 const CROSSED_REFUSAL: &str = "the refusal of a link crossed its attach";

@@ -125,7 +125,7 @@ impl ReceiveTask {
         log::debug!(error = %fault, "a receive link of Service Bus has ended");
         commands.close();
         self.fail(&fault);
-        // Before `ended` fires, so that callers know which settlements were not sent.
+        // Before `ended` fires, so that unsent settlements are recognised as such.
         drop(commands);
         if let Some(answer) = self.closing.take() {
             let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
@@ -164,7 +164,7 @@ impl ReceiveTask {
     async fn complete_all(&mut self, completed: Vec<(Uuid, SettlementSent)>) {
         let mut deliveries = Vec::with_capacity(completed.len());
         for (lock, answer) in completed {
-            // Dropping `answer` tells the caller that the link does not have the delivery.
+            // Dropping `answer` signals to the caller that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
             let _ = answer.send(self.channel.events.watch((self.key.0, delivery.delivery_id())));
             deliveries.push(delivery);

@@ -73,7 +73,7 @@ impl Entities {
         if is_created { Ok(true) } else { Err(refused(status, &body)) }
     }
 
-    /// Deletes a queue; returns `false` if the management API says that there is none.
+    /// Deletes a queue; returns `false` if the management API reports that there is none.
     pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
         match self.send(Method::DELETE, queue, &[], None).await? {
             (status, body, _) if status.is_success() && body.is_empty() => Ok(true),
@@ -82,7 +82,7 @@ impl Entities {
         }
     }
 
-    /// Describes a queue; `None` if the management API says that there is none.
+    /// Describes a queue; `None` if the management API reports that there is none.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
             (status, body, now) if status.is_success() => {

@@ -26,7 +26,7 @@ impl ServiceBusQueues {
     /// [`Fault::Doubtful`] if the queue exists, and the faults of AMQP.
     pub(super) async fn check_missing(&self, queue: &QueueName) -> Result<(), Fault> {
         // The links of a recently deleted queue may still seem to be up: a request on them fails, and the
-        // next attach tells why.
+        // next attach fails with the reason.
         let is_reached = match self.node(queue).await {
             Ok(node) => match manage::peek(&node, 0, 1).await {
                 Ok(_) => true,

@@ -24,7 +24,7 @@ const NOTE_PERIOD: Duration = Duration::from_secs(3600);
 /// The pause before settings that could not be read are read again.
 const SETTINGS_PAUSE: Duration = Duration::from_secs(60);
 
-/// The facts that this process knows about a queue and its dead letters.
+/// The facts about a queue and its dead letters, as far as this process has found them out.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) lock_length: Option<Duration>,

@@ -322,7 +322,7 @@ impl Lock<'_> {
         StoreError::new(Kind::Unavailable, UPDATE, self.queue).with_source(error).with_ambiguous(true)
     }
 
-    /// Returns the error of a change. A lost lock does not tell the state of the message: an earlier request
+    /// Returns the error of a change. A lost lock does not show the state of the message: an earlier request
     /// may have settled it, and the service drops locks early when a connection breaks or a node restarts.
     pub(super) fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
         if !fault.is_lock_lost() {

@@ -34,7 +34,7 @@ pub(crate) struct ClaimedMessage {
 #[derive(Debug)]
 pub(crate) struct GetResult {
     pub(crate) claimed: Vec<ClaimedMessage>,
-    /// True if the service has said that no session with messages is free.
+    /// True if the service answered that no session with messages is free.
     pub(crate) confirmed_empty: bool,
 }
 
