@@ -46,7 +46,6 @@ pub(crate) struct Links {
     live: SingleFlightCache<Arc<LiveConnection>>,
     /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
-    /// The permits for transactions.
     pub(super) transaction_permits: TransactionPermits,
 }
 
@@ -55,7 +54,7 @@ pub(crate) struct Links {
 pub(crate) struct LiveConnection {
     connection: Connection,
     /// True if no new links can be attached over this connection, or no token is valid and none can be sent.
-    /// The connection may still carry sessions and deliveries, which keep it open and would be lost with it.
+    /// Its sessions and deliveries keep it open, and would be lost with it.
     is_unusable: AtomicBool,
     host: String,
     credential: Arc<Credential>,
@@ -94,8 +93,7 @@ impl Deref for OpenLink {
     }
 }
 
-/// A token that was sent. It is used until it expires; only the task that renews tokens checks whether a
-/// renewal is due.
+/// A token that was sent. It is used until it expires; only the renewing task looks at `renewal`.
 #[derive(Debug, Clone, Copy)]
 struct SentToken {
     renewal: Instant,
@@ -160,8 +158,8 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Waits up to `wait` for the next free session with messages. Also returns the connection that holds the
-    /// session. Calls `asking` just before the attach.
+    /// Waits up to `wait` for the next free session with messages. Calls `asking` just before the attach.
+    /// Also returns the connection that holds the session.
     pub(crate) async fn accept_session(
         self: &Arc<Self>,
         queue: &str,
@@ -188,8 +186,8 @@ impl Links {
     }
 
     /// Runs `attach` over the current connection. After a refusal, repeats it with a new token, because the
-    /// last one may have expired unnoticed, for instance while the machine was asleep. Without room on the
-    /// connection, repeats it over a new one.
+    /// last one may have expired unnoticed while the machine was asleep. Without room, repeats it over a new
+    /// one.
     pub(super) async fn attached<T, A: Future<Output = Result<T, Fault>>>(
         self: &Arc<Self>,
         queue: &str,
@@ -205,7 +203,6 @@ impl Links {
         attach(self.live(queue).await?).await
     }
 
-    /// Returns the receive link of a queue if it is up.
     pub(crate) fn present_receiver(&self, queue: &str) -> Option<OpenLink> {
         let live = self.live.present(CONNECTION_KEY)?;
         Some(OpenLink { link: live.receivers.present(queue)?, live })
@@ -224,7 +221,6 @@ impl Links {
         self.live.present(CONNECTION_KEY).is_some_and(|live| live.senders.present(queue).is_some())
     }
 
-    /// Returns whether the links to a management node are up.
     pub(crate) fn has_node(&self, queue: &str) -> bool {
         self.live.present(CONNECTION_KEY).is_some_and(|live| live.nodes.present(queue).is_some())
     }
@@ -285,8 +281,8 @@ impl LiveConnection {
     }
 
     /// Marks the connection as unusable for new links after a timeout, or if it has reached its maximum
-    /// number of channels. A refusal is an answer and does not count, and neither does a channel that has
-    /// ended, because another can be begun.
+    /// number of channels. A refusal does not count, because it is an answer, nor does a channel that has
+    /// ended.
     fn note_unusable(&self, fault: &Fault) {
         self.is_unusable.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
     }
