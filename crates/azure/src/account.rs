@@ -66,14 +66,14 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     url.host_str().is_some_and(|host| secret::is_loopback(host) || host.ends_with(".localhost"))
 }
 
-/// Returns the sister endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` if the host names neither
+/// Returns the sibling endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` if the host names neither
 /// service.
-pub(super) fn sister(url: &Url, from: &str, to: &str) -> Option<Url> {
+pub(super) fn sibling(url: &Url, from: &str, to: &str) -> Option<Url> {
     let host = url.host_str()?;
     let (head, tail) = host.split_once(&format!(".{from}."))?;
-    let mut sister = url.clone();
-    sister.set_host(Some(&format!("{head}.{to}.{tail}"))).ok()?;
-    Some(sister)
+    let mut sibling = url.clone();
+    sibling.set_host(Some(&format!("{head}.{to}.{tail}"))).ok()?;
+    Some(sibling)
 }
 
 /// Returns the account name in an endpoint: the last path segment of a path-style address, otherwise the

@@ -86,14 +86,14 @@ fn endpoints(settings: &Settings<'_>) -> Result<(Url, Url), Problem> {
     let queues = match (queues, &blobs) {
         (Some(url), _) => url,
         (None, Some(blobs)) if settings.get("AccountName").is_none() => {
-            account::sister(blobs, "blob", "queue")
+            account::sibling(blobs, "blob", "queue")
                 .ok_or("QueueEndpoint is missing, and cannot be derived from BlobEndpoint")?
         }
         (None, _) => derived(settings, "queue")?,
     };
     let blobs = match blobs {
         Some(url) => url,
-        None => match account::sister(&queues, "queue", "blob") {
+        None => match account::sibling(&queues, "queue", "blob") {
             Some(url) => url,
             None if settings.get("QueueEndpoint").is_some() => {
                 return Err("BlobEndpoint is missing, and cannot be derived from QueueEndpoint".to_owned());

@@ -79,8 +79,8 @@ impl Options {
                 "the endpoint must be https: tokens are not sent in the clear".to_owned(),
             ));
         }
-        let queues = account::sister(&given, "blob", "queue").unwrap_or_else(|| given.clone());
-        let blobs = account::sister(&queues, "queue", "blob").unwrap_or(given);
+        let queues = account::sibling(&given, "blob", "queue").unwrap_or_else(|| given.clone());
+        let blobs = account::sibling(&queues, "queue", "blob").unwrap_or(given);
         let name = account::account_name(&queues)
             .ok_or_else(|| misconfigured("the endpoint does not name the account".to_owned()))?;
         Ok(Self::new(Account { name, queues, blobs, credential: Credential::Token(TokenSource::Automatic) }))

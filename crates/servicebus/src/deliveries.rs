@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use super::amqp::millis;
-use super::held::Held;
+use super::held::HeldMessage;
 use super::texts::{MAX_ROUNDS, QueueBlobs, SavedText};
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
@@ -27,7 +27,7 @@ pub(super) enum DeliveryStart {
     NotBefore(SystemTime),
 }
 
-impl Held {
+impl HeldMessage {
     fn set_delivery_number(&mut self, count: u32) {
         self.dequeue_count = count;
         self.fence = count;
@@ -37,11 +37,11 @@ impl Held {
 impl QueueBlobs {
     /// Counts a delivery, and reads the text that was saved earlier. Without sessions, creates no blob for a
     /// message that has none.
-    pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<DeliveryStart, StoreError> {
+    pub(super) async fn begin_delivery(&self, held: &mut HeldMessage) -> Result<DeliveryStart, StoreError> {
         let name = self.name_of(held)?;
         let counted = held.dequeue_count;
         let is_in_session = held.session.is_some();
-        let mut present: Option<SavedText> = if is_in_session { None } else { self.record(held).await? };
+        let mut present: Option<SavedText> = if is_in_session { None } else { self.read_saved(held).await? };
         for _ in 0..MAX_ROUNDS {
             let (condition, rest) = match &present {
                 None if !is_in_session => return Ok(DeliveryStart::Now),
@@ -72,7 +72,7 @@ impl QueueBlobs {
                     held.saved = Some(properties.etag);
                     return Ok(DeliveryStart::Now);
                 }
-                Err(error) if is_raced(error.kind()) => present = self.record(held).await?,
+                Err(error) if is_raced(error.kind()) => present = self.read_saved(held).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -86,7 +86,7 @@ impl QueueBlobs {
     /// it.
     pub(super) async fn save_given_back(
         &self,
-        held: &Held,
+        held: &HeldMessage,
         text: Option<&str>,
         not_before: Option<SystemTime>,
     ) -> Result<(), StoreError> {

@@ -21,7 +21,7 @@ use jobqueue_storage::{ETag, MessageId, QueueName};
 const RETENTION: Duration = Duration::from_secs(900);
 
 #[derive(Debug, Clone)]
-pub(super) struct Held {
+pub(super) struct HeldMessage {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
     /// The id that the message has in its queue. For a dead letter, it differs from `id`.
@@ -70,7 +70,7 @@ pub(super) struct Held {
     pub(super) application_properties: Option<ApplicationProperties>,
 }
 
-impl Held {
+impl HeldMessage {
     /// Drops the content of a message that will not be copied any more, because it was given back or
     /// dead-lettered.
     pub(super) fn shed_content(&mut self) {
@@ -89,7 +89,7 @@ impl Held {
 
 #[derive(Debug)]
 struct Entry {
-    held: Arc<Held>,
+    held: Arc<HeldMessage>,
     forget_at: Instant,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct HeldMessages {
 }
 
 impl HeldMessages {
-    pub(super) fn insert(&self, token: Uuid, held: Held) {
+    pub(super) fn insert(&self, token: Uuid, held: HeldMessage) {
         let mut entries = lock(&self.entries);
         let now = Instant::now();
         // Removes expired entries, at doubling sizes: messages that were neither settled nor renewed.
@@ -110,14 +110,14 @@ impl HeldMessages {
         entries.insert(token, Entry { held: Arc::new(held), forget_at: now + RETENTION });
     }
 
-    pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Arc<Held>> {
+    pub(super) fn get(&self, queue: &QueueName, id: &MessageId, token: Uuid) -> Option<Arc<HeldMessage>> {
         let entries = lock(&self.entries);
         let held = &entries.get(&token)?.held;
         (held.queue == *queue && held.id == *id).then(|| Arc::clone(held))
     }
 
     /// Returns the messages that were received over the link and may still be locked, with their lock tokens.
-    pub(super) fn of(&self, link: &ReceiveLink) -> Vec<(Uuid, Arc<Held>)> {
+    pub(super) fn of(&self, link: &ReceiveLink) -> Vec<(Uuid, Arc<HeldMessage>)> {
         let entries = lock(&self.entries);
         let now = Instant::now();
         let came = |entry: &Entry| entry.held.link.as_ref().is_some_and(|of| of.is(link));
@@ -125,7 +125,7 @@ impl HeldMessages {
         of_link.map(|(token, entry)| (*token, Arc::clone(&entry.held))).collect()
     }
 
-    pub(super) fn change(&self, token: Uuid, change: impl FnOnce(&mut Held)) {
+    pub(super) fn change(&self, token: Uuid, change: impl FnOnce(&mut HeldMessage)) {
         if let Some(entry) = lock(&self.entries).get_mut(&token) {
             change(Arc::make_mut(&mut entry.held));
             entry.forget_at = Instant::now() + RETENTION;

@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::amqp::instant;
 use super::connection_string::Namespace;
-use super::held::Held;
+use super::held::HeldMessage;
 use super::place::Place;
 use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::json_blob::is_raced;
@@ -113,7 +113,7 @@ impl QueueBlobs {
 
     /// Returns the name of the blob for a message. It contains the id as well, because numbers restart when a
     /// queue is recreated.
-    pub(super) fn name_of(&self, held: &Held) -> Result<BlobName, StoreError> {
+    pub(super) fn name_of(&self, held: &HeldMessage) -> Result<BlobName, StoreError> {
         let queue = Place::of(&held.queue).queue;
         let id = Sha256::digest(held.first_id.as_str());
         self.blob("texts", format_args!("{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
@@ -121,13 +121,13 @@ impl QueueBlobs {
 
     /// Returns the text that was saved for a dead letter, and the tag of its blob; `None` if there is none.
     /// If it was saved under the other number of the message, changes `held` to that number.
-    pub(super) async fn saved(
+    pub(super) async fn saved_text(
         &self,
-        held: &mut Held,
+        held: &mut HeldMessage,
     ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
-        let mut saved = self.record(held).await?;
+        let mut saved = self.read_saved(held).await?;
         if let (None, Some(other)) = (&saved, held.other_number()) {
-            saved = self.record(&other).await?;
+            saved = self.read_saved(&other).await?;
             if saved.is_some() {
                 *held = other;
             }
@@ -136,7 +136,7 @@ impl QueueBlobs {
     }
 
     /// Returns the names of the blobs that a message may have.
-    pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
+    pub(super) fn names_of(&self, held: &HeldMessage) -> impl Iterator<Item = BlobName> + use<> {
         let other = held.other_number().map(|other| self.name_of(&other));
         [Some(self.name_of(held)), other].into_iter().flatten().flatten()
     }
@@ -163,7 +163,7 @@ impl QueueBlobs {
         }
     }
 
-    pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
+    pub(super) async fn read_saved(&self, held: &HeldMessage) -> Result<Option<SavedText>, StoreError> {
         let name = self.name_of(held)?;
         let (tag, saved) = match get_if_present(&*self.blobs, &name, MAX_TEXT_BLOB_BYTES).await {
             Ok(Some(blob)) => {
@@ -187,7 +187,7 @@ impl QueueBlobs {
     ///
     /// # Errors
     /// `LeaseExpired` if a later delivery has written it, and the errors of the blob storage.
-    pub(super) async fn write(&self, held: &Held, data: &str) -> Result<ETag, StoreError> {
+    pub(super) async fn write(&self, held: &HeldMessage, data: &str) -> Result<ETag, StoreError> {
         let name = self.name_of(held)?;
         let data = Bytes::from(data.to_owned());
         let mut tag = held.saved.clone();
@@ -200,7 +200,7 @@ impl QueueBlobs {
                 Err(error) if !is_raced(error.kind()) => return Err(error),
                 Err(_) => {}
             }
-            let present = self.record(held).await?;
+            let present = self.read_saved(held).await?;
             if present.as_ref().is_some_and(|present| present.delivery > held.fence) {
                 return Err(StoreError::new(Kind::LeaseExpired, "update message", &held.queue));
             }
@@ -211,7 +211,7 @@ impl QueueBlobs {
     }
 
     /// Deletes the text of a deleted message. A failure leaves an orphaned blob.
-    pub(super) async fn forget(&self, held: &Held) {
+    pub(super) async fn forget(&self, held: &HeldMessage) {
         let Ok(name) = self.name_of(held) else { return };
         if held.saved.is_some()
             && let Err(error) = self.blobs.delete_blob(&name, None).await

@@ -19,9 +19,9 @@ use super::super::token::{Credential, Token};
 use super::channel::Channel;
 use super::connection::Connection;
 use super::receiver::ReceiveLink;
-use super::requests::{Node, Request};
+use super::requests::{Node, NodeRequest};
 use super::sender::SendLink;
-use super::session::Accepted;
+use super::session::AcceptedSession;
 use super::transaction::{Coordinators, TransactionPermits};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
@@ -165,7 +165,7 @@ impl Links {
         queue: &str,
         wait: Duration,
         asking: impl Fn() + Sync,
-    ) -> Result<(Accepted, Arc<LiveConnection>), Fault> {
+    ) -> Result<(AcceptedSession, Arc<LiveConnection>), Fault> {
         let asking = &asking;
         let attach = |live: Arc<LiveConnection>| async move {
             let idle = lock(&live.idle_channels).pop().filter(|channel| !channel.is_gone());
@@ -174,7 +174,7 @@ impl Links {
                 None => live.begin().await?,
             };
             asking();
-            match Accepted::attach(&channel, queue, wait).await {
+            match AcceptedSession::attach(&channel, queue, wait).await {
                 Ok(accepted) => Ok((accepted, live)),
                 Err(fault) => {
                     lock(&live.idle_channels).push(channel);
@@ -336,7 +336,7 @@ impl LiveConnection {
         let audience = format!("sb://{}/{queue}", self.host);
         let Token { text, kind, renewal, end } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
-        let request = Request { operation: "put-token", properties, body: Value::String(text) };
+        let request = NodeRequest { operation: "put-token", properties, body: Value::String(text) };
         let cbs = self.node(CBS).await.inspect_err(|fault| {
             if self.tokens.all().iter().all(|(_, token)| token.is_gone()) {
                 self.note_unusable(fault);

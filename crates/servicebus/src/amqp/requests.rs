@@ -23,14 +23,14 @@ use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct NodeRequest {
     pub(crate) operation: &'static str,
     pub(crate) properties: Vec<(&'static str, String)>,
     pub(crate) body: Value,
 }
 
 /// The body of the answer to a request; `None` for "no content".
-pub(crate) type Answer = Result<Option<Value>, Fault>;
+pub(crate) type RequestResult = Result<Option<Value>, Fault>;
 
 /// A node that answers requests. Clones use the same links.
 #[derive(Debug, Clone)]
@@ -70,12 +70,16 @@ impl Node {
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
-    pub(crate) async fn call(&self, request: Request) -> Answer {
+    pub(crate) async fn call(&self, request: NodeRequest) -> RequestResult {
         self.ask(request, None).await
     }
 
     /// Makes a request, as part of a transaction if there is one. Then it becomes final with the commit.
-    pub(super) async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
+    pub(super) async fn ask(
+        &self,
+        request: NodeRequest,
+        transaction: Option<TransactionId>,
+    ) -> RequestResult {
         let (number, answered) = self.answers.expect()?;
         let mut answered = pin!(values::answer(answered));
         let posted = self.sender.post(message(number, request, &self.answers_to), transaction);
@@ -94,7 +98,7 @@ impl Expiring for Node {
     }
 }
 
-fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
+fn message(number: u64, request: NodeRequest, answers_to: &str) -> Outbound {
     let properties = Properties::builder().message_id(number).reply_to(answers_to.to_owned()).build();
     let mut fields = ApplicationProperties::builder().insert("operation", request.operation.to_owned());
     for (name, value) in request.properties {
@@ -112,7 +116,7 @@ fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
 struct PendingRequests {
     next: AtomicU64,
     /// `None` once no more answers can arrive.
-    waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>,
+    waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<RequestResult>>>>,
 }
 
 impl Default for PendingRequests {
@@ -123,7 +127,7 @@ impl Default for PendingRequests {
 
 impl PendingRequests {
     /// Registers a request; returns its number, and the receiver of its answer.
-    fn expect(&self) -> Result<(u64, oneshot::Receiver<Answer>), Fault> {
+    fn expect(&self) -> Result<(u64, oneshot::Receiver<RequestResult>), Fault> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
         let waiting = waiting.as_mut().ok_or_else(|| Fault::not_sent("the management link has ended"))?;
@@ -185,7 +189,7 @@ async fn read_answers(
     }
 }
 
-fn read(message: Incoming) -> Answer {
+fn read(message: Incoming) -> RequestResult {
     let properties = message.application_properties.unwrap_or_default();
     let value = |names: [&str; 2]| names.iter().find_map(|name| properties.get(*name)).cloned();
     let status = match value(["statusCode", "status-code"]) {

@@ -19,14 +19,14 @@ const TIMEOUT_PROPERTY: &str = "com.microsoft:timeout";
 
 /// An accepted session, with the link that holds it. The session is free again when the link ends.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedSession {
     pub(crate) id: String,
     pub(crate) link: ReceiveLink,
     /// The end of the session's lock, if the service returns it.
     pub(crate) locked_until: Option<SystemTime>,
 }
 
-impl Accepted {
+impl AcceptedSession {
     pub(super) async fn attach(channel: &Arc<Channel>, address: &str, wait: Duration) -> Result<Self, Fault> {
         let address = address.to_owned();
         let attaching = channel.attach(wait + REQUEST_TIMEOUT, move |session, name| {

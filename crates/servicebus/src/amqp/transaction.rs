@@ -14,7 +14,7 @@ use super::super::cache::Expiring as _;
 use super::super::error::Fault;
 use super::channel::{Channel, of_sender};
 use super::links::{Links, LiveConnection};
-use super::requests::{Node, Request};
+use super::requests::{Node, NodeRequest};
 use super::sender::SendLink;
 use super::values::{Outbound, REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::sync::lock;
@@ -24,7 +24,7 @@ struct Replacement {
     sender: SendLink,
     copy: Outbound,
     node: Node,
-    settling: Request,
+    settling: NodeRequest,
 }
 
 /// The concurrent transactions of a queue. Each has its own coordinator link, because such a link carries one
@@ -43,7 +43,7 @@ impl Links {
         self: &Arc<Self>,
         queue: &str,
         copy: Outbound,
-        settling: Request,
+        settling: NodeRequest,
     ) -> Result<(), Fault> {
         let permit = self.transaction_permits.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
         let (links, queue) = (Arc::clone(self), queue.to_owned());
@@ -54,7 +54,12 @@ impl Links {
         replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
     }
 
-    async fn transact(self: &Arc<Self>, queue: &str, copy: Outbound, settling: Request) -> Result<(), Fault> {
+    async fn transact(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Outbound,
+        settling: NodeRequest,
+    ) -> Result<(), Fault> {
         let attach = |live: Arc<LiveConnection>| async move {
             let (node, sender) = (live.node(queue).await?, live.sender(queue).await?);
             Ok((live.coordinator(queue).await?, node, sender, live))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::super::amqp::settlement::{DeadLetterOutcome, Settlement};
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::ServiceBusQueues;
 use super::letter::{digest, mark};
 use super::message::{BODY, DESCRIPTION, LETTER, REASON, TEXT};
@@ -70,7 +70,7 @@ impl NativeDeadLetters for ServiceBusQueues {
             }
             // If this call fails or is dropped, the next call for the message writes the text. Without it,
             // the letter still needs the payload of its previous text.
-            let mut settled = Held { is_settled: true, link: None, ..Held::clone(&lock.held) };
+            let mut settled = HeldMessage { is_settled: true, link: None, ..HeldMessage::clone(&lock.held) };
             settled.shed_content();
             self.held.insert(token, settled);
         }
@@ -82,7 +82,7 @@ impl NativeDeadLetters for ServiceBusQueues {
 }
 
 /// Returns those properties of an earlier letter's text that the message has.
-fn stale_text_properties(held: &Held) -> impl Iterator<Item = &'static str> {
+fn stale_text_properties(held: &HeldMessage) -> impl Iterator<Item = &'static str> {
     let present = held.application_properties.as_ref();
     [LETTER, BODY, TEXT]
         .into_iter()
@@ -93,7 +93,7 @@ fn stale_text_properties(held: &Held) -> impl Iterator<Item = &'static str> {
 struct PropertyBudget(usize);
 
 impl PropertyBudget {
-    fn of(held: &Held) -> Self {
+    fn of(held: &HeldMessage) -> Self {
         // The properties of an earlier letter are replaced.
         let mut kept = held.application_properties.clone();
         if let Some(kept) = &mut kept {

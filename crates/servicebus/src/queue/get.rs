@@ -13,7 +13,7 @@ use super::super::amqp::OpenLink;
 use super::super::amqp::receiver::{LockedMessage, ReleaseGuard};
 use super::super::deliveries::DeliveryStart;
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::place::Place;
 use super::manage::PAGE_SIZE;
 use super::message::{Content, is_of_partition};
@@ -78,7 +78,7 @@ pub(super) async fn get(
 pub(super) struct GrantedMessage<G> {
     pub(super) message: LeasedMessage,
     pub(super) lock: Uuid,
-    pub(super) held: Held,
+    pub(super) held: HeldMessage,
     /// Releases the message if the get is dropped before it returns.
     pub(super) guard: G,
 }
@@ -147,13 +147,13 @@ async fn with_saved_text(
     queue: &QueueName,
     content: &mut Content,
     locked_until: SystemTime,
-) -> Result<(Held, DeliveryStart), StoreError> {
+) -> Result<(HeldMessage, DeliveryStart), StoreError> {
     replaced::count(&queues.queue_blobs, queue, content).await?;
-    let mut held = Held::of(queue, content, locked_until);
+    let mut held = HeldMessage::of(queue, content, locked_until);
     if Place::of(queue).is_dead_letters {
         if let Some(text) = content.letter.take() {
             held.text = Arc::new(Ok(text));
-        } else if let Some((text, tag)) = queues.queue_blobs.saved(&mut held).await? {
+        } else if let Some((text, tag)) = queues.queue_blobs.saved_text(&mut held).await? {
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
@@ -276,18 +276,18 @@ async fn peeked(
     is_in_session: bool,
 ) -> Result<Option<PeekedMessage>, StoreError> {
     replaced::count(&queues.queue_blobs, queue, &mut content).await?;
-    let mut held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
+    let mut held = HeldMessage::of(queue, &content, SystemTime::UNIX_EPOCH);
     if Place::of(queue).is_dead_letters {
         let text = match content.letter {
             Some(text) => Ok(text),
-            None => queues.queue_blobs.saved(&mut held).await?.map_or(content.text, |(text, _)| text),
+            None => queues.queue_blobs.saved_text(&mut held).await?.map_or(content.text, |(text, _)| text),
         };
         let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
         return Ok(Some(letter.with_dead(content.cause).with_original_id(content.id)));
     }
     // A message that is put back in a session, or checkpointed, is itself unchanged.
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
-    if may_have_blob && let Some(saved) = queues.queue_blobs.record(&held).await? {
+    if may_have_blob && let Some(saved) = queues.queue_blobs.read_saved(&held).await? {
         if saved.held_until(queues.links.now()).is_some() {
             return Ok(None);
         }
@@ -300,7 +300,7 @@ async fn peeked(
     Ok(Some(message.with_expires(content.expires)))
 }
 
-impl Held {
+impl HeldMessage {
     pub(super) fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
         let is_dead = Place::of(queue).is_dead_letters;
         let text = Arc::new(content.text.clone());

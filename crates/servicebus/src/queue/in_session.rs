@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::super::deliveries::DeliveryStart;
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::place::Place;
 use super::super::session::{ClaimedMessage, GetResult, Pool, Session, SessionReleaseGuard};
 use super::ServiceBusQueues;
@@ -65,7 +65,7 @@ async fn leased(
 ) -> Option<GrantedMessage<SessionReleaseGuard>> {
     let ClaimedMessage { lock: token, message, session, guard } = claimed;
     let content = Content::read(message);
-    let mut held = Held::of(queue, &content, session.locked_until());
+    let mut held = HeldMessage::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
     let left = lock_left(queues, queue, session.left());
     match within_third_of_lock(left, queue, queues.queue_blobs.begin_delivery(&mut held)).await {

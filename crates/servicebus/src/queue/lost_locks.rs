@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::super::amqp::Links;
 use super::super::amqp::receiver::ReceiveLink;
-use super::super::held::{Held, HeldMessages};
+use super::super::held::{HeldMessage, HeldMessages};
 use super::super::place::Place;
 use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
@@ -71,7 +71,13 @@ async fn renew_all(
 }
 
 /// Renews a lock; returns whether the service answered.
-async fn renew(links: &Arc<Links>, all: &HeldMessages, address: &str, token: Uuid, held: Arc<Held>) -> bool {
+async fn renew(
+    links: &Arc<Links>,
+    all: &HeldMessages,
+    address: &str,
+    token: Uuid,
+    held: Arc<HeldMessage>,
+) -> bool {
     let renewed = match links.node(address).await {
         Ok(node) => manage::renew(&node, token).await,
         Err(fault) => Err(fault),

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::super::amqp::nesting::{Nesting, TOO_DEEP};
 use super::super::amqp::receiver::ReceiveLink;
-use super::super::amqp::requests::{Node, Request};
+use super::super::amqp::requests::{Node, NodeRequest};
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Outbound, encode, field, instant, map, millis};
 use super::super::error::Fault;
@@ -33,8 +33,8 @@ const PEEK_OPERATION: &str = "com.microsoft:peek-message";
 const ANNOTATIONS_SECTION: u64 = 0x72;
 const PROPERTIES_SECTION: u64 = 0x74;
 
-fn request(operation: &'static str, body: Value) -> Request {
-    Request { operation, properties: Vec::new(), body }
+fn request(operation: &'static str, body: Value) -> NodeRequest {
+    NodeRequest { operation, properties: Vec::new(), body }
 }
 
 fn tokens(token: Uuid) -> Value {
@@ -63,12 +63,12 @@ pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault>
 }
 
 /// Returns the request that settles a message by its lock token.
-pub(super) fn settle_request(token: Uuid, how: &Settlement) -> Request {
+pub(super) fn settle_request(token: Uuid, how: &Settlement) -> NodeRequest {
     request("com.microsoft:update-disposition", map(disposition(token, how)))
 }
 
 /// Returns the request that settles a message of a session by its lock token.
-pub(super) fn session_settle_request(session: &str, token: Uuid, how: &Settlement) -> Request {
+pub(super) fn session_settle_request(session: &str, token: Uuid, how: &Settlement) -> NodeRequest {
     let session = ("session-id", Value::String(session.to_owned()));
     let body = disposition(token, how).into_iter().chain([session]);
     request("com.microsoft:update-disposition", map(body))
@@ -117,7 +117,7 @@ pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
 pub(super) async fn keep_link_alive(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
     let body = map([("from-sequence-number", Value::Long(0)), ("message-count", Value::Int(1))]);
     let properties = vec![link.association()];
-    node.call(Request { operation: PEEK_OPERATION, properties, body }).await.map(drop)
+    node.call(NodeRequest { operation: PEEK_OPERATION, properties, body }).await.map(drop)
 }
 
 /// Returns up to `count` messages in any state, beginning with the number `from`.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::texts::{QueueBlobs, blob_name, container};
 use super::ServiceBusQueues;
 use super::manage::Pages;
@@ -150,7 +150,7 @@ async fn remove_used(
             if !content.is_whole || is_of_partition {
                 return Ok(false);
             }
-            for name in queue_blobs.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)) {
+            for name in queue_blobs.names_of(&HeldMessage::of(queue, content, SystemTime::UNIX_EPOCH)) {
                 blobs.remove(name.name());
             }
         }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Outbound, instant, millis};
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::place::Place;
 use super::body::MessageBody;
 use super::message::{Outgoing, is_of_partition};
@@ -92,7 +92,7 @@ pub(super) async fn find_held(
     queue: &QueueName,
     message: &MessageRef,
     operation: &'static str,
-) -> Result<(Uuid, Arc<Held>), StoreError> {
+) -> Result<(Uuid, Arc<HeldMessage>), StoreError> {
     let receipt = Receipt::read(&message.receipt);
     if let Some(Receipt::Lock(token)) = receipt
         && let Some(held) = queues.held.get(queue, &message.id, token)
@@ -117,7 +117,7 @@ pub(super) struct Lock<'a> {
     pub(super) queues: &'a ServiceBusQueues,
     pub(super) queue: &'a QueueName,
     pub(super) token: Uuid,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<HeldMessage>,
 }
 
 /// The way in which a copy replaced its original.

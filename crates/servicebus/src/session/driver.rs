@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::super::amqp::LiveConnection;
 use super::super::amqp::receiver::LockedMessage;
-use super::super::amqp::session::Accepted;
+use super::super::amqp::session::AcceptedSession;
 use super::held::{MessageOutcome, Session, SessionReleaseGuard};
 use super::pool::{ClaimedMessage, Phase, PoolCore, PoolState};
 use jobqueue_storage::log;
@@ -43,7 +43,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Returns the driver of an accepted session, and registers the session in the pool.
-    pub(super) fn new(shared: Arc<PoolCore>, accepted: Accepted, live: Arc<LiveConnection>) -> Self {
+    pub(super) fn new(shared: Arc<PoolCore>, accepted: AcceptedSession, live: Arc<LiveConnection>) -> Self {
         let number = shared.change(|state| {
             state.last_session += 1;
             state.phases.insert(state.last_session, Phase::Asking);

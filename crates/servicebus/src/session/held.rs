@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::amqp::receiver::ReceiveLink;
-use super::super::amqp::requests::{Node, Request};
-use super::super::amqp::session::Accepted;
+use super::super::amqp::requests::{Node, NodeRequest};
+use super::super::amqp::session::AcceptedSession;
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Links, LiveConnection, field, instant, map};
 use super::super::error::{Fault, condition};
@@ -78,13 +78,13 @@ pub(crate) struct SessionReleaseGuard(Option<Arc<Session>>);
 impl Session {
     /// Returns a session, and the driver's receiver for the outcomes of its messages.
     pub(super) fn new(
-        accepted: Accepted,
+        accepted: AcceptedSession,
         live: Arc<LiveConnection>,
         number: u64,
         shared: &Arc<PoolCore>,
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
         let (outcomes, receiver) = mpsc::unbounded_channel();
-        let Accepted { id, link, locked_until } = accepted;
+        let AcceptedSession { id, link, locked_until } = accepted;
         let now = shared.links.now();
         let until = locked_until.unwrap_or(now + DEFAULT_LOCK_LENGTH);
         // Capped at the length of a lock, because a clock that is behind sees too much time left. Renewals
@@ -178,7 +178,7 @@ impl Session {
         node: &Node,
         properties: Vec<(&'static str, String)>,
     ) -> Result<SystemTime, Fault> {
-        let answer = node.call(Request {
+        let answer = node.call(NodeRequest {
             operation: "com.microsoft:renew-session-lock",
             properties,
             body: map([("session-id", Value::String(self.id.clone()))]),
@@ -196,7 +196,7 @@ impl Session {
     /// Settles the taken message on the link that holds the session. If the link has given up the delivery,
     /// because the service was too busy to settle it, sends the request `retry`. Without its link, the
     /// session is lost. If the outcome is unknown, or the future is dropped, the session is released.
-    pub(crate) async fn settle(&self, token: Uuid, how: Settlement, retry: Request) -> Result<(), Fault> {
+    pub(crate) async fn settle(&self, token: Uuid, how: Settlement, retry: NodeRequest) -> Result<(), Fault> {
         let mut outcome = guard(Some(MessageOutcome::GivenBack { until: None }), |outcome| {
             if let Some(outcome) = outcome {
                 self.report(outcome);
@@ -226,7 +226,7 @@ impl Session {
     /// Settles the message by a request over the connection that holds the session. It is not documented
     /// whether the service supports that for every message, so any refusal other than "busy" leaves the state
     /// of the message unknown.
-    async fn settle_by_request(&self, mut retry: Request) -> Result<(), Fault> {
+    async fn settle_by_request(&self, mut retry: NodeRequest) -> Result<(), Fault> {
         if self.link.is_gone() {
             return Err(lost());
         }
