@@ -30,8 +30,7 @@ const MAX_HELD_SESSIONS: usize = 1_000;
 /// The time that a session above that limit is held. Then it is released, and the service offers other
 /// sessions before it offers this one again.
 const SHORT_HOLD: Duration = Duration::from_secs(10);
-/// A lock is renewed before the next message if less than this is left, and less than half_lock of its
-/// length.
+/// A lock is renewed before the next message if less than this is left, and less than half of its length.
 const MIN_LOCK_LEFT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
