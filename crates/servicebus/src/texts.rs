@@ -186,7 +186,8 @@ impl QueueBlobs {
     /// Writes the blob of a message whose lock is held, unless a later delivery has written it.
     ///
     /// # Errors
-    /// `LeaseExpired` if a later delivery has written it, and the errors of the blob storage.
+    /// `LeaseExpired` if a later delivery has written it, `Unavailable` after repeated conflicts with other
+    /// processes, and the errors of the blob storage.
     pub(super) async fn write(&self, held: &HeldMessage, data: &str) -> Result<ETag, StoreError> {
         let name = self.name_of(held)?;
         let data = Bytes::from(data.to_owned());

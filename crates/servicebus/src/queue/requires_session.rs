@@ -12,8 +12,8 @@ use super::super::place::Place;
 use super::ServiceBusQueues;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
-/// The time that the management API is waited for before a link is tried as well. Behind a firewall that
-/// drops packets, it never answers.
+/// The time that the management API is waited for, before a link is tried as well or a get proceeds without
+/// the settings. Behind a firewall that drops packets, it never answers.
 pub(super) const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// True for a queue that requires sessions, which never changes.
