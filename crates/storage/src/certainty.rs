@@ -1,5 +1,5 @@
-//! The certainty of a change: all its attempts decide together whether it may have been made, never the last answer
-//! alone.
+//! The certainty of a change. All its attempts together decide whether it may have been applied, never the
+//! last answer alone.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use tokio::time::Instant;
 use super::{Backoff, StoreError, StoreErrorKind};
 use crate::runtime::Runtime;
 
-/// The pause before a throttled request is sent again, if the storage names none. It doubles to 5 seconds.
+/// The pause before a throttled request is sent again, if the storage names none; doubles up to 5 seconds.
 const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
 /// The shortest pause, whatever the storage asks for.
 const LEAST: Duration = Duration::from_millis(50);
-/// The pause after another failure, if the storage names none.
+/// The pause after any other failure, if the storage names none.
 const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
 
-/// The time after which a change is given up that no other time bounds.
+/// The time limit of a [brief](Tries::brief) change.
 const BUDGET: Duration = Duration::from_secs(30);
 
 /// The effect of a change after one or several attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// The change was made: the storage said so.
+    /// The storage confirmed the change.
     Applied,
-    /// The change was not made: the storage said so of every attempt.
+    /// Every attempt certainly had no effect.
     NotApplied,
-    /// No answer says whether the change is made.
+    /// No answer says whether the change was made.
     Unknown,
 }
 
@@ -45,41 +45,43 @@ impl StoreError {
     }
 }
 
-/// The attempts of one change. It counts their failures, and decides when to try again.
+/// The attempts of one change: counts their failures, and decides whether and when to try again.
 ///
-/// Errors leave only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which make an
-/// error ambiguous if *any* attempt was: a later refusal says nothing about the earlier attempt.
+/// Errors leave only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which
+/// make an error ambiguous if *any* attempt was: a later refusal says nothing about the earlier attempt.
 #[derive(Debug)]
 pub struct Tries {
     runtime: Runtime,
     give_up: Instant,
     /// The number of resends left after a lost answer, and after a failure that certainly changed nothing.
     resends: (u32, u32),
-    /// The number of failures so far, if they are followed by longer and longer pauses.
+    /// The number of failures so far, if the pauses grow with it.
     failed: Option<u32>,
     throttled: u32,
     in_doubt: bool,
-    /// True if a pause that exceeds the remaining time is shortened, for one more attempt.
+    /// True if a pause that exceeds the remaining time is shortened to allow one more attempt.
     insists: bool,
 }
 
 impl Tries {
-    /// Returns the attempts of a change that is given up at `give_up`. A throttled request is sent again until then.
-    /// After a lost answer there are at most `lost` further attempts, after a failure that certainly changed nothing
-    /// at most `refused`.
+    /// Returns the attempts of a change that is given up at `give_up`. A throttled request is sent again
+    /// until then. After a lost answer at most `lost` further attempts follow, and at most `refused` after a
+    /// failure that certainly changed nothing.
     #[inline]
     pub fn until(runtime: &Runtime, give_up: Instant, lost: u32, refused: u32) -> Self {
         let (runtime, resends) = (runtime.clone(), (lost, refused));
         Self { runtime, give_up, resends, failed: None, throttled: 0, in_doubt: false, insists: false }
     }
 
-    /// Returns the attempts of a change that is given up after half a minute. The numbers are those of [`until`](Self::until).
+    /// Returns the attempts of a change that is given up after 30 seconds; `lost` and `refused` are as in
+    /// [`until`](Self::until).
     pub fn brief(runtime: &Runtime, lost: u32, refused: u32) -> Self {
         Self::until(runtime, Instant::now() + BUDGET, lost, refused)
     }
 
-    /// Returns the attempts of a change that has to follow an effect, however long an outage lasts: they go on while a further attempt may
-    /// help. The caller ends them when another process may repeat the effect.
+    /// Returns the attempts of a change that must follow an effect, however long an outage lasts. They
+    /// continue as long as a further attempt may help. The caller ends them once another process may repeat
+    /// the effect.
     pub fn persistent(runtime: &Runtime) -> Self {
         let beyond = Instant::now() + Duration::from_secs(10 * 365 * 86_400);
         Self { failed: Some(0), ..Self::until(runtime, beyond, u32::MAX, u32::MAX) }
@@ -103,7 +105,8 @@ impl Tries {
         self.in_doubt
     }
 
-    /// Makes `attempt` until it succeeds or a further one is of no use. For requests whose repetition does no harm.
+    /// Repeats `attempt` until it succeeds or a further attempt is useless. For requests that are safe to
+    /// repeat.
     ///
     /// # Errors
     /// The last failure; ambiguous if any attempt was.
@@ -119,23 +122,23 @@ impl Tries {
         }
     }
 
-    /// Counts the failure of an attempt and waits until the next.
+    /// Counts the failure of an attempt and waits until the next attempt.
     ///
     /// # Errors
-    /// Returns `error` if there is no further attempt; ambiguous if any attempt was.
+    /// Returns `error` if no further attempt follows; ambiguous if any attempt was.
     pub async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
         let wait = self.pause(error)?;
         tokio::time::sleep(wait).await;
         Ok(())
     }
 
-    /// Returns the last failure, after which there is no further attempt. It is ambiguous if any attempt was.
+    /// Returns the last failure, after which no further attempt follows. It is ambiguous if any attempt was.
     pub fn last(&mut self, error: StoreError) -> StoreError {
         self.in_doubt |= error.is_ambiguous();
         error.with_ambiguous(self.in_doubt)
     }
 
-    /// Counts the failure of an attempt, and returns how long to wait before the next.
+    /// Counts the failure of an attempt, and returns the wait before the next attempt.
     ///
     /// # Errors
     /// As [`failed`](Self::failed).
@@ -183,7 +186,7 @@ mod tests {
         Tries::until(&Runtime::new(), Instant::now() + MINUTE, 1, 2)
     }
 
-    // The first attempt may have made the change, whatever follows the lost answer.
+    // After a lost answer, no later answer proves that the first attempt did not make the change.
     #[tokio::test(start_paused = true)]
     async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
         use StoreErrorKind as K;

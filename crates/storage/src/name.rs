@@ -18,8 +18,8 @@ const MAX_WITH_DEAD_LETTERS: usize = MAX - DEAD_LETTER_SUFFIX.len();
 /// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
 /// ending with a letter or digit ([naming rules]).
 ///
-/// A queue with a dead-letter queue may use at most 56 characters, so that `<queue>-poison` is a valid name too;
-/// [`QueueName::dead_letter`] checks that.
+/// A queue with a dead-letter queue may use at most 56 characters, so that `<queue>-poison` is a valid name
+/// too; [`QueueName::dead_letter`] checks that.
 ///
 /// [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata
 ///
@@ -50,7 +50,7 @@ impl QueueName {
         })
     }
 
-    /// Returns whether this is the name of a dead-letter queue.
+    /// Returns whether the name is the name of a dead-letter queue.
     #[inline]
     pub fn is_dead_letter(&self) -> bool {
         self.0.ends_with(DEAD_LETTER_SUFFIX)
@@ -70,9 +70,9 @@ pub struct ContainerName(Arc<str>);
 
 /// The address of a blob: its container and its name within it.
 ///
-/// The name has 1–1,024 characters: ASCII letters, digits and `-_.=/`. Single slashes separate segments; no segment is
-/// empty, `.` or `..`, and none ends with a dot. That is narrower than Azure's own rule, so that no proxy, URL
-/// normaliser or file system on the way can change the meaning of a name.
+/// The name has 1–1,024 characters: ASCII letters, digits and `-_.=/`. Single slashes separate segments; no
+/// segment is empty, `.` or `..`, and none ends with a dot. The rule is narrower than Azure's, so that no
+/// proxy, URL normaliser or file system on the way can change the meaning of a name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobName {
     container: ContainerName,
@@ -101,7 +101,7 @@ impl BlobName {
     }
 }
 
-/// The error of a name that breaks the rules; the text names the rule and the place.
+/// The error of a name that breaks the rules; the text names the rule and the offending part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} name {name:?} {problem}")]
 pub struct NameError {
@@ -112,7 +112,7 @@ pub struct NameError {
 
 impl NameError {
     fn new(what: &'static str, name: &str, problem: impl Into<String>) -> Self {
-        // A hostile name must not fill the log, so it is cut.
+        // The name is cut, so that a hostile name cannot fill the log.
         let name = name.chars().take(80).collect();
         Self { what, name, problem: problem.into() }
     }

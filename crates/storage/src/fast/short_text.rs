@@ -1,13 +1,14 @@
-//! Stores texts that are mostly short, such as ids and receipts. Every message has two; a short one needs no allocation.
+//! A string type for texts that are mostly short, such as ids and receipts. Every message has two; a short
+//! text needs no allocation.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The capacity in bytes: enough for a UUID, and for the ids of the adapters here.
+/// The capacity in bytes: enough for a UUID, and for the ids of the adapters in this repository.
 const ROOM: usize = 38;
 
-/// A text, stored in place if it is short, and shared by its clones otherwise.
+/// A text, stored inline if it is short, and otherwise shared by its clones.
 #[derive(Clone)]
 pub(crate) struct ShortText(Form);
 

@@ -5,7 +5,7 @@ use crate::name::ContainerName;
 use crate::runtime::Runtime;
 use crate::{Call, Intercepted, Interceptor, Operation, Stores, memory};
 
-/// An interceptor that loses the request or the answer of the `n`-th put of a blob.
+/// Loses the request or the answer of selected puts of a blob: `loses` gets the number of the put.
 #[derive(Debug)]
 struct Lossy {
     puts: AtomicU64,

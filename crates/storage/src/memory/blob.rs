@@ -1,4 +1,4 @@
-//! Implements the blob half of the port over a map of maps.
+//! The blob half of the port over a map of maps.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

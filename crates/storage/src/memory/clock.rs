@@ -6,7 +6,8 @@ use std::time::SystemTime;
 use crate::runtime::Runtime;
 use crate::sync::lock;
 
-/// A clock that never goes backwards: after a step back it stands still until the former time is reached again.
+/// A clock that never goes backwards: after a step back it stands still until the former time is reached
+/// again.
 #[derive(Debug)]
 pub(super) struct Steady {
     runtime: Runtime,

@@ -11,17 +11,17 @@ use crate::{
     PopReceipt, PutMessage, PutOutcome, StateCounts, StoreErrorKind, Updated,
 };
 
-/// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired messages
-/// have been forgotten.
+/// The messages of one queue. Every method except [`forget_expired`](Self::forget_expired) expects that
+/// expired messages have already been removed.
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
     runtime: Runtime,
     rows: BTreeMap<u64, Row>,
     by_id: HashMap<MessageId, u64>,
-    /// All messages but those that wait for another of their group.
+    /// All messages except those that wait for another message of their group.
     by_visibility: BTreeSet<(SystemTime, u64)>,
     by_expiry: BTreeSet<(SystemTime, u64)>,
-    /// The messages of each group, in the order of their puts. The first can be received, the others wait.
+    /// The messages of each group, in the order of their puts. Only the first can be received.
     groups: BTreeMap<String, BTreeSet<u64>>,
     last: u64,
 }
@@ -29,7 +29,8 @@ pub(super) struct MessageTable {
 #[derive(Debug)]
 struct Row {
     message: MessageRef,
-    /// The time until which the receipt is valid; `None` for a put's, which is valid until the first get.
+    /// The time until which the receipt is valid; `None` for the receipt of a put, which is valid until the
+    /// first get.
     good_until: Option<SystemTime>,
     text: String,
     visible_at: SystemTime,
@@ -128,7 +129,7 @@ impl MessageTable {
         }
     }
 
-    /// Returns up to `count` messages of a state behind a place.
+    /// Returns up to `count` messages of a state after a place.
     pub(super) fn page(
         &self,
         now: SystemTime,
@@ -138,7 +139,7 @@ impl MessageTable {
     ) -> MessagePage {
         let of_state = self.rows.iter().filter(|(number, row)| self.state(now, **number, row) == state);
         let places = of_state.map(|(number, row)| match self.waits(*number, row) {
-            // Its delay does not change its place behind the others of its group.
+            // The group decides the order of a waiting message; its delay does not matter.
             true => Place(true, SystemTime::UNIX_EPOCH, *number),
             false => Place(false, row.visible_at, *number),
         });
@@ -152,7 +153,8 @@ impl MessageTable {
         MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next.map(Place::text))
     }
 
-    /// Makes a message visible that is delayed or put back. Returns whether it was. The receipt of one that was put back ends.
+    /// Makes a delayed or put-back message visible. Returns false if the message was neither. The receipt of
+    /// a message that was put back becomes invalid.
     pub(super) fn make_visible(&mut self, now: SystemTime, message: &MessageId) -> bool {
         let Some(&number) = self.by_id.get(message) else { return false };
         let Some(row) = self.rows.get_mut(&number) else { return false };
@@ -168,7 +170,7 @@ impl MessageTable {
         true
     }
 
-    /// Returns the time until the next hidden message becomes visible, except for messages that expire before.
+    /// Returns the time until the next hidden message becomes visible; skips messages that expire before.
     pub(super) fn next_visible_in(&self, now: SystemTime) -> Option<Duration> {
         let later = self.by_visibility.range((now, u64::MAX)..);
         let lives = |&&(at, number): &&(SystemTime, u64)| {
@@ -177,7 +179,7 @@ impl MessageTable {
         later.into_iter().find(lives).and_then(|(at, _)| at.duration_since(now).ok())
     }
 
-    /// Checks that `message` is the right to change the message; returns the time at which it expires.
+    /// Checks the receipt of `message`; returns the time at which the message expires.
     pub(super) fn authorize(
         &self,
         now: SystemTime,
@@ -219,8 +221,8 @@ impl MessageTable {
         Ok(Updated { receipt: row.message.receipt.clone(), next_visible, granted: None })
     }
 
-    /// Deletes a message after [`authorize`](Self::authorize). Returns whether it belonged to a group, in which another may
-    /// have its turn.
+    /// Deletes a message after [`authorize`](Self::authorize). Returns whether it belonged to a group, whose
+    /// next message may now be receivable.
     pub(super) fn delete(&mut self, message: &MessageRef) -> bool {
         let Some(&number) = self.by_id.get(&message.id) else { return false };
         let is_of_group = self.rows.get(&number).is_some_and(|row| row.group.is_some());
@@ -266,7 +268,7 @@ impl MessageTable {
         }
     }
 
-    /// Removes a message from its group. If it was the first, the next one can be received.
+    /// Removes a message from its group. If it was the first, the next message can be received.
     fn leave(&mut self, group: &str, number: u64) {
         let Some(numbers) = self.groups.get_mut(group) else { return };
         numbers.remove(&number);
@@ -279,14 +281,15 @@ impl MessageTable {
         }
     }
 
-    /// Returns whether a message waits for another of its group.
+    /// Returns whether a message waits for another message of its group.
     fn waits(&self, number: u64, row: &Row) -> bool {
         let numbers = row.group.as_ref().and_then(|group| self.groups.get(group));
         numbers.is_some_and(|numbers| numbers.first() != Some(&number))
     }
 }
 
-/// The place of a message in the order of a page: whether it waits for another of its group, its time of visibility, its number.
+/// The place of a message in the order of pages: first the visible and hidden messages by time, then the
+/// messages that wait for their group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(bool, SystemTime, u64);
 
@@ -317,7 +320,7 @@ fn peeked(row: &Row) -> PeekedMessage {
     }
 }
 
-/// Hides a message until `visible_at`, also if it waits for another of its group. Its next receipt is valid until then.
+/// Hides a message until `visible_at`, even if it waits for its group. Its next receipt is valid until then.
 fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
     if order.remove(&(row.visible_at, number)) {
         order.insert((visible_at, number));
@@ -326,7 +329,7 @@ fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, vis
     row.good_until = Some(visible_at);
 }
 
-/// Returns a receipt of 128 random bits: one receipt says nothing about another.
+/// Returns a receipt of 128 random bits, so that receipts cannot be guessed from each other.
 fn new_receipt(runtime: &Runtime) -> PopReceipt {
     PopReceipt::new(format!("{:032x}", runtime.random_u128()))
 }

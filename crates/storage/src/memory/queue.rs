@@ -1,4 +1,4 @@
-//! Implements the queue half of the port over [`MessageTable`]s.
+//! The queue half of the port over [`MessageTable`]s.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,7 +27,7 @@ pub(super) struct MemoryQueues {
 #[derive(Debug, Default)]
 struct QueuesState {
     queues: BTreeMap<QueueName, Queue>,
-    /// The notifiers. They outlive their queues: a subscription may exist before the queue does.
+    /// The notifiers. They outlive their queues, and a subscription may exist before its queue does.
     notifiers: HashMap<QueueName, Notifier>,
 }
 
@@ -71,7 +71,7 @@ impl MemoryQueues {
         limits::check_put(name, &message)?;
         let outcome =
             self.with_queue(Operation::Put, name, |queue, now| Ok(queue.message_table.put(now, message)))?;
-        // A delayed message notifies too: it may become visible before the time until which others wait.
+        // A delayed message notifies too: it may become visible earlier than the waiting callers expect.
         self.notify(name);
         Ok(outcome)
     }
@@ -166,7 +166,7 @@ impl QueueStore for MemoryQueues {
             let expires = found.message_table.authorize(now, message, change.expired).map_err(refuse)?;
             let next_visible = now + change.visibility;
             limits::check_before_expiry(queue, next_visible, expires)?;
-            // Waiting callers would otherwise wait until the former time.
+            // Waiting callers would otherwise sleep until the former time.
             let earlier = found.message_table.hidden_until(message).is_some_and(|until| next_visible < until);
             let updated = found
                 .message_table

@@ -12,7 +12,7 @@ pub fn to_micros(time: SystemTime) -> i64 {
     }
 }
 
-/// Returns the time that is so many microseconds after 1970; 1970 if the platform cannot represent it.
+/// Returns the time `micros` microseconds after 1970; 1970 if the platform cannot represent it.
 pub fn from_micros(micros: i64) -> SystemTime {
     let distance = Duration::from_micros(micros.unsigned_abs());
     let time = match micros < 0 {

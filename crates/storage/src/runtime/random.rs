@@ -48,8 +48,8 @@ impl Runtime {
         Builder::from_random_bytes(self.random_bytes()).into_uuid()
     }
 
-    /// Returns a UUID that begins with the time: of a seeded runtime by its clock, otherwise by the operating system's,
-    /// in the order of the calls.
+    /// Returns a UUID that begins with the time. A seeded runtime takes the time from its clock; otherwise it
+    /// is the operating system's time, and the ids are in the order of the calls.
     pub fn uuid_v7(&self) -> Uuid {
         let Some(mut seeded) = self.seeded() else { return Uuid::now_v7() };
         let since = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Fills one get from many shards: divides the count among them, and joins their answers.
+//! Fills a get from many shards: divides the count among them, and joins their answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -13,20 +13,23 @@ use super::store::{ShardedQueues, WAVE};
 use crate::name::QueueName;
 use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
 
-/// The time that the other shards of a wave wait for one that does not answer. Messages that it leased nevertheless
-/// become visible again when their lease ends.
+/// The maximum wait for a shard that does not answer, for which the other shards of its wave wait too.
+/// Messages that the shard leased nevertheless become visible again when their lease ends.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The same for a shard that did not answer last time; it doubles with each failure.
+/// The maximum wait for a shard that did not answer last time; doubles with each failure up to the time
+/// above.
 const SUSPECT_PATIENCE: Duration = Duration::from_secs(1);
-/// One in this many gets asks a shard that did not answer last time before the others; the rest ask it after them.
+/// One in this many gets asks a suspect shard, which did not answer last time, before the others; the rest
+/// ask it after them.
 const SUSPECT_FIRST: usize = 4;
-/// A get waits for shards that do not answer for the lease divided by this, since what it has leased meanwhile is not renewed yet.
+/// A get waits for silent shards for at most the lease divided by this number, since the leases of messages
+/// already received are not renewed yet.
 const LEASE_PART: u32 = 3;
 
 impl ShardedQueues {
-    /// Gets messages from all shards that may be asked, a share from each. Of the shards that did not answer last time
-    /// it asks one. It ends early once it has messages or has waited for shards that do not answer: after a part of the lease, and at once if
-    /// both are so. The next get asks the others first.
+    /// Gets messages from all shards that may be asked, a share from each, but from at most one suspect
+    /// shard. The get ends early once it has waited for silent shards and has messages; after a part of the
+    /// lease, one of the two is enough. The next get then asks the remaining shards first.
     pub(super) async fn gather(
         &self,
         queue: &QueueName,
@@ -43,7 +46,7 @@ impl ShardedQueues {
             let left = options.count as usize - all.messages.len();
             let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
             let width = wave.len();
-            // Each shard gets a fair share; together the shares are not more than was asked for.
+            // Each shard gets a fair share; the sum of the shares does not exceed the requested count.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
             let late = requested.elapsed();
             let gets = wave.into_iter().enumerate().map(|(place, shard)| {
@@ -56,7 +59,8 @@ impl ShardedQueues {
                 }
             }
             asked += width;
-            // Nobody renews what has come yet: slow answers use up its leases, as missing ones do.
+            // The messages received so far are not renewed yet: slow answers use up their leases, as missing
+            // answers do.
             let (is_late, has_some) = (began.elapsed() >= limit, !all.messages.is_empty());
             if !waiting.is_empty() && (is_late && (all.has_waited || has_some) || all.has_waited && has_some)
             {
@@ -70,7 +74,7 @@ impl ShardedQueues {
         self.gathered(queue, all, options.count as usize)
     }
 
-    /// Returns what has come; an error if no shard has served.
+    /// Returns the messages received; an error if no shard has served the get.
     fn gathered(&self, queue: &QueueName, all: Gathered, count: usize) -> Result<Received, StoreError> {
         match all.error {
             Some(error) if error.kind() == K::QueueNotFound && all.messages.is_empty() => {
@@ -80,7 +84,7 @@ impl ShardedQueues {
             Some(error)
                 if all.messages.is_empty() && (all.answers == 0 && !all.is_cut || !error.is_retryable()) =>
             {
-                // No shard serves now: those that were not asked have failed before.
+                // No shard can serve the get now: the shards that were not asked have failed before.
                 Err(error.with_of_part(false))
             }
             _ => {
@@ -91,7 +95,7 @@ impl ShardedQueues {
         }
     }
 
-    /// Returns the shards that may be asked now, and notes when the others may be.
+    /// Returns the shards that may be asked now, and records when the others may be asked.
     fn askable(&self, queue: &QueueName, shards: Vec<Shard>, all: &mut Gathered) -> VecDeque<Shard> {
         let health = &self.maps.health;
         let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST);
@@ -141,7 +145,7 @@ impl ShardedQueues {
     }
 }
 
-/// Counts the leases of an answer from the beginning of the whole get, as its caller does.
+/// Counts the leases of an answer from the start of the whole get, as the caller does.
 fn counted_from(late: Duration, asked: Duration, mut received: Received) -> Received {
     for message in &mut received.messages {
         message.granted = Some(message.granted.unwrap_or(asked) + late);
@@ -159,7 +163,7 @@ struct Gathered {
     is_uncertain: bool,
     /// True if a shard did not answer in time.
     has_waited: bool,
-    /// True if shards were left out because of that.
+    /// True if shards were left out for this reason.
     is_cut: bool,
     /// True if a shard was not asked or failed.
     is_partial: bool,
@@ -186,7 +190,7 @@ impl Gathered {
                 }));
                 full
             }
-            // A shard that is missing while the home queue exists holds no messages.
+            // A missing shard holds no messages, as long as the home queue exists.
             Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
             Err(e) => {
                 self.has_waited |= e.kind() == K::Timeout;

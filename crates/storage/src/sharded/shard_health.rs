@@ -1,4 +1,4 @@
-//! Pauses shards that are throttled or fail. Other shards are not affected.
+//! Pauses shards that are throttled or fail, so that they do not slow down the others.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -39,20 +39,21 @@ impl ShardHealth {
         until.map(|until| until.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// Returns the number of failures in a row, at least 1, of a shard that did not answer last time.
+    /// Returns the number of consecutive failures, at least 1, of a shard that did not answer last time.
     pub(super) fn unanswered(&self, queue: &QueueName, shard: &Shard) -> Option<u32> {
         self.with(queue, shard, |state| state.is_suspect.then_some(state.failures.max(1)))
     }
 
-    /// Notes that a get was answered.
+    /// Records that a get was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
         self.with(queue, shard, |state| *state = Behaviour::default());
     }
 
-    /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms
-    /// doubling to 30 s, and at least 20 s if it did not answer.
+    /// Records a failure of the shard. A shard that may serve later is paused: for the time that it asks for,
+    /// or else from 250 ms doubling to 30 s, and at least 20 s if it did not answer.
     pub(super) fn failed(&self, queue: &QueueName, shard: &Shard, error: &StoreError) {
-        // The other shards answer for this one: only the log shows the failure. A missing shard is retired, or is created again.
+        // The other shards hide the failure from the caller, so only the log shows it. A missing shard is
+        // retired, or is created again.
         if error.kind() != StoreErrorKind::QueueNotFound {
             let Shard { generation, number, account } = shard;
             crate::log::warn!(%queue, account, shard = number, generation, %error, "a request to a shard failed");

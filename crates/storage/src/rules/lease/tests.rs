@@ -19,7 +19,7 @@ fn held(since: u64, id: LeaseId) -> BlobLease {
     BlobLease::Held { id, duration: TERM, until: at(since) + TERM }
 }
 
-/// Returns the states at second 100: available, held by A, and held by A until its time was over.
+/// Returns the states at second 100: available, held by A, and held by A but expired.
 fn states() -> [BlobLease; 3] {
     let (a, _) = ids();
     [BlobLease::Available, held(90, a), held(60, a)]
