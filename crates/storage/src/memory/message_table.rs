@@ -273,7 +273,9 @@ impl MessageTable {
         let Some(numbers) = self.groups.get_mut(group) else { return };
         numbers.remove(&number);
         match numbers.first() {
-            None => drop(self.groups.remove(group)),
+            None => {
+                self.groups.remove(group);
+            }
             Some(first) => {
                 let visible_at = self.rows.get(first).map(|row| (row.visible_at, *first));
                 self.by_visibility.extend(visible_at);

@@ -26,7 +26,7 @@ pub const MAX_MESSAGES: u32 = 32;
 pub const MAX_VISIBILITY: Duration = Duration::from_secs(604_800);
 
 /// The shortest and the longest blob lease.
-pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);
+const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);
 
 /// The maximum number of blobs in a page of a listing.
 pub const MAX_LISTED_BLOBS: usize = 5_000;
@@ -62,12 +62,11 @@ impl CheckedMessages {
     /// Checks each message of a list as [`check_put`] does.
     pub fn new(queue: &QueueName, messages: Arc<[PutMessage]>) -> Self {
         let refused: Vec<_> = messages.iter().map(|message| check_put(queue, message).err()).collect();
-        let wanted = match refused.iter().all(Option::is_none) {
-            true => messages,
-            false => {
-                let wanted = messages.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
-                wanted.map(|(message, _)| message.clone()).collect()
-            }
+        let wanted = if refused.iter().all(Option::is_none) {
+            messages
+        } else {
+            let wanted = messages.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+            wanted.map(|(message, _)| message.clone()).collect()
         };
         Self { wanted, refused }
     }
@@ -175,7 +174,7 @@ pub fn check_lease_duration(blob: &BlobName, duration: Duration) -> Result<(), S
 ///
 /// # Errors
 /// `InvalidInput` for characters that XML 1.0 cannot carry, `TooLarge` for the sizes.
-pub fn check_text(operation: Operation, queue: &QueueName, text: &str) -> Result<(), StoreError> {
+fn check_text(operation: Operation, queue: &QueueName, text: &str) -> Result<(), StoreError> {
     let large = |detail| {
         Err(StoreError::new(StoreErrorKind::TooLarge, operation.as_str(), queue).with_detail(detail))
     };

@@ -10,4 +10,4 @@ pub mod metadata_text;
 pub mod micros;
 mod xml;
 
-pub use xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
+pub use xml::{MAX_ESCAPED_BYTES, illegal_character};

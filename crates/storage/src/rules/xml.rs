@@ -28,7 +28,7 @@ fn is_legal(c: char) -> bool {
 
 /// Returns the size in bytes of `text` as the content of an XML element: `&`, `<`, `>` and carriage returns
 /// are escaped.
-pub fn escaped_bytes(text: &str) -> usize {
+pub(super) fn escaped_bytes(text: &str) -> usize {
     let extra = |byte: u8| match byte {
         b'&' | b'\r' => 4, // &amp; &#13;
         b'<' | b'>' => 3,  // &lt; &gt;

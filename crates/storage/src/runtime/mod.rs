@@ -90,7 +90,7 @@ impl Runtime {
     /// Starts all tasks on the tokio runtime of the caller. By default leases are renewed on a separate
     /// thread of the library, which no handler can block, but which does not see the paused time of a test.
     #[must_use]
-    pub fn without_threads(self) -> Self {
+    fn without_threads(self) -> Self {
         self.with(|custom| custom.starts_threads = false)
     }
 
