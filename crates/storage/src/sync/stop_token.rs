@@ -13,11 +13,11 @@ pub struct StopToken {
 }
 
 impl StopToken {
-    /// Returns the token, for those that wait for it.
+    /// Returns the token, for callers that wait for it.
     #[inline]
     pub fn get(&self) -> &CancellationToken {
         let token = self.token.get_or_init(CancellationToken::new);
-        // The two fences: either this sees that it has fired, or `fire` sees the token.
+        // With the two fences, either this call sees the flag, or `fire` sees the token.
         fence(Ordering::SeqCst);
         if self.has_fired() {
             token.cancel();
