@@ -1,7 +1,7 @@
 //! The journal of ended jobs in a table.
 //!
-//! A search reads the table from the newest row on, or one of its indexes, and tests each row. It reads a limited number of rows at a
-//! time, since one thread answers all long reads.
+//! A search reads the table or one of its indexes from the newest row on, and tests each row. It reads a
+//! limited number of rows at a time, because one thread answers all long reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use super::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
 use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
-/// The number of rows that one transaction adds or removes.
+/// The number of rows that a transaction adds or removes.
 const ROWS: usize = 500;
-/// The approximate number of bytes of a row, its indexes included.
+/// The approximate size of a row in bytes, including its indexes.
 const ROW: usize = 512;
 /// The number of rows after which a search lets other reads go first.
 const SLICE: usize = 10_000;
@@ -106,7 +106,7 @@ impl JournalStore for Store {
     }
 }
 
-/// Reads rows until the page is full, or many have been read. All rows of one moment are read together.
+/// Reads rows until the page is full, or the slice is used up. All rows of one moment are read together.
 fn slice(view: &View<'_>, query: &JournalQuery) -> Applied<JournalPage> {
     let range = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
     let (sql, value) = match (&query.id, &query.key) {
@@ -163,7 +163,7 @@ mod tests {
     use jobqueue_storage::clock::{Clock, ManualClock};
     use jobqueue_storage::runtime::Runtime;
 
-    /// A clock that a test sets.
+    /// A clock that a test sets, and that counts as possibly wrong.
     #[derive(Debug, Default)]
     struct Settable(ManualClock);
 

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::schema::MIGRATIONS;
 
-/// Returns the plan of a statement in an empty file, without statistics, as in the files of users.
+/// Returns the query plan of a statement in an empty file, without statistics, as in the files of users.
 pub(super) fn of(sql: &str) -> String {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(&MIGRATIONS.concat()).unwrap();
@@ -22,7 +22,8 @@ mod tests {
     use crate::queue::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING};
     use crate::watch::SEEN;
 
-    /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
+    /// The statements behind the pages of operators. A scan or a sort of the messages would slow down with
+    /// every message.
     #[test]
     fn pages_of_operators_scan_no_messages_and_sort_nothing() {
         for (sql, index) in [

@@ -41,7 +41,7 @@ fn leases_last_as_long_when_time_leaps() {
     assert!(!begin(&connection, &clock, Known::default()).finish().unwrap().changed);
 }
 
-// review 6, T10: the transaction of an application is the first after the leap.
+// The application's transaction is the first after the leap.
 #[test]
 fn lease_is_held_in_a_transaction_of_the_application_although_time_has_leapt() {
     let (connection, name) = (file(&["mails"]), "mails".parse().unwrap());
@@ -65,7 +65,7 @@ fn lease_is_held_in_a_transaction_of_the_application_although_time_has_leapt() {
     assert_eq!(until, before + hour + 30_000);
 }
 
-/// The clock of the other process was ahead by two seconds, and it has not accepted the leap yet.
+/// The clock of the other process was ahead by two seconds, and has not accepted the leap yet.
 #[test]
 fn time_of_a_process_that_is_a_little_ahead_hides_no_leap() {
     let connection = file(&[]);
@@ -99,7 +99,8 @@ fn numbers_grow_and_the_last_one_is_the_last() {
     assert_eq!(draw(Known::default(), 5).0, [NUMBERS - 3, NUMBERS - 2, NUMBERS - 1]);
 }
 
-/// Two connections put in turn. Numbers that the first has reserved are lower than those of the second: it drops them.
+/// Two connections put in turn. The first drops its reserved numbers, which are lower than the numbers of the
+/// second.
 #[test]
 fn numbers_grow_from_commit_to_commit_of_all_connections() {
     let folder = tempfile::tempdir().unwrap();

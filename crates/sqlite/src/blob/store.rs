@@ -1,4 +1,4 @@
-//! Implements the blob half of the port: checks arguments, then passes the work to the writer or the reader.
+//! The blob half of the port: checks arguments, then passes the work to the writer or the reader.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,7 +15,7 @@ use jobqueue_storage::{
     Operation, PutBlob, StoreError, StoreErrorKind, TransactionPlace,
 };
 
-/// The approximate number of bytes that an operation writes besides content.
+/// The approximate number of bytes that an operation writes in addition to the content.
 const ROW: usize = 256;
 
 #[async_trait]
@@ -71,7 +71,8 @@ impl BlobStore for Store {
         .await
     }
 
-    /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
+    /// Needs no `detach`: the threads and connections of the store serve any runtime, and no runtime can
+    /// block them.
     fn powers(self: Arc<Self>) -> BlobPowers {
         BlobPowers {
             transaction_place: Some(TransactionPlace::File(self.path().into())),

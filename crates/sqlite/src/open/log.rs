@@ -1,20 +1,20 @@
-//! Checks the write-ahead log that an earlier process has left: whether damage lost committed work, and that its
-//! content is on the disk.
+//! Checks the write-ahead log that an earlier process has left: whether damage has lost committed work, and
+//! whether its content is on the disk.
 //!
-//! SQLite reads the log up to the first frame whose checksum is wrong, and takes the rest for the remains of a crash.
-//! After a flipped bit, committed transactions would vanish silently. They can be distinguished from a crash: with
-//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So when the frame that follows a
-//! commit was written as its successor, everything before that commit was once right. Remains of crashes behind the end
-//! of the log are successors of nothing, since they were written after other frames than those that stand before them
-//! now.
+//! SQLite reads the log up to the first frame with a wrong checksum, and takes the rest for the remains of a
+//! crash. After a flipped bit, committed transactions would vanish silently. The two cases differ: with
+//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So if the frame after a
+//! commit was written as its successor, everything up to that commit was once correct. Remains of crashes
+//! beyond the end of the log succeed no frame, since they were written after other frames than the frames
+//! before them now.
 //!
-//! A correct log may be in the system's memory alone: a process wrote it and was killed before it synced, or its sync
-//! failed, after which the system believes pages written that are not. SQLite would build on them, and the next power
-//! cut would lose the result. So the log is written again, frame by frame, before it is synced. What is left behind the
-//! last frame that SQLite would read, of a log that was longer once, stays as it is.
+//! A correct log may be only in the system's memory: a process wrote it and was killed before it synced, or
+//! its sync failed, after which the system believes pages written that are not. SQLite would build on these
+//! pages, and the next power cut would lose the result. So the log is written again, frame by frame, before
+//! it is synced. Remains of a longer log, beyond the last frame that SQLite would read, stay as they are.
 //!
-//! The format is described in SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
-//! SQLite keeps no locks on the log itself, so opening it here ends none.
+//! SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log) describes
+//! the format. SQLite keeps no locks on the log itself, so opening it here ends none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -25,20 +25,21 @@ use rusqlite::Connection;
 use crate::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
 
-/// The size up to which a log is checked, in bytes.
+/// The maximum size of a log that is checked, in bytes.
 const MAX_BYTES: u64 = 256 << 20;
 
 const HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// The amount of the log that is read and written at once, in bytes.
+/// The size of reads and writes of the log, in bytes.
 const CHUNK: usize = 1 << 20;
 
-/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while `connection` keeps
-/// others from writing to it. Returns true if there is a log: it must be synced afterwards.
+/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while
+/// `connection` keeps other processes from writing to it. Returns true if there is a log, which must then be
+/// synced.
 ///
 /// # Errors
-/// `Corrupt` when committed work was lost; `Unavailable` or `Full` when it cannot be written.
+/// `Corrupt` if committed work was lost; `Unavailable` or `Full` if the log cannot be written.
 pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
     if length(path) < HEADER as u64 {
         return Ok(false);
@@ -50,7 +51,7 @@ pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Res
 }
 
 fn secure_locked(path: &Path, is_full: bool) -> Result<bool, Cause> {
-    // Another process may have emptied the log while this one waited for the lock.
+    // Another process may have emptied the log while this process waited for the lock.
     let bytes = length(path);
     if bytes < HEADER as u64 {
         return Ok(false);
@@ -78,7 +79,7 @@ fn check(path: &Path) -> Result<(), Cause> {
     }
 }
 
-/// Writes the header and the frames again that SQLite would read. Returns their number of bytes.
+/// Writes the header and the frames that SQLite would read again. Returns their size in bytes.
 fn write_again(path: &Path) -> io::Result<usize> {
     let mut log = BufReader::with_capacity(CHUNK, File::open(path)?);
     let mut header = [0; HEADER];
@@ -123,7 +124,7 @@ fn find_damage(log: &[u8]) -> Option<String> {
         if after_lost_commit && right {
             return wrong.map(|number| format!("frame {number} is wrong, and transactions follow it"));
         }
-        // A commit behind the wrong frame: correct by itself, or itself the wrong frame.
+        // A commit after the wrong frame: either a correct frame, or the wrong frame itself.
         after_lost_commit = wrong.is_some() && frames.is_ours(frame) && word(frame, 4) != 0;
     }
     None
@@ -139,7 +140,8 @@ struct Frames {
 }
 
 impl Frames {
-    /// Reads the header of a log. Returns `None` for one that SQLite takes for empty, and the reason why a header is wrong.
+    /// Reads the header of a log. Returns `None` for a header that SQLite takes for empty, and an error with
+    /// the reason if the header is wrong.
     fn behind(header: &[u8]) -> Result<Option<Self>, &'static str> {
         if header.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -162,7 +164,7 @@ impl Frames {
         FRAME_HEADER + self.page
     }
 
-    /// Returns whether the frame was written as the successor of the one before, and goes on to the next.
+    /// Returns whether the frame was written as the successor of the frame before, and moves on to the next.
     fn accept(&mut self, frame: &[u8]) -> bool {
         let stored = [word(frame, 16), word(frame, 20)];
         let sum =
@@ -176,7 +178,7 @@ impl Frames {
     }
 }
 
-/// Computes SQLite's checksum over words in the order that the log's header names, beginning at `sum`.
+/// Computes SQLite's checksum over words in the byte order that the log's header names, starting with `sum`.
 fn checksum(order: fn([u8; 4]) -> u32, sum: [u32; 2], data: &[u8]) -> [u32; 2] {
     let (pairs, _) = data.as_chunks::<8>();
     pairs.iter().fold(sum, |[a, b], pair| {
@@ -200,8 +202,8 @@ mod tests {
 
     const PAGE: usize = 512;
 
-    /// One writer of a log: the frame behind which it begins, the content of its frames, of which the last is a commit,
-    /// and the frames that a crash keeps.
+    /// One writer of a log: the number of frames after which it begins, the content of its frames, of which
+    /// the last is a commit, and the frames that a crash keeps.
     type Writer<'a> = (usize, &'a [u8], fn(usize) -> bool);
 
     /// Returns a log written by successive writers.
@@ -210,7 +212,7 @@ mod tests {
         let sum = checksum(u32::from_le_bytes, [0, 0], &log);
         log.extend(sum.map(u32::to_be_bytes).concat());
         for (behind, contents, kept) in writers {
-            // Each writer trusts the frames before its own, as SQLite does after its recovery.
+            // Each writer trusts the frames before its first frame, as SQLite does after its recovery.
             let at = |frame: usize| HEADER + frame * (FRAME_HEADER + PAGE);
             let mut sum = match behind {
                 0 => sum,
@@ -241,14 +243,14 @@ mod tests {
         assert_eq!(find_damage(&whole), None);
         // The last commit is torn.
         assert_eq!(find_damage(&written(&[(0, b"ab", all), (2, b"cdefgh", but_first)])), None);
-        // Another, shorter commit in its place is torn too: behind it is the end of the first.
+        // Another, shorter commit in its place is torn too: the end of the first commit is behind it.
         let twice = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", but_first)]);
         assert_eq!(find_damage(&twice), None);
         let whole = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", all)]);
         assert_eq!(find_damage(&whole), None);
     }
 
-    /// A log stays as long as it was once, for a reader of minutes.
+    /// A log never shrinks: a reader that took minutes once made it long.
     #[test]
     fn remains_behind_the_end_of_a_log_are_not_written_again() {
         let all = |_| true;
@@ -269,7 +271,7 @@ mod tests {
         static HOLDER: RefCell<Option<Connection>> = const { RefCell::new(None) };
     }
 
-    /// Processes that start at once look at the same log, and the first of them empties it.
+    /// Several processes start at once and find the same log; the first of them empties it.
     #[test]
     fn log_that_another_process_empties_meanwhile_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
@@ -301,7 +303,7 @@ mod tests {
             damaged[at] ^= 1;
             assert!(find_damage(&damaged).is_some(), "byte {at}");
         }
-        // Nothing follows that would distinguish it from a crash.
+        // No later frame distinguishes this from a crash.
         let mut damaged = log.clone();
         damaged[frame(3) + 100] ^= 1;
         assert_eq!(find_damage(&damaged), None);
