@@ -1,5 +1,5 @@
-//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues and
-//! containers.
+//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues
+//! and containers.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -14,7 +14,8 @@ use jobqueue_storage::QueueName;
 /// The number of messages removed in one transaction.
 const MESSAGES: usize = 500;
 
-/// The number of blobs removed in one transaction, and the bytes above which no further one is: SQLite reads each page of a blob.
+/// The maximum number of blobs removed in one transaction, and the size in bytes above which no further blob
+/// is removed: SQLite reads each page of a blob.
 const BLOBS: usize = 16;
 const BYTES: i64 = 8 << 20;
 
@@ -34,7 +35,7 @@ const OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
 pub(super) struct Purged {
     /// True if there is more to do.
     pub(super) has_more: bool,
-    /// The queues whose subscriptions are to be notified: a message was removed that held up its group.
+    /// The queues whose subscriptions must be notified, because a message that blocked its group was removed.
     pub(super) arrived: Vec<QueueName>,
 }
 
@@ -104,7 +105,7 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     Ok(more)
 }
 
-/// Notes that the next message of a group is visible at `visible_at`, unless the queue is being removed.
+/// Records that the next message of a group becomes visible at `visible_at`, unless the queue was deleted.
 fn arrive(batch: &mut Batch<'_>, queue: i64, visible_at: i64) -> rusqlite::Result<()> {
     let name = "SELECT name FROM jobqueue_queue WHERE id = ?1";
     let name: Option<String> = batch.statement(name)?.query_row([queue], |row| row.get(0)).optional()?;
@@ -154,7 +155,7 @@ mod tests {
         step(connection, &clock, &mut Known::default()).map_err(|cause| cause.kind).unwrap()
     }
 
-    /// A worker would otherwise notice only by polling that the next message of the group can be received.
+    /// Otherwise a worker would notice only by polling that the next message of the group can be received.
     #[test]
     fn removal_of_the_first_of_a_group_announces_the_next() {
         for (visible_at, delayed) in [(0, 0), (2_000_000, 1)] {

@@ -1,4 +1,4 @@
-//! The thread that reads on a connection of its own, so that reads never wait for writes.
+//! A thread that reads on its own connection, so that reads never wait for writes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
-    /// Released after the connection is closed, which is declared before.
+    /// Released after the connection is closed, because it is declared after the connection.
     pub(super) _guard: Arc<ProcessGuard>,
 }
 

@@ -13,7 +13,7 @@ use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreErrorKind};
 pub(super) struct Found {
     pub(super) id: i64,
     pub(super) metadata: String,
-    /// The row from which on messages are received by their numbers, or one before.
+    /// The row id from which messages are received by their numbers, or a lower one.
     pub(super) head: i64,
 }
 
@@ -28,7 +28,8 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
     match present {
         None => {
             check_room(batch, Operation::CreateQueue, name)?;
-            // Most often this count is beyond that of a former queue of this name. Where it is not, subscribers of that queue poll until it is.
+            // Usually this count is greater than the last count of a deleted queue with this name. If it is
+            // not, subscribers of the former queue find delayed messages by polling until it is.
             let delayed = batch.next()?;
             insert(batch, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
@@ -38,14 +39,14 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
     }
 }
 
-/// Removes a queue. Its messages are unreachable at once, and are removed bit by bit.
+/// Removes a queue. Its messages are unreachable at once, and are deleted in small steps later.
 pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::DeleteQueue, name)?;
     Ok(discard(batch, name, id)?)
 }
 
-/// Gives the name a new, empty queue with the same metadata: the time this takes does not grow with the number of
-/// messages.
+/// Gives the name to a new, empty queue with the same metadata, so that the time does not grow with the
+/// number of messages.
 pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::Clear, name)?;
     check_room(batch, Operation::Clear, name)?;
@@ -98,7 +99,7 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
         if !name.starts_with(prefix) {
             break;
         }
-        // A name that breaks the rules was written by another program and cannot be asked for.
+        // A name that breaks the rules was written by another program; no caller can ask for it.
         names.extend(QueueName::new(&name));
     }
     Ok(names)
@@ -123,7 +124,7 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
     Ok(())
 }
 
-/// Refuses a new queue if the file has had as many as it can have, before anything is written.
+/// Refuses a new queue if the file has used up its queue ids, before anything is written.
 fn check_room(batch: &Batch<'_>, operation: Operation, name: &QueueName) -> Applied<()> {
     let last = "SELECT seq FROM sqlite_sequence WHERE name = 'jobqueue_queue'";
     let last: Option<i64> = batch.connection().query_row(last, [], |row| row.get(0)).optional()?;

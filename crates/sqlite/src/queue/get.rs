@@ -17,7 +17,7 @@ use crate::space::Reserve;
 use crate::statements::Insert;
 use jobqueue_storage::{GetMessages, LeasedMessage, Operation, QueueName, Received, StoreErrorKind};
 
-/// The number of expired messages that one get may meet and remove before it returns with the messages it has.
+/// The maximum number of expired messages that a get removes before it returns with the messages that it has.
 const MAX_EXPIRED: usize = 1_000;
 
 const VISIBLE: &str =
@@ -27,20 +27,22 @@ const VISIBLE: &str =
 static LEASE: LazyLock<Insert> =
     LazyLock::new(|| Insert::new("jobqueue_lease (until, id, dequeue_count, receipt)", "(?1, {})", 1, 3));
 
-/// Takes a message of the index of times: puts it behind all times. The row stays as long as it was, so that SQLite writes it where it is.
-/// A shorter one with a long text would need pages before it frees others, which a full file does not have.
+/// Takes a message of the index of times by moving it after all times. The row keeps its length, so SQLite
+/// writes it in place. A shorter row with a long text would need pages before it frees others, and a full
+/// file has none.
 const TAKE: &str = "UPDATE jobqueue_message SET visible_at = ?2 WHERE id = ?1";
 
 /// The leases that have ended.
 const ENDED: &str = "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3";
 
-/// The message of a lease that has ended. Its row is not written, so that it can be leased again although the file is full.
+/// The message of an ended lease. Its row is not written, so that it can be leased again even if the file is
+/// full.
 const OF_ENDED: &str = "SELECT m.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
     FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id WHERE l.id = ?1 AND l.until <= ?2";
 
 const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
-/// The end of the first lease that is in force.
+/// The earliest end of a lease in force.
 const FIRST_END: &str = "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3";
 
 const NEXT: &str = "SELECT visible_at FROM jobqueue_message
@@ -48,7 +50,8 @@ const NEXT: &str = "SELECT visible_at FROM jobqueue_message
         AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
 
-/// The messages that a get leased. The caller makes the answer from them, so that the single writing thread need not.
+/// The messages leased by a get. The caller builds the answer from them, which relieves the single writing
+/// thread.
 pub(super) struct Leased {
     rows: Vec<LeasedRow>,
     visible_at: i64,
@@ -96,7 +99,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
                 (row.dequeue_count.saturating_add(1), Receipt::random(batch.runtime()));
             rows.push(LeasedRow { row, dequeue_count, receipt });
         }
-        // Before the next round, which would find them by their numbers.
+        // Inserted before the next round, which would otherwise find these messages by their numbers again.
         batch.statements().insert(&LEASE, &[&visible_at], &rows[before..], |one, values| {
             values.extend([&one.row.id as &dyn ToSql, &one.dequeue_count, &one.receipt]);
         })?;
@@ -117,7 +120,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
     Ok(Leased { rows, visible_at, next_visible_in })
 }
 
-/// Takes a message out of the order in which it was found.
+/// Removes a message from the order in which it was found.
 fn take(batch: &mut Batch<'_>, name: &QueueName, row: &Found) -> Applied<()> {
     match row.source {
         Source::Number => leave(batch),
@@ -133,14 +136,14 @@ fn take(batch: &mut Batch<'_>, name: &QueueName, row: &Found) -> Applied<()> {
     Ok(())
 }
 
-/// Leaves pages for messages that are leased again, unless there is none.
+/// Leaves pages for messages that are leased again, unless the file is full.
 fn leave(batch: &mut Batch<'_>) {
     if !batch.saves_pages() {
         batch.leave(Reserve::ForOldLeases);
     }
 }
 
-/// Returns the first messages that can be received, some of them perhaps expired.
+/// Returns the first messages that can be received; some may be expired.
 fn candidates(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -148,13 +151,13 @@ fn candidates(
     limit: usize,
 ) -> rusqlite::Result<Vec<Found>> {
     if batch.saves_pages() {
-        // Each of these has a lease already, whose row is used again.
+        // Each of these messages has a lease already, whose row is reused.
         let has_ended = batch.due(name)? <= batch.now();
         let ended = if has_ended { ended(batch, name, queue, limit)? } else { Vec::new() };
         if !ended.is_empty() || batch.due(name)? < i64::MAX {
             return Ok(ended);
         }
-        // No lease is left that would end.
+        // No lease is left that could end.
     }
     let (now, most) = (batch.now(), i64::try_from(limit).unwrap_or(i64::MAX));
     let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], Found::by_time)?;
@@ -174,9 +177,10 @@ fn candidates(
     Ok(found)
 }
 
-/// Returns the first messages whose leases have ended. If there is none, notes when the first lease ends.
+/// Returns the first messages whose leases have ended. If there are none, records when the first lease ends.
 ///
-/// All leases of the queue are read only when those that were found before are not enough, and others may have ended since.
+/// All leases of the queue are read only if the known ended leases are not enough, and others may have ended
+/// since.
 fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> rusqlite::Result<Vec<Found>> {
     let (now, rows) = (batch.now(), row_id::all(queue));
     let (mut leases, mut others_due) = batch.take_ended(name)?;
@@ -197,7 +201,7 @@ fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> ru
     Ok(ended)
 }
 
-/// Returns the messages of up to `most` of the leases, from the last one on, as far as they have ended and exist.
+/// Returns the existing messages of up to `most` ended leases, starting from the last of `leases`.
 fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Result<Vec<Found>> {
     let now = batch.now();
     let statement = batch.statement(OF_ENDED)?;
@@ -207,7 +211,7 @@ fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Re
     leases.iter().rev().filter_map(read).take(most).collect()
 }
 
-/// Returns when the first lease ends that is in force.
+/// Returns the time at which the first lease in force ends.
 fn first_end(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<i64> {
     let (now, rows) = (batch.now(), row_id::all(queue));
     let first = batch.statement(FIRST_END)?;
@@ -215,8 +219,9 @@ fn first_end(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<i64> {
     Ok(first.unwrap_or(i64::MAX))
 }
 
-/// Returns a time before which no hidden message becomes visible, after a get that has taken all that were visible. A lease that was
-/// renewed or has ended since the leases were last read may count: to read all of them each time would take too long.
+/// Returns a time before which no hidden message becomes visible, after a get that took all visible messages.
+/// The time may be too early, if it belongs to a lease that was renewed or ended since the leases were last
+/// read: reading all leases each time would take too long.
 fn next_visible_in(
     batch: &mut Batch<'_>,
     name: &QueueName,

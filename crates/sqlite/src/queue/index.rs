@@ -1,4 +1,4 @@
-//! Shows messages without leasing them, and makes hidden ones visible.
+//! Shows messages without leasing them, and makes hidden messages visible.
 
 use rusqlite::params;
 
@@ -14,7 +14,7 @@ use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreErrorKind,
 };
 
-/// The messages of the index of times that are not leased.
+/// The messages in the index of times that are not leased.
 pub(crate) const BY_TIME: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND (visible_at, id & 2199023255551) > (?3, ?4) AND visible_at <= ?5
@@ -28,7 +28,7 @@ pub(crate) const BY_LEASE: &str = "SELECT l.id, m.text, l.dequeue_count, m.inser
         AND (m.expires_at IS NULL OR m.expires_at > ?3)
     ORDER BY l.until, l.id & 2199023255551 LIMIT ?7";
 
-/// The messages that wait for another of their group.
+/// The messages that wait for another message of their group.
 pub(crate) const BY_GROUP: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at, group_name, turn FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND (group_name, turn) > (?3, ?4)
@@ -43,19 +43,19 @@ const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?2
 /// The place at which a page ends.
 #[derive(Clone, Debug, PartialEq)]
 enum Place {
-    /// Among the messages that do not wait for another of their group.
+    /// Among the messages that do not wait for another message of their group.
     Time(TimePlace),
     /// The last group and turn.
     Turn(String, i64),
 }
 
-/// The last messages of a page that do not wait for another of their group.
+/// The last messages of a page that do not wait for another message of their group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TimePlace {
-    /// The time of visibility and the number of the last one of the index of times and of leases.
+    /// The time of visibility and the number of the last message from the index of times or the leases.
     visible_at: i64,
     number: i64,
-    /// The row of the last one that is received by its number.
+    /// The row of the last message that is received by its number.
     row: i64,
 }
 
@@ -83,7 +83,8 @@ impl Place {
     }
 }
 
-/// Returns a page of the messages of one state. Those of a group that wait come after all that can be received.
+/// Returns a page of the messages of one state. Messages that wait for their group come after all receivable
+/// messages.
 pub(super) fn messages(
     view: &View<'_>,
     name: &QueueName,
@@ -101,7 +102,7 @@ pub(super) fn messages(
     Ok(MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next))
 }
 
-/// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
+/// Returns the first `count` messages: the visible messages, then the messages that wait for their group.
 pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
     let page = page(view, name, MessageState::Waiting, Place::FIRST, count as usize)?;
     Ok(page.found.into_iter().map(peeked).collect())
@@ -110,9 +111,9 @@ pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec
 /// Messages of a state.
 struct Page {
     found: Vec<Found>,
-    /// The number of those at the end that wait for another of their group.
+    /// The number of messages at the end of the page that wait for another message of their group.
     waiting_for_group: usize,
-    /// The place of the last of them.
+    /// The place of the last message.
     end: Place,
 }
 
@@ -148,7 +149,7 @@ fn page(view: &View<'_>, name: &QueueName, state: MessageState, from: Place, cou
     Ok(Page { waiting_for_group: found.len() - receivable, found, end })
 }
 
-/// Returns messages that do not wait for another of their group.
+/// Returns messages that do not wait for another message of their group.
 fn by_time(
     view: &View<'_>,
     queue: &super::admin::Found,
@@ -193,7 +194,7 @@ fn peeked(one: Found) -> PeekedMessage {
         .with_expires(one.expires_at.map(to_instant))
 }
 
-/// Makes a message visible that is hidden and not leased.
+/// Makes a hidden message visible, unless it is leased.
 pub(super) fn make_visible(batch: &mut Batch<'_>, name: &QueueName, message: &MessageId) -> Applied<bool> {
     let queue = batch.queue(Operation::Update, name)?;
     let now = batch.now();

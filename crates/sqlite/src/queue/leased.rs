@@ -14,7 +14,8 @@ use jobqueue_storage::{
     ExpiredReceipt, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// A message, leased or not: its lease, if it has one, has the newest receipt, the time of visibility and the count.
+/// A message, leased or not. If it has a lease, the lease has the newest receipt, the time of visibility and
+/// the count.
 const FIND: &str =
     "SELECT m.expires_at, coalesce(l.until, m.visible_at, m.inserted_at), l.id IS NOT NULL, m.leased,
         coalesce(l.dequeue_count, m.dequeue_count), coalesce(l.receipt, m.receipt)
@@ -29,14 +30,14 @@ const HIDE: &str = "UPDATE jobqueue_message
 
 const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
-/// Ends a lease if the receipt is good at time ?3; ?4 accepts expired ones.
+/// Ends a lease if the receipt is valid at time ?3; with ?4 an expired receipt is accepted too.
 const END_BY_RECEIPT: &str =
     "DELETE FROM jobqueue_lease WHERE id = ?1 AND receipt = ?2 AND (until > ?3 OR ?4)";
 
-/// Rows are only returned where they are needed, since that costs a tenth of a deletion.
+/// Deletes without returning rows, which would cost a tenth of a deletion.
 const DELETE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
 
-/// The leases of messages beside each other that may be deleted at time ?3.
+/// The leases of adjacent messages that may be deleted at time ?3.
 const LEASES: &str =
     "SELECT l.receipt, l.until FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id BETWEEN ?1 AND ?2 AND (m.expires_at IS NULL OR m.expires_at > ?3) ORDER BY l.id";
@@ -45,11 +46,12 @@ const END_ALL: &str = "DELETE FROM jobqueue_lease WHERE id BETWEEN ?1 AND ?2";
 
 const DELETE_ALL: &str = "DELETE FROM jobqueue_message WHERE id BETWEEN ?1 AND ?2";
 
-/// The values of `leased` for a message whose lease goes on, and for one that its holder has put back.
+/// The values of `leased` for a message whose lease continues, and for a message that its holder has put
+/// back.
 const LEASED: i64 = 1;
 const PUT_BACK: i64 = 2;
 
-/// A message that may be changed with the presented receipt.
+/// A message that the presented receipt may change.
 struct Held {
     expires_at: Option<i64>,
     visible_at: i64,
@@ -57,7 +59,8 @@ struct Held {
     dequeue_count: u32,
 }
 
-/// Returns the message, or the reason why the receipt may not change it. The receipt of a put does not expire.
+/// Returns the message, or the reason why the receipt may not change it. The receipt of a put does not
+/// expire.
 fn find(
     batch: &mut Batch<'_>,
     operation: Operation,
@@ -100,7 +103,8 @@ pub(crate) fn update(
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), held.expires_at.map(to_instant))?;
     let (receipt, hidden_until) = (Receipt::random(batch.runtime()), held.visible_at);
-    // In a full file a message that is put back stays leased until it is to become visible: a row of the same length.
+    // In a full file a message that is put back keeps its lease until it becomes visible, since that row
+    // keeps its length.
     if held.has_lease && (!change.ends_lease || batch.saves_pages()) {
         batch.statement(RENEW)?.execute(params![id, visible_at, receipt])?;
         batch.note_lease(name, visible_at)?;
@@ -116,8 +120,8 @@ pub(crate) fn update(
         batch.statement(END)?.execute([id])?;
         batch.note_change();
     }
-    // Waiting callers would otherwise wait until the former time; a renewal, which moves that time away, notifies
-    // nobody.
+    // Waiting callers would otherwise sleep until the former time. A renewal, which moves that time away,
+    // wakes no caller.
     if visible_at < hidden_until || visible_at <= now {
         batch.arrive(name, visible_at)?;
     }
@@ -135,14 +139,14 @@ pub(super) fn delete(
     let (now, id) = (batch.now(), presented.id.map(|shown| row_id::of_shown(queue, shown)));
     let values = params![id, presented.receipt, now, expired == ExpiredReceipt::Allow];
     if batch.statement(END_BY_RECEIPT)?.execute(values)? == 0 {
-        // A message without a lease, or without a good receipt.
+        // The message has no lease, or the receipt is not valid.
         find(batch, operation, name, presented, expired)?;
     }
     batch.note_change();
     if !batch.has_groups(name)? && batch.statement(DELETE)?.execute(params![id, now])? == 1 {
         return Ok(());
     }
-    // It may be the first of its group. Or it has expired: without its lease it goes too.
+    // The message may be the first of its group, or it has expired and goes together with its lease.
     let removed = Removed::remove(batch, id).optional()?;
     let is_gone = removed.as_ref().is_none_or(|removed| removed.is_expired(now));
     if let Some(visible_at) = removed.map(|removed| removed.advance(batch, queue)).transpose()?.flatten() {
@@ -151,8 +155,8 @@ pub(super) fn delete(
     if is_gone { Err(refuse(StoreErrorKind::MessageNotFound, operation, name)) } else { Ok(()) }
 }
 
-/// Deletes messages. Jobs that were received together mostly end together: their rows are beside each other, and starting and ending a
-/// statement for each is a third of its cost.
+/// Deletes messages. Jobs that were received together mostly end together, so their rows are adjacent.
+/// Starting and ending a statement for each would be a third of the cost.
 pub(super) fn delete_all(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -177,7 +181,8 @@ pub(super) fn delete_all(
     Ok(answers)
 }
 
-/// Deletes messages beside each other, if all may be deleted and the queue has no groups. Otherwise returns false, and changes nothing.
+/// Deletes adjacent messages, if all may be deleted and the queue has no groups. Otherwise changes nothing
+/// and returns false.
 fn delete_run(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -192,7 +197,7 @@ fn delete_run(
     let [first, last] = [first, last].map(|one| one.id.map(|shown| row_id::of_shown(queue, shown)));
     let mut leases = batch.statement(LEASES)?.query(params![first, last, now])?;
     for (_, Presented { receipt, .. }) in run {
-        // A receipt is that of one message only, so the rows need no other comparison.
+        // A receipt is valid for one message only, so the rows need no other comparison.
         let Some((lease, receipt)) = leases.next()?.zip(*receipt) else { return Ok(false) };
         let is_held = expired == ExpiredReceipt::Allow || lease.get::<_, i64>(1)? > now;
         if !is_held || lease.get_ref(0)?.as_blob() != Ok(receipt.bytes()) {

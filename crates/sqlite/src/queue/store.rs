@@ -1,4 +1,4 @@
-//! Implements the queue half of the port: checks arguments, then passes the work to the writer or the reader.
+//! The queue half of the port: checks arguments, then passes the work to the writer or the reader.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use jobqueue_storage::{
     StateCounts, StoreError, Subscription, TransactionPlace, UpdateMessage, Updated,
 };
 
-/// The approximate number of bytes that an operation writes besides a text.
+/// The approximate number of bytes that an operation writes in addition to a text.
 const ROW: usize = 128;
 
 #[async_trait]
@@ -108,7 +108,8 @@ impl QueueStore for Store {
         self.write(Operation::Clear, queue, ROW, admin::clear).await
     }
 
-    /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
+    /// Needs no `detach`: the threads and connections of the store serve any runtime, and no runtime can
+    /// block them.
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
             guarantees: Guarantees {
@@ -193,7 +194,7 @@ impl Batches for Store {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        // Checked here, since the single writing thread is the bottleneck.
+        // Checked here, because the single writing thread is the bottleneck.
         let list = limits::CheckedMessages::new(queue, messages);
         let wanted = Arc::clone(&list.wanted);
         let weight = wanted.iter().map(|message| ROW + message.text.len()).sum();
