@@ -125,9 +125,10 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     let Some((kind, owner)) = found else { return Ok(false) };
     batch.note_change();
     let (connection, is_queue) = (batch.connection(), kind == "queue");
-    let removed = match is_queue {
-        true => connection.execute(OF_QUEUE, params![owner, MESSAGES as i64])?,
-        false => connection.execute(OF_CONTAINER, params![owner, BLOBS as i64, BYTES])?,
+    let removed = if is_queue {
+        connection.execute(OF_QUEUE, params![owner, MESSAGES as i64])?
+    } else {
+        connection.execute(OF_CONTAINER, params![owner, BLOBS as i64, BYTES])?
     };
     if removed == 0 {
         if is_queue {

@@ -82,9 +82,10 @@ pub(super) fn replace_metadata(
         batch
             .connection()
             .query_row("SELECT metadata FROM jobqueue_queue WHERE id = ?1", [id], |row| row.get(0))?;
-    match metadata::from_text(&text)? == *before {
-        true => set_metadata(batch, name, metadata),
-        false => Err(refuse(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata, name)),
+    if metadata::from_text(&text)? == *before {
+        set_metadata(batch, name, metadata)
+    } else {
+        Err(refuse(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata, name))
     }
 }
 
@@ -128,10 +129,7 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
 fn check_room(batch: &Batch<'_>, operation: Operation, name: &QueueName) -> Applied<()> {
     let last = "SELECT seq FROM sqlite_sequence WHERE name = 'jobqueue_queue'";
     let last: Option<i64> = batch.connection().query_row(last, [], |row| row.get(0)).optional()?;
-    match last.unwrap_or(0) + 1 < QUEUES {
-        true => Ok(()),
-        false => Err(refuse(StoreErrorKind::Full, operation, name)),
-    }
+    if last.unwrap_or(0) + 1 < QUEUES { Ok(()) } else { Err(refuse(StoreErrorKind::Full, operation, name)) }
 }
 
 fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, delayed: i64) -> rusqlite::Result<()> {

@@ -107,10 +107,13 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
             break;
         }
     }
-    match rows.is_empty() {
-        true if batch.saves_pages() => return Err(refuse(StoreErrorKind::Full, Operation::Get, name)),
-        true => batch.note_unmet(),
-        false => batch.note_lease(name, visible_at)?,
+    if rows.is_empty() {
+        if batch.saves_pages() {
+            return Err(refuse(StoreErrorKind::Full, Operation::Get, name));
+        }
+        batch.note_unmet();
+    } else {
+        batch.note_lease(name, visible_at)?;
     }
     let next_visible_in = match rows.len() {
         leased if leased < wanted && (expired >= MAX_EXPIRED || batch.saves_pages()) => Some(Duration::ZERO),

@@ -80,11 +80,15 @@ fn find(
     });
     let refused = |kind| Err(refuse(kind, operation, name));
     match found.optional()? {
-        Some((held, is_over, is_newest)) if held.expires_at.is_none_or(|end| end > now) => match is_newest {
-            false => refused(StoreErrorKind::PopReceiptMismatch),
-            true if is_over && expired == ExpiredReceipt::Refuse => refused(StoreErrorKind::LeaseExpired),
-            true => Ok(held),
-        },
+        Some((held, is_over, is_newest)) if held.expires_at.is_none_or(|end| end > now) => {
+            if !is_newest {
+                refused(StoreErrorKind::PopReceiptMismatch)
+            } else if is_over && expired == ExpiredReceipt::Refuse {
+                refused(StoreErrorKind::LeaseExpired)
+            } else {
+                Ok(held)
+            }
+        }
         _ => refused(StoreErrorKind::MessageNotFound),
     }
 }

@@ -50,9 +50,12 @@ impl Model {
     /// Returns the ids of the messages of a state in the order of a page.
     pub(super) fn page(&self, queue: usize, state: MessageState, now: i64) -> Vec<MessageId> {
         let of_state = self.alive(queue, now).filter(|(_, one)| self.state(one, now) == state);
-        let place = |one: &Message| match self.waits(one) {
-            true => (true, 0, one.group.clone(), one.order),
-            false => (false, one.visible_at, None, one.order),
+        let place = |one: &Message| {
+            if self.waits(one) {
+                (true, 0, one.group.clone(), one.order)
+            } else {
+                (false, one.visible_at, None, one.order)
+            }
         };
         let mut found: Vec<_> = of_state.map(|(id, one)| (place(one), id.clone())).collect();
         found.sort();
