@@ -1,4 +1,4 @@
-//! The open store: its threads, and the way of an operation to them and back.
+//! The open store: its threads, and the way of an operation to a thread and back.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub(super) struct Store {
     guard: Weak<ProcessGuard>,
 }
 
-/// The ways to the store's threads.
+/// The channels to the store's threads.
 struct Channels {
     tasks: Sender<Box<dyn Work>>,
     questions: Sender<Question>,
@@ -65,7 +65,8 @@ impl Store {
         let (opened, answer) = oneshot::channel();
         let writer = spawn("writer", move || match assemble(options, guard) {
             Ok((store, writer)) => {
-                // If no caller waits, the store is dropped here, and the writer finds nothing to do.
+                // If the caller has stopped waiting, the store is dropped here, and the writer finds nothing
+                // to do.
                 drop(opened.send(Ok(store)));
                 writer.run();
             }
@@ -81,7 +82,8 @@ impl Store {
         &self.file
     }
 
-    /// Runs `work` on the writer, in a transaction with whatever else waits; returns its result after the commit.
+    /// Runs `work` on the writer, in a transaction with all other waiting operations; returns its result
+    /// after the commit.
     pub(super) async fn write<S, T, F>(
         &self,
         operation: Operation,
@@ -104,12 +106,13 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
     }
 
-    /// Hands a task to the writer. Returns false if the writer is gone.
+    /// Sends a task to the writer. Returns false if the writer has ended.
     pub(super) fn request(&self, task: Box<dyn Work>) -> bool {
         self.channels.as_ref().is_some_and(|channels| channels.tasks.send(task).is_ok())
     }
 
-    /// Reads from a snapshot. Counts, pages, listings and searches may take long; the other reads do not wait for them.
+    /// Reads from a snapshot. Counts, pages, listings and searches may take long; other reads do not wait for
+    /// them.
     pub(super) async fn read<S, T, F>(
         &self,
         operation: Operation,
@@ -144,7 +147,8 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone())))
     }
 
-    /// Returns a subscription to `queue`. The first one starts the watcher: a process that only sends needs none.
+    /// Returns a subscription to `queue`. The first subscription starts the watcher, which a process that
+    /// only sends does not need.
     pub(super) fn subscription(&self, queue: &QueueName) -> Subscription {
         if self.health.is_own_process()
             && let Err(cause) = self.start_watching()
@@ -180,13 +184,14 @@ impl OpenStores for Options {
     /// Opens the file, and creates it, readable only by its owner, if it is missing.
     ///
     /// # Errors
-    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a world-writable
-    /// folder; a network file system; the database of another program; a schema newer than this program.
-    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked,
-    /// `Unsupported` for a SQLite library older than 3.51.3.
+    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a
+    /// world-writable folder; a network file system; the database of another program; a schema newer than
+    /// this program's. `Corrupt` for a damaged file, `Stopped` if its disk fails, `Timeout` if another
+    /// process keeps it locked, `Unsupported` for a SQLite library older than 3.51.3.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been created.
+    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been
+    /// created.
     async fn open(self) -> Result<Stores, StoreError> {
         let description = format!("sqlite:{}", self.path.display());
         let runtime = self.runtime.clone();
@@ -197,8 +202,8 @@ impl OpenStores for Options {
 
 /// Closes the file: finishes the requested operations and copies the log into the file as far as possible.
 ///
-/// Outside of a runtime this waits until the file is closed. Inside, waiting would block other tasks; there the end of
-/// the runtime waits.
+/// Outside a tokio runtime, this waits until the file is closed. Inside a runtime, waiting would block other
+/// tasks, so the shutdown of the runtime waits instead.
 impl Drop for Store {
     fn drop(&mut self) {
         if !self.health.is_own_process() {

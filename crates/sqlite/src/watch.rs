@@ -1,7 +1,7 @@
 //! The thread that notices commits of other processes, and of this process's other connections to the file.
 //!
-//! `PRAGMA data_version` says without reading a table whether another connection has committed. The file system says
-//! when to ask, where it can ([`Changes`]); otherwise a short period does.
+//! `PRAGMA data_version` shows without reading a table whether another connection has committed. The file
+//! system reports when to ask, if it can ([`Changes`]); otherwise the watcher asks at a short period.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ use super::open::platform::Changes;
 use super::process_guard::ProcessGuard;
 use jobqueue_storage::QueueName;
 
-/// Whether a message is visible: in the index of times, behind a lease that has ended, or by its number. Of these the last one is the first
-/// to look at, since leased ones stand before it.
+/// Selects the count of delayed arrivals, and whether a message is visible: in the index of times, by a lease
+/// that has ended, or by its number. Of the messages received by number the last is checked first, because
+/// leased messages come before it.
 pub(super) const SEEN: &str = "SELECT delayed,
         EXISTS (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND waiting = 0 AND visible_at <= ?2)
         OR due <= ?2 AND EXISTS (SELECT 1 FROM jobqueue_lease
@@ -34,7 +35,7 @@ pub(super) struct Watcher {
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     pub(super) changes: Changes,
-    /// Released after the connection is closed, which is declared before.
+    /// Released after the connection is closed, because it is declared after the connection.
     pub(super) _guard: Arc<ProcessGuard>,
 }
 

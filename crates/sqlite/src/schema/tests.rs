@@ -165,7 +165,7 @@ fn file_of_version(path: &std::path::Path, version: usize) {
     connection.close().unwrap();
 }
 
-/// Nothing is lost, nothing changes its state, and what callers have got before stays good: ids, receipts and
+/// No message is lost or changes its state, and everything that callers hold stays valid: ids, receipts and
 /// leases.
 #[tokio::test]
 async fn messages_of_the_third_version_keep_their_states_ids_and_receipts() {
@@ -177,7 +177,8 @@ async fn messages_of_the_fourth_version_keep_their_states_ids_and_receipts() {
     messages_stay_as_they_were(4).await;
 }
 
-/// A page of one state need not read the messages of others, also in a file that an older version made.
+/// A page of one state need not read the messages of other states, even in a file that an older version
+/// created.
 #[test]
 fn migrated_file_has_the_indexes_of_a_new_one() {
     let indexes = |connection: &Connection| {

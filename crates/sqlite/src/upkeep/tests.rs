@@ -8,7 +8,7 @@ use crate::error::Cause;
 use crate::schema::MIGRATIONS;
 use jobqueue_storage::StoreErrorKind;
 
-/// A file of small pages that another writer uses too.
+/// A file with small pages that another writer uses too.
 struct Shared {
     folder: tempfile::TempDir,
     connection: Connection,
@@ -53,7 +53,7 @@ impl Shared {
         self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()), &mut Known::default());
     }
 
-    /// Commits, while another connection has a transaction open until the file has all pages of the log.
+    /// Commits while another connection keeps a transaction open until all pages of the log are copied.
     fn commit_beside_another(&mut self, rows: u32) {
         insert(&self.connection, rows);
         let (other, third) = (open(self.folder.path()), open(self.folder.path()));
@@ -73,7 +73,7 @@ impl Shared {
     }
 }
 
-/// A time to live bounds a queue: what has expired goes faster than it can come.
+/// Times to live bound a queue: expired messages are removed faster than they can arrive.
 #[test]
 fn expired_messages_are_removed_without_a_pause_between() {
     let mut shared = Shared::new();
@@ -96,7 +96,8 @@ fn expired_messages_are_removed_without_a_pause_between() {
     assert!(shared.upkeep.pause() >= IDLE);
 }
 
-/// Another writer is in a transaction whenever a checkpoint ends, so that SQLite never begins the log anew by itself.
+/// Another writer is in a transaction whenever a checkpoint ends, so SQLite never restarts the log on its
+/// own.
 #[test]
 fn log_of_two_writers_is_restarted() {
     let mut shared = Shared::new();
@@ -108,7 +109,7 @@ fn log_of_two_writers_is_restarted() {
     assert!(longest < 3_600, "{longest} pages");
 }
 
-/// Some reader always has a recent state of the file, each for a moment.
+/// At any time some reader has a recent snapshot of the file, each for a moment.
 #[test]
 fn log_is_restarted_when_those_who_read_a_recent_state_are_done() {
     let mut shared = Shared::new();

@@ -34,7 +34,7 @@ async fn write<T: Send + 'static>(
     store.write(Operation::Update, &"", 1, move |batch, _| work(batch)).await
 }
 
-/// An operation that reports when it runs, and waits each time until it may continue.
+/// An operation that reports when it runs, and then waits until it may continue.
 struct Held {
     running: Receiver<()>,
     go_on: Sender<()>,
@@ -54,7 +54,7 @@ impl Held {
     }
 }
 
-/// Leaves a mark that is gone when the transaction is over.
+/// Leaves a mark that vanishes at the end of the transaction.
 fn mark(batch: &mut Batch<'_>) -> Applied<i64> {
     batch.note_change();
     batch.connection().execute_batch("SAVEPOINT mark")?;
@@ -80,7 +80,7 @@ async fn operations_join_the_running_transaction_at_current_time() {
     let mut second = pin!(write(&store, find_mark));
     assert!(second.as_mut().now_or_never().is_none());
     held.go_on.send(()).unwrap();
-    // A lease that begins later must not end earlier than its owner thinks.
+    // A lease that begins later must not end before its owner expects it.
     assert_eq!(second.await.unwrap(), first.await.unwrap() + 5_000);
 }
 
@@ -97,7 +97,7 @@ async fn write_that_is_retried_alone_stays_alone() {
     let mut second = pin!(write(&store, full));
     assert!(second.as_mut().now_or_never().is_none());
     held.go_on.send(()).unwrap();
-    // The transaction of both has failed; the first runs again by itself.
+    // The transaction of both has failed; the first task runs again alone.
     held.running.recv().unwrap();
     let mut third = pin!(write(&store, find_mark));
     assert!(third.as_mut().now_or_never().is_none());
@@ -107,7 +107,7 @@ async fn write_that_is_retried_alone_stays_alone() {
     assert!(third.await.is_err());
 }
 
-/// Renewals and ends of leases do not wait behind large payloads, and these do not wait for ever.
+/// Renewals and ends of leases do not wait behind large payloads, and large payloads do not wait forever.
 #[tokio::test]
 async fn light_operations_overtake_heavy_ones() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
@@ -133,7 +133,7 @@ async fn light_operations_overtake_heavy_ones() {
     assert_eq!(*order.lock().unwrap(), ["light", "heavy"]);
 }
 
-/// An operation that waits for the lock until it may stop, as many that come one after the other.
+/// An operation that waits for the lock until it may stop; it stands for many successive operations.
 #[derive(Default)]
 struct Waits {
     weight: usize,
@@ -181,7 +181,8 @@ impl Work for Waits {
     }
 }
 
-/// A large payload waits for the lock no longer than other operations, although some of these are always before it.
+/// A large payload waits for the lock no longer than other operations, although some of these are always
+/// before it.
 #[tokio::test]
 async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +201,7 @@ async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     may_stop.store(true, Ordering::SeqCst);
 }
 
-/// A large payload that missed the lock once, and later again, did not miss it in between.
+/// A large payload that missed the lock once, and again later, did not miss it in between.
 #[tokio::test]
 async fn heavy_operation_begins_to_wait_anew_after_a_transaction() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
@@ -216,7 +217,8 @@ async fn heavy_operation_begins_to_wait_anew_after_a_transaction() {
     assert!(was_free.load(Ordering::SeqCst));
 }
 
-/// A get that found nothing is served by a put, or by the end of a job that held up its group, in the same transaction.
+/// A put, or the end of a job that blocked its group, serves a get that found nothing in the same
+/// transaction.
 #[tokio::test]
 async fn empty_get_is_served_by_its_own_transaction() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
@@ -251,7 +253,7 @@ async fn empty_get_is_served_by_its_own_transaction() {
     }
 }
 
-/// Does something on the thread that wakes, before that thread goes on.
+/// Runs an action on the thread that wakes, before that thread continues.
 struct OnWake(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Wake for OnWake {
@@ -262,7 +264,8 @@ impl Wake for OnWake {
     }
 }
 
-/// Somebody who waits for messages is woken while their transaction is open, so that one commit serves the send and the get.
+/// A waiting subscription is woken while the transaction of the message is open, so that one commit serves
+/// the send and the get.
 #[tokio::test]
 async fn request_of_a_woken_waiter_joins_the_transaction_of_the_message() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
