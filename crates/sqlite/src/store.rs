@@ -219,9 +219,13 @@ impl Drop for Store {
         let writer = self.writer.take();
         // The writer closes the file last: if both closed it at once, each would leave the log to the other.
         let join = move || {
-            readers.into_iter().for_each(|thread| drop(thread.join()));
+            for thread in readers {
+                drop(thread.join());
+            }
             drop(tasks);
-            writer.into_iter().for_each(|thread| drop(thread.join()));
+            if let Some(thread) = writer {
+                drop(thread.join());
+            }
         };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(join)),
