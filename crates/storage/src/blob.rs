@@ -41,7 +41,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Deletes a container with all its blobs, leased ones too.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError>;
 
     /// Writes a blob.
@@ -67,7 +67,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the properties of a blob without its content.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError>;
 
     /// Deletes a blob. If the blob has an active lease, the call must name it as `lease`.
@@ -81,7 +81,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// `marker`.
     ///
     /// # Errors
-    /// Only those of the contract. A prefix that no blob has is not an error.
+    /// Only the errors of the contract. A prefix that no blob has is not an error.
     async fn list_blobs(
         &self,
         container: &ContainerName,

@@ -80,7 +80,7 @@ impl<T> Version<T> {
 pub enum Known<T> {
     /// The caller knows nothing: the document is read first.
     Nothing,
-    /// There was no document; by now there may be one.
+    /// There was no document; by now there may be a document.
     Absent,
     /// The document was this version; by now it may be another.
     Version(Version<T>),
@@ -140,7 +140,7 @@ impl<T: DeserializeOwned> JsonBlob<T> {
     /// Reads the document; returns `None` if there is none.
     ///
     /// # Errors
-    /// Those of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
+    /// The errors of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
     pub async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
         let found = get_if_present(&*self.blobs, &self.name, self.max_bytes).await?;
         found.map(|blob| self.parse(&blob)).transpose()
@@ -165,7 +165,7 @@ impl<T: Serialize> JsonBlob<T> {
     /// Writes the document if there is none, without a mark, as [`create_once`] does.
     ///
     /// # Errors
-    /// Those of the storage; `TooLarge` if the document is larger than the maximum.
+    /// The errors of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn create(&self, value: &T, tries: Tries) -> Result<bool, StoreError> {
         let (data, metadata) = self.encode(value, &[])?;
         create_once(&*self.blobs, &self.name, data, metadata, tries).await
@@ -175,7 +175,7 @@ impl<T: Serialize> JsonBlob<T> {
     /// the same, or whose last version counts. Returns the time of the write, by the storage's clock.
     ///
     /// # Errors
-    /// Those of the storage; `TooLarge` if the document is larger than the maximum.
+    /// The errors of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn replace(&self, value: &T, tries: Tries) -> Result<SystemTime, StoreError> {
         let (data, metadata) = self.encode(value, &[])?;
         let options = PutBlob::new().with_metadata(metadata);
@@ -216,8 +216,8 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     /// lost and the document was changed 32 times or more before it was read again.
     ///
     /// # Errors
-    /// Those of the storage, from the last attempt; the error [is ambiguous](StoreError::is_ambiguous) if the
-    /// change may have been applied. `ConditionNotMet` if other processes were faster every time.
+    /// The errors of the storage, from the last attempt; the error [is ambiguous](StoreError::is_ambiguous)
+    /// if the change may have been applied. `ConditionNotMet` if other processes were faster every time.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change is applied or not applied.
@@ -281,7 +281,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
 /// next attempt found.
 ///
 /// # Errors
-/// Those of the storage.
+/// The errors of the storage.
 pub async fn create_once(
     blobs: &dyn BlobStore,
     name: &BlobName,

@@ -51,7 +51,7 @@ pub async fn delete_if_present(blobs: &dyn BlobStore, blob: &BlobName) -> Result
 /// attempts.
 ///
 /// # Errors
-/// Those of the storage; `LeaseAlreadyPresent` while another client has the blob's lease.
+/// The errors of the storage; `LeaseAlreadyPresent` while another client has the blob's lease.
 pub async fn delete_if_same(
     blobs: &dyn BlobStore,
     leases: &dyn BlobLeases,

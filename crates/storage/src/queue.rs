@@ -52,25 +52,25 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// `QueueAlreadyExists` when a queue of this name has other metadata; `QueueBeingDeleted` while a deleted
-    /// one is being removed.
+    /// queue of this name is being removed.
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError>;
 
     /// Deletes a queue with all its messages.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError>;
 
     /// Returns the names of all queues that begin with `prefix`, in order.
     ///
     /// # Errors
-    /// Only those of the contract. A prefix that no queue has is not an error.
+    /// Only the errors of the contract. A prefix that no queue has is not an error.
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError>;
 
     /// Returns the metadata and the approximate length of a queue.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError>;
 
     /// Replaces all metadata. The last writer wins.
@@ -90,17 +90,17 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Leases up to `count` visible messages.
     ///
     /// # Errors
-    /// Only those of the contract. A queue without visible messages is not an error.
+    /// Only the errors of the contract. A queue without visible messages is not an error.
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError>;
 
     /// Returns up to `count` (1–32) visible messages without leasing them.
     ///
     /// # Errors
-    /// Only those of the contract. A queue without visible messages is not an error.
+    /// Only the errors of the contract. A queue without visible messages is not an error.
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError>;
 
-    /// Changes the visibility of a leased message, and its text if one is given; returns the new receipt.
-    /// Time to live and dequeue count do not change.
+    /// Changes the visibility of a leased message, and its text if the change has one; returns the new
+    /// receipt. Time to live and dequeue count do not change.
     ///
     /// # Errors
     /// `PopReceiptMismatch`, `MessageNotFound` or `LeaseExpired` when the message is no longer the caller's
@@ -128,7 +128,7 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Deletes all messages of a queue.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
 
     /// Returns the powers of this storage; none by default. Called once when [`Stores`](super::Stores) are

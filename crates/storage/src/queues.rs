@@ -96,7 +96,7 @@ impl Queues {
     /// Returns the number of messages in each state; `None` if the store does not count them.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
         match &self.powers.counts {
             Some(counts) => counts.counts_by_state(queue).await.map(Some),
@@ -154,7 +154,7 @@ impl Queues {
     /// Returns whether the store keeps the messages of a group in order in this queue.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         match &self.powers.groups {
             Some(groups) => groups.orders_groups(queue).await,
@@ -211,7 +211,7 @@ impl Queues {
     /// Removes leftovers of crashes from places that only the store knows.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     ///
     /// # Cancel safety
     /// If the future is dropped, some leftovers may have been removed.
@@ -225,7 +225,7 @@ impl Queues {
     /// Returns advice on the settings of a queue in the storage itself.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.advice(queue).await,
@@ -236,7 +236,7 @@ impl Queues {
     /// Returns advice on the settings of the storage as a whole.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.storage_advice().await,

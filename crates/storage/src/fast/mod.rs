@@ -1,5 +1,4 @@
-//! Hand-written replacements for code of the standard library and of common crates, each justified by a
-//! measurement.
+//! Hand-written replacements for the standard library, each justified by a measurement.
 //!
 //! `docs/benchmarks.md` has the measurements. Code that saves less than a hundredth of a message's cost does
 //! not belong here.

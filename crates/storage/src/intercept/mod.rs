@@ -29,7 +29,7 @@ use crate::name::QueueName;
 /// use jobqueue::Storage;
 /// use jobqueue::storage::{Call, Intercepted, Interceptor, StoreError};
 ///
-/// /// Counts the requests, but those for lists, which [`call_all`](Interceptor::call_all) gets.
+/// /// Counts all requests except requests for lists, which [`call_all`](Interceptor::call_all) gets.
 /// #[derive(Debug, Default)]
 /// struct Counted(AtomicU32);
 ///

@@ -21,8 +21,8 @@ pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
     /// [end](MessagePage::next) of an earlier page.
     ///
     /// # Errors
-    /// `InvalidInput` if no page of this storage ended at `from`; otherwise only those of the contract of
-    /// [`QueueStore`](crate::QueueStore).
+    /// `InvalidInput` if no page of this storage ended at `from`; otherwise only the errors of the contract
+    /// of [`QueueStore`](crate::QueueStore).
     async fn messages(
         &self,
         queue: &QueueName,
@@ -35,7 +35,7 @@ pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
     /// invalidates the receipt of the last update, but not the receipt of the put.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError>;
 }
 

@@ -60,7 +60,7 @@ pub trait StateCounter: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of messages in each state.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError>;
 }
 
@@ -108,7 +108,7 @@ pub trait OrderedGroups: fmt::Debug + Send + Sync + 'static {
     /// Returns whether the storage keeps the order of groups in this queue.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError>;
 }
 
@@ -183,8 +183,8 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
     /// Removes leftovers of crashes: by default nothing.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore). Leftovers removed before the error
-    /// stay removed.
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore). Leftovers removed before the
+    /// error stay removed.
     async fn sweep(&self, _leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         Ok(SweptLeftovers::default())
     }
@@ -192,7 +192,7 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
     /// Returns advice on the settings that a queue has in the storage itself: by default none.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn advice(&self, _queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         Ok(Vec::new())
     }
@@ -200,7 +200,7 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
     /// Returns advice on the settings of the storage as a whole: by default none.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         Ok(Vec::new())
     }

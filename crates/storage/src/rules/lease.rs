@@ -71,7 +71,7 @@ impl BlobLease {
         }
     }
 
-    /// Releases the lease, even an expired one.
+    /// Releases the lease, even an expired lease.
     ///
     /// # Errors
     /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` if another id holds it.

@@ -296,8 +296,7 @@ impl Maps {
     }
 
     /// Returns whether all shards are empty, including their dead-letter queues if these are deleted with
-    /// them. Checks twice, so that a message that moved from an unchecked shard to a checked one is not
-    /// missed.
+    /// them. Checks twice, so that a message that arrived in a shard after its first check is not missed.
     async fn are_empty(&self, queue: &QueueName, shards: &[Shard]) -> Result<bool, StoreError> {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;
