@@ -9,14 +9,14 @@ use super::{Backoff, StoreError, StoreErrorKind};
 use crate::runtime::Runtime;
 
 /// The pause before a throttled request is sent again, if the storage names none; doubles up to 5 seconds.
-const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
+const THROTTLED_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
 /// The shortest pause, whatever the storage asks for.
-const LEAST: Duration = Duration::from_millis(50);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// The pause after any other failure, if the storage names none.
-const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
+const FAILURE_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
 
 /// The time limit of a [brief](Tries::brief) change.
-const BUDGET: Duration = Duration::from_secs(30);
+const BRIEF_BUDGET: Duration = Duration::from_secs(30);
 
 /// The effect of a change after one or several attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Tries {
     /// Returns the attempts of a change that is given up after 30 seconds; `lost` and `refused` are as in
     /// [`until`](Self::until).
     pub fn brief(runtime: &Runtime, lost: u32, refused: u32) -> Self {
-        Self::until(runtime, Instant::now() + BUDGET, lost, refused)
+        Self::until(runtime, Instant::now() + BRIEF_BUDGET, lost, refused)
     }
 
     /// Returns the attempts of a change that must follow an effect, however long an outage lasts. They
@@ -148,7 +148,7 @@ impl Tries {
         let error = self.last(error);
         let own = if error.is_throttled() {
             self.throttled = self.throttled.saturating_add(1);
-            THROTTLED.delay(self.throttled, &self.runtime).max(LEAST)
+            THROTTLED_BACKOFF.delay(self.throttled, &self.runtime).max(MIN_PAUSE)
         } else {
             let left = if lost { &mut self.resends.0 } else { &mut self.resends.1 };
             match left.checked_sub(1) {
@@ -156,17 +156,17 @@ impl Tries {
                 _ => return Err(error),
             }
             match &mut self.failed {
-                None => FAILED.delay(1, &self.runtime),
+                None => FAILURE_BACKOFF.delay(1, &self.runtime),
                 Some(failed) => {
                     *failed = failed.saturating_add(1);
-                    THROTTLED.delay(*failed, &self.runtime)
+                    THROTTLED_BACKOFF.delay(*failed, &self.runtime)
                 }
             }
         };
         let left = self.give_up.saturating_duration_since(Instant::now());
-        match error.retry_after().map_or(own, |asked| asked.max(LEAST)) {
+        match error.retry_after().map_or(own, |asked| asked.max(MIN_PAUSE)) {
             wait if wait <= left => Ok(wait),
-            _ if self.insists && left > LEAST => Ok(left * 3 / 4),
+            _ if self.insists && left > MIN_PAUSE => Ok(left * 3 / 4),
             _ => Err(error),
         }
     }
@@ -188,7 +188,7 @@ mod tests {
 
     // After a lost answer, no later answer proves that the first attempt did not make the change.
     #[tokio::test(start_paused = true)]
-    async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
+    async fn later_refusal_does_not_settle_an_earlier_doubt() {
         use StoreErrorKind as K;
         for last in [K::Throttled, K::Unavailable, K::Unauthorized, K::InvalidInput] {
             let mut tries = tries();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_beyond_the_time_left_ends_the_tries() {
+    async fn pause_beyond_the_time_left_ends_the_tries() {
         let busy = || error(StoreErrorKind::Throttled, false).with_retry_after(2 * MINUTE);
         assert!(tries().failed(busy()).await.is_err());
         let started = Instant::now();

@@ -37,14 +37,14 @@ use crate::{
 mod tests;
 
 /// The metadata entry that holds the marks of the latest writes, newest last.
-const METADATA: &str = "writes";
+const MARKS_ENTRY: &str = "writes";
 /// The maximum number of marks in a blob, the mark of the latest write included.
-const MARKS: usize = 32;
+const MAX_MARKS: usize = 32;
 /// The maximum number of attempts while other processes are faster or answers are lost.
-const TRIES: u32 = 40;
+const MAX_TRIES: u32 = 40;
 /// The maximum number of attempts that end in another retryable failure.
-const REFUSED_TRIES: u32 = 5;
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MAX_REFUSED_TRIES: u32 = 5;
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// A document of type `T` in a blob.
 #[derive(Debug, Clone)]
@@ -154,7 +154,7 @@ impl<T: DeserializeOwned> JsonBlob<T> {
                     e.column()
                 ))
         })?;
-        let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
+        let marks = blob.properties.metadata.get(MARKS_ENTRY).unwrap_or_default();
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
         let BlobProperties { modified, etag: tag, .. } = blob.properties.clone();
         Ok(Version { value, modified, tag, marks })
@@ -191,7 +191,7 @@ impl<T: Serialize> JsonBlob<T> {
         }
         let mut metadata = (self.metadata)(value);
         if !marks.is_empty() {
-            metadata = metadata.with(METADATA, marks.join(" "));
+            metadata = metadata.with(MARKS_ENTRY, marks.join(" "));
         }
         Ok((Bytes::from(data), metadata))
     }
@@ -314,7 +314,7 @@ fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Versio
 fn next_marks<T>(before: Option<&Version<T>>, runtime: &Runtime) -> (String, Vec<String>) {
     let mark = format!("{:012x}", runtime.random_u64() >> 16);
     let former = before.map(|version| &*version.marks).unwrap_or_default();
-    let kept = former.len().saturating_sub(MARKS - 1);
+    let kept = former.len().saturating_sub(MAX_MARKS - 1);
     let marks = former[kept..].iter().chain([&mark]).cloned().collect();
     (mark, marks)
 }
@@ -342,12 +342,12 @@ impl Attempts {
         let patience = raced || error.is_ambiguous();
         self.refused += u32::from(!patience);
         let retryable = patience || error.is_retryable();
-        if !retryable || self.all >= TRIES || self.refused >= REFUSED_TRIES {
+        if !retryable || self.all >= MAX_TRIES || self.refused >= MAX_REFUSED_TRIES {
             return Err(if unanswered { error.with_ambiguous(true) } else { error });
         }
-        let longest = Duration::from_millis(2 << self.all.min(8)).min(LONGEST_PAUSE);
+        let longest = Duration::from_millis(2 << self.all.min(8)).min(MAX_PAUSE);
         let pause = runtime.jitter(longest, 0.2..=1.0);
-        let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(LONGEST_PAUSE * 4);
+        let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(MAX_PAUSE * 4);
         tokio::time::sleep(pause.max(asked)).await;
         Ok(())
     }

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_object_safe_and_shareable() {
+    fn port_is_object_safe_and_shareable() {
         fn shareable<T: Send + Sync + ?Sized>() {}
         shareable::<dyn QueueStore>();
         shareable::<dyn BlobStore>();

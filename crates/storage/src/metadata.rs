@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_names_and_sizes_are_told() {
+    fn bad_names_and_sizes_are_refused() {
         assert!(Metadata::new().with("1bad", "").check().is_err());
         assert!(Metadata::new().with("a-b", "").check().is_err());
         assert!(Metadata::new().with("a", "x".repeat(MAX_METADATA_BYTES)).check().is_err());

@@ -10,10 +10,10 @@ use std::sync::Arc;
 pub const DEAD_LETTER_SUFFIX: &str = "-poison";
 
 /// The maximum length of a name.
-const MAX: usize = 63;
+const MAX_LENGTH: usize = 63;
 
 /// The maximum length of the name of a queue with a dead-letter queue.
-const MAX_WITH_DEAD_LETTERS: usize = MAX - DEAD_LETTER_SUFFIX.len();
+const MAX_LENGTH_WITH_DEAD_LETTERS: usize = MAX_LENGTH - DEAD_LETTER_SUFFIX.len();
 
 /// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
 /// ending with a letter or digit ([naming rules]).
@@ -43,7 +43,7 @@ impl QueueName {
     pub fn dead_letter(&self) -> Result<Self, NameError> {
         Self::new(format!("{}{DEAD_LETTER_SUFFIX}", self.0)).map_err(|_| {
             let problem = format!(
-                "has {} characters; choose one of at most {MAX_WITH_DEAD_LETTERS}, so that its dead-letter queue has a name too, which ends with {DEAD_LETTER_SUFFIX}",
+                "has {} characters; choose one of at most {MAX_LENGTH_WITH_DEAD_LETTERS}, so that its dead-letter queue has a name too, which ends with {DEAD_LETTER_SUFFIX}",
                 self.0.len()
             );
             NameError::new("queue", &self.0, problem)
@@ -121,8 +121,8 @@ impl NameError {
 fn check_dns_name(what: &'static str, name: &str) -> Result<(), NameError> {
     let fail = |problem: String| Err(NameError::new(what, name, problem));
     let length = name.chars().count();
-    if !(3..=MAX).contains(&length) {
-        return fail(format!("has {length} characters; 3 to {MAX} are allowed"));
+    if !(3..=MAX_LENGTH).contains(&length) {
+        return fail(format!("has {length} characters; 3 to {MAX_LENGTH} are allowed"));
     }
     if let Some(bad) = name.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-')) {
         return fail(format!("contains {bad:?}; use lower-case letters, digits and dashes"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_queue_needs_room_for_its_suffix() {
+    fn dead_letter_queue_needs_room_for_its_suffix() {
         assert!(QueueName::new("q".repeat(56)).unwrap().dead_letter().is_ok());
         let error = QueueName::new("q".repeat(57)).unwrap().dead_letter().unwrap_err().to_string();
         assert!(error.contains("has 57 characters; choose one of at most 56"), "{error}");

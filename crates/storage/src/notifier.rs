@@ -8,12 +8,12 @@ use tokio::sync::Notify;
 
 /// The sending side of notifications; each queue of a storage has a notifier. Cheap to clone.
 #[derive(Debug, Default)]
-pub struct Notifier(Arc<Shared>);
+pub struct Notifier(Arc<NotifierState>);
 
 /// The state that a notifier shares with its subscriptions. A `watch` channel would wake its waiters in a
 /// random order, but simulations must be repeatable.
 #[derive(Debug, Default)]
-struct Shared {
+struct NotifierState {
     count: AtomicU64,
     waiting: Notify,
     /// The number of subscriptions that wait.
@@ -85,13 +85,13 @@ pub struct Subscription(Vec<Listener>);
 
 #[derive(Debug)]
 struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<NotifierState>,
     /// The number of notifications received.
     heard: u64,
 }
 
 impl Listener {
-    fn new(shared: &Arc<Shared>, heard: u64) -> Self {
+    fn new(shared: &Arc<NotifierState>, heard: u64) -> Self {
         shared.listeners.fetch_add(1, Ordering::AcqRel);
         Self { shared: Arc::clone(shared), heard }
     }

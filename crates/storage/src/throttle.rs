@@ -14,10 +14,10 @@ use crate::runtime::Runtime;
 use crate::sync::lock;
 
 /// The pause if the storage names none: from a second, doubling up to a minute.
-const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
+const THROTTLE_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
 
 /// The shortest pause, whatever the storage asks for.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// The load of a storage, shared by all its users in this process.
 #[derive(Debug, Default)]
@@ -80,7 +80,8 @@ impl Throttle {
         } else if asked.is_none() {
             return;
         }
-        let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).max(SHORTEST);
+        let wait =
+            asked.unwrap_or_else(|| THROTTLE_BACKOFF.delay(state.repeated, &self.runtime)).max(MIN_PAUSE);
         state.until = state.until.max(Some(now + wait));
         crate::log::warn!(
             ?wait,

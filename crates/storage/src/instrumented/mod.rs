@@ -26,7 +26,11 @@ impl Stores {
     pub fn observed(&self, observer: Arc<dyn StorageObserver>, throttle: Arc<Throttle>) -> Self {
         let commits_together = self.queues.guarantees().commits_together;
         let observer = Some((observer, throttle));
-        self.intercepted(&Arc::new(Wrapping { observer, commits_together, ..Wrapping::default() }))
+        self.intercepted(&Arc::new(Instrumentation {
+            observer,
+            commits_together,
+            ..Instrumentation::default()
+        }))
     }
 
     /// Returns this storage and its load, which records every answer of the queues. A panic of the returned
@@ -34,14 +38,15 @@ impl Stores {
     #[doc(hidden)]
     pub fn measured(self) -> (Self, Arc<Throttle>) {
         let throttle = Arc::new(Throttle::new(self.runtime.clone()));
-        let wrapping = Wrapping { throttle: Some(Arc::clone(&throttle)), ..Wrapping::default() };
-        (self.intercepted(&Arc::new(wrapping)), throttle)
+        let instrumentation =
+            Instrumentation { throttle: Some(Arc::clone(&throttle)), ..Instrumentation::default() };
+        (self.intercepted(&Arc::new(instrumentation)), throttle)
     }
 }
 
 /// The work around each operation; by default none.
 #[derive(Debug, Default)]
-struct Wrapping {
+struct Instrumentation {
     /// Records the answers of the queues.
     throttle: Option<Arc<Throttle>>,
     /// The observer of every operation, and the load from which it gets the wait when the storage throttles.
@@ -50,7 +55,7 @@ struct Wrapping {
     commits_together: bool,
 }
 
-impl Wrapping {
+impl Instrumentation {
     fn note<T>(&self, operation: Operation, answer: &Result<T, StoreError>) {
         if let Some(throttle) = self.throttle.as_ref().filter(|_| !operation.is_of_blobs()) {
             throttle.note(answer, operation.can_wait());
@@ -84,7 +89,7 @@ impl Wrapping {
     }
 }
 
-impl Interceptor for Wrapping {
+impl Interceptor for Instrumentation {
     async fn call<T: Send>(
         &self,
         call: Call<'_>,

@@ -54,7 +54,7 @@ async fn add_one(counter: &JsonBlob<u64>) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_an_answer_is_applied_once() {
+async fn write_without_an_answer_is_applied_once() {
     for loses in [
         |n: u64| n.is_multiple_of(2).then_some(Lost::Answer),
         |n: u64| n.is_multiple_of(2).then_some(Lost::Request),
@@ -92,7 +92,7 @@ async fn change_without_any_answer_stays_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_version_is_written_without_a_read_or_read_again() {
+async fn known_version_is_written_without_a_read_or_read_again() {
     let storage = memory::open();
     let counter = counter(&storage, |_| None);
     let first = counter
@@ -110,7 +110,7 @@ async fn a_known_version_is_written_without_a_read_or_read_again() {
 }
 
 #[tokio::test]
-async fn a_damaged_document_is_neither_read_nor_written() {
+async fn damaged_document_is_neither_read_nor_written() {
     let storage = memory::open();
     let counter = counter(&storage, |_| None);
     add_one(&counter).await;

@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
     runtime: Runtime,
-    rows: BTreeMap<u64, Row>,
+    rows: BTreeMap<u64, MessageRow>,
     by_id: HashMap<MessageId, u64>,
     /// All messages except those that wait for another message of their group.
     by_visibility: BTreeSet<(SystemTime, u64)>,
@@ -27,7 +27,7 @@ pub(super) struct MessageTable {
 }
 
 #[derive(Debug)]
-struct Row {
+struct MessageRow {
     message: MessageRef,
     /// The time until which the receipt is valid; `None` for the receipt of a put, which is valid until the
     /// first get.
@@ -62,7 +62,7 @@ impl MessageTable {
 
     pub(super) fn put(&mut self, now: SystemTime, message: PutMessage) -> PutOutcome {
         self.last += 1;
-        let row = Row {
+        let row = MessageRow {
             message: MessageRef {
                 id: MessageId::new(self.runtime.uuid_v4().to_string()),
                 receipt: new_receipt(&self.runtime),
@@ -120,7 +120,7 @@ impl MessageTable {
         counts
     }
 
-    fn state(&self, now: SystemTime, number: u64, row: &Row) -> MessageState {
+    fn state(&self, now: SystemTime, number: u64, row: &MessageRow) -> MessageState {
         match row {
             row if row.visible_at <= now || self.waits(number, row) => MessageState::Waiting,
             row if row.good_until.is_none() => MessageState::Delayed,
@@ -284,7 +284,7 @@ impl MessageTable {
     }
 
     /// Returns whether a message waits for another message of its group.
-    fn waits(&self, number: u64, row: &Row) -> bool {
+    fn waits(&self, number: u64, row: &MessageRow) -> bool {
         let numbers = row.group.as_ref().and_then(|group| self.groups.get(group));
         numbers.is_some_and(|numbers| numbers.first() != Some(&number))
     }
@@ -310,7 +310,7 @@ impl Place {
     }
 }
 
-fn peeked(row: &Row) -> PeekedMessage {
+fn peeked(row: &MessageRow) -> PeekedMessage {
     PeekedMessage {
         id: row.message.id.clone(),
         text: Ok(row.text.clone()),
@@ -323,7 +323,7 @@ fn peeked(row: &Row) -> PeekedMessage {
 }
 
 /// Hides a message until `visible_at`, even if it waits for its group. Its next receipt is valid until then.
-fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
+fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut MessageRow, visible_at: SystemTime) {
     if order.remove(&(row.visible_at, number)) {
         order.insert((visible_at, number));
     }

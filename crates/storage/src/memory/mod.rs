@@ -40,7 +40,7 @@ pub fn open() -> Stores {
 /// # }
 /// ```
 pub fn open_on(runtime: Runtime) -> Stores {
-    let clock = Arc::new(clock::Steady::new(runtime.clone()));
+    let clock = Arc::new(clock::SteadyClock::new(runtime.clone()));
     let queues = queue::MemoryQueues::new(Arc::clone(&clock));
     let blobs = blob::MemoryBlobs::new(clock);
     Stores::new(Arc::new(queues), Arc::new(blobs), "memory").with_runtime(runtime)

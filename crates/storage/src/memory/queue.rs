@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
-use super::clock::Steady;
+use super::clock::SteadyClock;
 use super::message_table::{MessageTable, Place};
 use crate::name::QueueName;
 use crate::rules::limits;
@@ -20,7 +20,7 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct MemoryQueues {
-    clock: Arc<Steady>,
+    clock: Arc<SteadyClock>,
     state: Mutex<QueuesState>,
 }
 
@@ -38,7 +38,7 @@ struct Queue {
 }
 
 impl MemoryQueues {
-    pub(super) fn new(clock: Arc<Steady>) -> Self {
+    pub(super) fn new(clock: Arc<SteadyClock>) -> Self {
         Self { clock, state: Mutex::default() }
     }
 

@@ -73,7 +73,7 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[test]
-    fn one_seed_draws_the_same_numbers_and_ids_again() {
+    fn same_seed_draws_the_same_numbers_and_ids() {
         let draw = |seed| {
             let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new())).with_seed(seed);
             (runtime.random_u128(), runtime.uuid_v4(), runtime.uuid_v7())
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_runtime_draws_other_ids_each_time() {
+    fn default_runtime_draws_other_ids_each_time() {
         let runtime = Runtime::new();
         assert_ne!(runtime.uuid_v4(), runtime.uuid_v4());
         assert!(runtime.uuid_v7() < runtime.uuid_v7());

@@ -9,22 +9,22 @@ use tokio::time::{Instant, timeout};
 
 use super::map::Shard;
 use super::place::outer_id;
-use super::store::{ShardedQueues, WAVE};
+use super::store::{CONCURRENT_GETS, ShardedQueues};
 use crate::name::QueueName;
 use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
 
 /// The maximum wait for a shard that does not answer, for which the other shards of its wave wait too.
 /// Messages that the shard leased nevertheless become visible again when their lease ends.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum wait for a shard that did not answer last time; doubles with each failure up to the time
 /// above.
-const SUSPECT_PATIENCE: Duration = Duration::from_secs(1);
+const SUSPECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// One in this many gets asks a suspect shard, which did not answer last time, before the others; the rest
 /// ask it after them.
-const SUSPECT_FIRST: usize = 4;
+const SUSPECT_FIRST_EVERY: usize = 4;
 /// A get waits for silent shards for at most the lease divided by this number, since the leases of messages
 /// already received are not renewed yet.
-const LEASE_PART: u32 = 3;
+const LEASE_DIVISOR: u32 = 3;
 
 impl ShardedQueues {
     /// Gets messages from all shards that may be asked, a share from each, but from at most one suspect
@@ -41,10 +41,10 @@ impl ShardedQueues {
         shards.rotate_left(turn);
         let mut all = Gathered::default();
         let mut waiting = self.askable(queue, shards, &mut all);
-        let (began, limit, mut asked) = (Instant::now(), options.visibility / LEASE_PART, 0);
+        let (began, limit, mut asked) = (Instant::now(), options.visibility / LEASE_DIVISOR, 0);
         while !waiting.is_empty() && all.messages.len() < options.count as usize {
             let left = options.count as usize - all.messages.len();
-            let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
+            let wave: Vec<_> = waiting.drain(..CONCURRENT_GETS.min(left).min(waiting.len())).collect();
             let width = wave.len();
             // Each shard gets a fair share; the sum of the shares does not exceed the requested count.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
@@ -98,7 +98,7 @@ impl ShardedQueues {
     /// Returns the shards that may be asked now, and records when the others may be asked.
     fn askable(&self, queue: &QueueName, shards: Vec<Shard>, all: &mut Gathered) -> VecDeque<Shard> {
         let health = &self.maps.health;
-        let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST);
+        let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST_EVERY);
         let mut suspect = None;
         let mut askable = VecDeque::new();
         for shard in shards {
@@ -108,7 +108,7 @@ impl ShardedQueues {
             } else if health.unanswered(queue, &shard).is_none() {
                 askable.push_back(shard);
             } else if suspect.is_some() {
-                all.soonest(Some(SUSPECT_PATIENCE));
+                all.soonest(Some(SUSPECT_TIMEOUT));
                 all.is_partial = true;
             } else {
                 suspect = Some(shard);
@@ -128,13 +128,18 @@ impl ShardedQueues {
         options: GetMessages,
         limit: Duration,
     ) -> (Shard, Result<Received, StoreError>) {
-        let doubled = |failures: u32| SUSPECT_PATIENCE.saturating_mul(1 << (failures - 1).min(10));
-        let patience =
-            self.maps.health.unanswered(queue, &shard).map_or(PATIENCE, doubled).min(PATIENCE).min(limit);
+        let doubled = |failures: u32| SUSPECT_TIMEOUT.saturating_mul(1 << (failures - 1).min(10));
+        let answer_timeout = self
+            .maps
+            .health
+            .unanswered(queue, &shard)
+            .map_or(SHARD_TIMEOUT, doubled)
+            .min(SHARD_TIMEOUT)
+            .min(limit);
         let got = async {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             let expired = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
-            timeout(patience, storage.queues.get(&physical, options)).await.map_err(expired)?
+            timeout(answer_timeout, storage.queues.get(&physical, options)).await.map_err(expired)?
         };
         let got = got.await;
         match &got {

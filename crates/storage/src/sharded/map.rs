@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_are_told_from_queues() {
+    fn shard_names_differ_from_queue_names() {
         let name = |text: &str| QueueName::new(text).unwrap();
         assert!(is_shard(&name("orders-s3v12")) && is_shard(&name("orders-s3v12-poison")));
         assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
-use super::store::WIDE_WAVE;
+use super::store::CONCURRENT_REQUESTS;
 use super::{MAX_SHARDS, ShardedBuilder};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
@@ -24,12 +24,12 @@ use crate::{
 pub const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
 /// The maximum size of a map, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_MAP_BYTES: u64 = 1 << 20;
 
 /// The time that readers wait for a newer map if they know an older one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAP_READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time that readers use an older map after a failed read, before they try again.
-const CONTENT: Duration = Duration::from_secs(10);
+const STALE_MAP_TIME: Duration = Duration::from_secs(10);
 
 /// The maximum time of a put that began just before its map became too old. In the first half the put tries
 /// shards, each of which may take long to refuse it. The second half is enough for the last shard on Azure. A
@@ -149,11 +149,11 @@ impl Maps {
     pub(super) async fn newest_known(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let queue = &*self.queue_of(queue);
         let Some(known) = lock(&self.known).get(queue).cloned() else { return self.fresh(queue).await };
-        let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < CONTENT);
+        let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < STALE_MAP_TIME);
         if failed_lately || known.read.elapsed() < self.options.refresh {
             return Ok(known.map);
         }
-        match timeout(PATIENCE, self.fresh(queue)).await {
+        match timeout(MAP_READ_TIMEOUT, self.fresh(queue)).await {
             Ok(Ok(map)) => return Ok(map),
             Ok(Err(error)) => {
                 crate::log::warn!(%queue, %error, "reading the shard map failed; the last known map is used")
@@ -206,7 +206,7 @@ impl Maps {
     }
 
     fn document(&self, queue: &QueueName) -> Result<JsonBlob<Map>, StoreError> {
-        Ok(JsonBlob::new(&self.home().blobs, &self.home().runtime, Self::blob(queue)?, MAX_BYTES))
+        Ok(JsonBlob::new(&self.home().blobs, &self.home().runtime, Self::blob(queue)?, MAX_MAP_BYTES))
     }
 
     async fn read(&self, queue: &QueueName) -> Result<Map, StoreError> {
@@ -244,7 +244,7 @@ impl Maps {
     pub(super) async fn create_all(&self, queue: &QueueName, shards: Vec<Shard>) -> Result<(), StoreError> {
         let shards: Vec<_> = shards.into_iter().filter(|shard| shard.generation > 0).collect();
         let creations: Vec<_> = shards.iter().map(|shard| self.create(queue, shard)).collect();
-        stream::iter(creations).buffer_unordered(WIDE_WAVE).try_collect().await
+        stream::iter(creations).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
     }
 
     async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
@@ -278,8 +278,8 @@ impl Maps {
         let grace = (self.options.refresh * 4 + LONGEST_PUT).as_secs();
         let (mut gone, mut deleted) = (Vec::new(), Vec::new());
         for generation in &map.generations {
-            let of_it = |shard: &Shard| shard.generation == generation.number;
-            let shards: Vec<_> = map.shards(self.home_name()).into_iter().filter(of_it).collect();
+            let is_of_generation = |shard: &Shard| shard.generation == generation.number;
+            let shards: Vec<_> = map.shards(self.home_name()).into_iter().filter(is_of_generation).collect();
             let old = generation.superseded != 0 && now.saturating_sub(generation.superseded) > grace;
             if old && self.are_empty(queue, &shards).await? {
                 gone.push(generation.number);

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 
 use super::map::Shard;
-use super::store::{ShardedQueues, WIDE_WAVE};
+use super::store::{CONCURRENT_REQUESTS, ShardedQueues};
 use crate::name::QueueName;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, DeliveriesStopped, Detach, ExpiredReceipt,
@@ -84,7 +84,7 @@ impl Batches for ShardedQueues {
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let mut answers = Vec::with_capacity(messages.len());
-        for wave in messages.chunks(WIDE_WAVE) {
+        for wave in messages.chunks(CONCURRENT_REQUESTS) {
             answers.extend(join_all(wave.iter().map(|message| self.put(queue, message.clone()))).await);
         }
         answers
@@ -110,7 +110,7 @@ impl Batches for ShardedQueues {
             let answers = storage.queues.delete_all(&physical, messages, expired).await;
             Some(places.into_iter().zip(answers).collect::<Vec<_>>())
         });
-        let answered: Vec<_> = stream::iter(deletions).buffer_unordered(WIDE_WAVE).collect().await;
+        let answered: Vec<_> = stream::iter(deletions).buffer_unordered(CONCURRENT_REQUESTS).collect().await;
         let mut answered: HashMap<_, _> = answered.into_iter().flatten().flatten().collect();
         let mut answers = Vec::with_capacity(messages.len());
         for (place, message) in messages.iter().enumerate() {

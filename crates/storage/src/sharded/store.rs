@@ -21,9 +21,9 @@ use crate::{
 };
 
 /// The maximum number of concurrent requests of a get.
-pub(super) const WAVE: usize = 8;
+pub(super) const CONCURRENT_GETS: usize = 8;
 /// The maximum number of concurrent requests that ask every shard.
-pub(super) const WIDE_WAVE: usize = 32;
+pub(super) const CONCURRENT_REQUESTS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
@@ -81,7 +81,7 @@ impl ShardedQueues {
         let mut shards = shards.into_iter().peekable();
         while shards.peek().is_some() {
             let mut wave = Vec::new();
-            for shard in shards.by_ref().take(WIDE_WAVE) {
+            for shard in shards.by_ref().take(CONCURRENT_REQUESTS) {
                 let (storage, physical) = self.maps.locate(queue, &shard)?;
                 let asked = ask(Arc::clone(&storage.queues), physical);
                 wave.push(async move { (shard, asked.await) });
@@ -199,7 +199,7 @@ impl QueueStore for ShardedQueues {
         let shards = self.readable_shards(queue).await?;
         let mut all = Vec::new();
         // Each wave is cut to the requested count, because a queue may have hundreds of shards.
-        for wave in shards.chunks(WIDE_WAVE) {
+        for wave in shards.chunks(CONCURRENT_REQUESTS) {
             for (shard, peeked) in self.ask_each(queue, wave.to_vec(), ask).await? {
                 all.extend(peeked.into_iter().map(|message| PeekedMessage {
                     id: outer_id(&shard, &message.id),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_fires_whether_it_is_asked_for_before_or_after() {
+    fn token_fires_whether_it_is_asked_for_before_or_after() {
         let before = StopToken::default();
         assert!(!before.get().is_cancelled());
         before.fire();
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_fires_while_it_is_asked_for() {
+    fn token_fires_while_it_is_asked_for() {
         for _ in 0..2_000 {
             let stop = StopToken::default();
             std::thread::scope(|scope| {
