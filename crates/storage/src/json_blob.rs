@@ -339,9 +339,9 @@ impl Attempts {
     ) -> Result<(), StoreError> {
         self.all += 1;
         let raced = is_raced(error.kind());
-        let patience = raced || error.is_ambiguous();
-        self.refused += u32::from(!patience);
-        let retryable = patience || error.is_retryable();
+        let raced_or_lost = raced || error.is_ambiguous();
+        self.refused += u32::from(!raced_or_lost);
+        let retryable = raced_or_lost || error.is_retryable();
         if !retryable || self.all >= MAX_TRIES || self.refused >= MAX_REFUSED_TRIES {
             return Err(if unanswered { error.with_ambiguous(true) } else { error });
         }

@@ -113,7 +113,9 @@ impl Interceptor for Instrumentation {
         let answers = AssertUnwindSafe(perform).catch_unwind().await;
         let answers =
             answers.unwrap_or_else(|panic| (0..count).map(|_| Err(panicked(call, &*panic))).collect());
-        answers.iter().for_each(|answer| self.note(call.operation, answer));
+        for answer in &answers {
+            self.note(call.operation, answer);
+        }
         let requests = if self.commits_together { 1 } else { count };
         let error = answers.iter().find_map(|answer| answer.as_ref().err());
         self.report(call, requests, began, error);

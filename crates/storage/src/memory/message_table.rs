@@ -134,23 +134,26 @@ impl MessageTable {
         &self,
         now: SystemTime,
         state: MessageState,
-        behind: Option<Place>,
+        behind: Option<PagePlace>,
         count: usize,
     ) -> MessagePage {
         let of_state = self.rows.iter().filter(|(number, row)| self.state(now, **number, row) == state);
-        let places = of_state.map(|(number, row)| match self.waits(*number, row) {
+        let places = of_state.map(|(number, row)| {
+            let waits_for_group = self.waits(*number, row);
             // The group decides the order of a waiting message; its delay does not matter.
-            true => Place(true, SystemTime::UNIX_EPOCH, *number),
-            false => Place(false, row.visible_at, *number),
+            let visible_at = if waits_for_group { SystemTime::UNIX_EPOCH } else { row.visible_at };
+            PagePlace { waits_for_group, visible_at, number: *number }
         });
         let mut places: Vec<_> = places.filter(|place| behind.is_none_or(|behind| *place > behind)).collect();
         places.sort_unstable();
         places.truncate(count);
-        let messages = places.iter().filter_map(|place| self.rows.get(&place.2));
+        let messages = places.iter().filter_map(|place| self.rows.get(&place.number));
         let messages = messages.map(|row| (peeked(row), row.visible_at)).collect();
         let next = places.last().copied().filter(|_| places.len() == count);
-        let waiting_for_group = places.iter().filter(|place| place.0).count();
-        MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next.map(Place::text))
+        let waiting_for_group = places.iter().filter(|place| place.waits_for_group).count();
+        MessagePage::new(messages)
+            .with_waiting_for_group(waiting_for_group)
+            .with_next(next.map(PagePlace::text))
     }
 
     /// Makes a delayed or put-back message visible. Returns false if the message was neither. The receipt of
@@ -293,20 +296,25 @@ impl MessageTable {
 /// The place of a message in the order of pages: first the visible and hidden messages by time, then the
 /// messages that wait for their group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(bool, SystemTime, u64);
+pub(super) struct PagePlace {
+    waits_for_group: bool,
+    visible_at: SystemTime,
+    number: u64,
+}
 
-impl Place {
+impl PagePlace {
     pub(super) fn text(self) -> String {
-        let since = self.1.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        format!("{}.{}.{}", u8::from(self.0), since.as_nanos(), self.2)
+        let since = self.visible_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        format!("{}.{}.{}", u8::from(self.waits_for_group), since.as_nanos(), self.number)
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
-        let waits = parts.next()? == "1";
-        let nanos = Duration::from_nanos(parts.next()?.parse().ok()?);
-        let place = Self(waits, SystemTime::UNIX_EPOCH.checked_add(nanos)?, parts.next()?.parse().ok()?);
-        parts.next().is_none().then_some(place)
+        let waits_for_group = parts.next()? == "1";
+        let since = Duration::from_nanos(parts.next()?.parse().ok()?);
+        let visible_at = SystemTime::UNIX_EPOCH.checked_add(since)?;
+        let number = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some(Self { waits_for_group, visible_at, number })
     }
 }
 

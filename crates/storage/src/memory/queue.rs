@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::clock::SteadyClock;
-use super::message_table::{MessageTable, Place};
+use super::message_table::{MessageTable, PagePlace};
 use crate::name::QueueName;
 use crate::rules::limits;
 use crate::sync::lock;
@@ -250,7 +250,7 @@ impl MessageIndex for MemoryQueues {
     ) -> Result<MessagePage, StoreError> {
         limits::check_page(queue, count)?;
         let behind = from.map(|from| {
-            Place::parse(from).ok_or_else(|| error(StoreErrorKind::InvalidInput, Operation::Peek, queue))
+            PagePlace::parse(from).ok_or_else(|| error(StoreErrorKind::InvalidInput, Operation::Peek, queue))
         });
         let behind = behind.transpose()?;
         self.with_queue(Operation::Peek, queue, |queue, now| {
