@@ -36,7 +36,6 @@ pub(super) struct Batch<'c> {
     /// present time.
     unmoved: i64,
     statements: Statements<'c>,
-    /// Messages that were put but are not inserted yet.
     pending: Vec<Pending<Arc<PutMessage>>>,
 }
 
@@ -56,17 +55,17 @@ pub(super) struct Finished {
 
 /// The maximum lag of the time stored in the file, in milliseconds. After the wall clock is set back, a
 /// process that starts then may observe up to this much time twice.
-const NOTE_EVERY: i64 = 1_000;
+const MAX_TIME_LAG: i64 = 1_000;
 
 /// The maximum number of queues that are remembered beyond a transaction.
-const MAX_KNOWN: usize = 64;
+const MAX_KNOWN_QUEUES: usize = 64;
 
 impl<'c> Batch<'c> {
     /// Wraps a transaction that holds the write lock. `known` is the connection's knowledge after its last
     /// transaction, or empty.
     pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
         let mut batch = Self::new(connection, clock, known)?;
-        batch.look_at(clock).map_err(from_sql)?;
+        batch.refresh_time(clock).map_err(from_sql)?;
         Ok(batch)
     }
 
@@ -100,7 +99,7 @@ impl<'c> Batch<'c> {
 
     /// Reads the present time again, for operations that were requested after the transaction began.
     /// Otherwise a lease could end before its owner expects it.
-    pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
+    pub(super) fn refresh_time(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
         match self.read_time(clock) - self.moved {
             0 => Ok(()),
             leap if self.has_moved(leap) => {
@@ -122,7 +121,7 @@ impl<'c> Batch<'c> {
     fn read_time(&mut self, clock: &StoreClock) -> i64 {
         let (now, leap) = clock.now_and_leap(self.now);
         self.now = now;
-        self.note |= now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
+        self.note |= now - self.known.seen >= MAX_TIME_LAG || clock.is_ahead();
         leap
     }
 
@@ -180,7 +179,6 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// Records that something was written, so that the transaction is committed.
     pub(super) fn note_change(&mut self) {
         self.changed = true;
     }
@@ -208,7 +206,6 @@ impl<'c> Batch<'c> {
         std::mem::take(&mut self.unmet)
     }
 
-    /// Returns the id of a queue's row.
     pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
         let row = self.row(name)?.map(|row| row.id);
         row.ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
@@ -278,7 +275,6 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Records a lease that ends at `until`.
     pub(super) fn note_lease(&mut self, name: &QueueName, until: i64) -> rusqlite::Result<()> {
         self.changed = true;
         if let Some(row) = self.row(name)? {
@@ -330,7 +326,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    pub(super) fn put_off(&mut self, message: Pending<Arc<PutMessage>>) {
+    pub(super) fn defer_insert(&mut self, message: Pending<Arc<PutMessage>>) {
         self.pending.push(message);
     }
 
@@ -364,7 +360,7 @@ impl<'c> Batch<'c> {
                 arrived.push(queue.clone());
             }
         }
-        if self.known.queues.len() > MAX_KNOWN {
+        if self.known.queues.len() > MAX_KNOWN_QUEUES {
             self.known.queues.clear();
         }
         Ok(Finished {

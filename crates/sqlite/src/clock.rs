@@ -30,11 +30,11 @@ pub(super) const LAST_INSTANT: i64 = LEASED_TIME - 1;
 #[derive(Debug)]
 pub(super) struct StoreClock {
     wall: Runtime,
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ClockState {
     /// The milliseconds by which this clock is ahead of the wall clock.
     ahead: i64,
     /// The time up to which the slower pace has already reduced `ahead`.
@@ -49,21 +49,21 @@ struct State {
 }
 
 /// The largest forward step that is accepted at once, in milliseconds.
-const STEP: i64 = 10_000;
+const MAX_STEP: i64 = 10_000;
 /// The time after which a larger step is accepted.
-const DOUBT: Duration = Duration::from_secs(60);
+const DOUBT_TIME: Duration = Duration::from_secs(60);
 /// The smallest step ahead that pays back an earlier step back, in milliseconds. A smaller step may be
 /// rounding.
-const LEAST_STEP: i64 = 100;
+const MIN_PAYBACK_STEP: i64 = 100;
 /// The smallest step ahead that moves leases, in milliseconds: less than the time between the renewal of a
 /// four-second lease and its end. A smaller step may be the time between the readings of the two clocks, and
 /// moving leases reads all of them.
-const LEAST_LEAP: i64 = 1_000;
+const MIN_LEAP: i64 = 1_000;
 /// The time in which this clock falls back by a millisecond while it is ahead of the wall clock. Leases then
 /// last one percent longer, never shorter.
-const SLOWED: Duration = Duration::from_millis(100);
+const SLOW_DOWN_PERIOD: Duration = Duration::from_millis(100);
 
-impl State {
+impl ClockState {
     /// Returns the time for the wall-clock time `wall`. `present` is the monotonic time; `None` for clocks
     /// that cannot be wrong.
     fn now(&mut self, wall: i64, seen: i64, present: Option<Instant>) -> i64 {
@@ -75,7 +75,7 @@ impl State {
         });
         if let Some((expected, present)) = watched {
             let step = wall + self.ahead - expected;
-            self.pay_back(if step >= LEAST_STEP { step } else { 0 }, present);
+            self.pay_back(if step >= MIN_PAYBACK_STEP { step } else { 0 }, present);
         }
         if wall + self.ahead < floor {
             debug!(by_ms = floor - wall - self.ahead, "the wall clock stepped back");
@@ -91,17 +91,17 @@ impl State {
     /// Reduces `ahead` by a step of the wall clock, and by the amount due to the slower pace.
     fn pay_back(&mut self, step: i64, present: Instant) {
         let since = self.slowed.filter(|_| self.ahead > 0).unwrap_or(present);
-        let slower = present.saturating_duration_since(since).as_millis() / SLOWED.as_millis();
+        let slower = present.saturating_duration_since(since).as_millis() / SLOW_DOWN_PERIOD.as_millis();
         let slower = u32::try_from(slower).unwrap_or(u32::MAX);
-        self.slowed = Some(since + SLOWED * slower);
+        self.slowed = Some(since + SLOW_DOWN_PERIOD * slower);
         self.ahead -= step.saturating_add(i64::from(slower)).min(self.ahead);
     }
 
     /// Returns the wall clock's time, limited to accepted steps.
     fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
-        if wall <= expected.saturating_add(STEP) {
+        if wall <= expected.saturating_add(MAX_STEP) {
             self.doubted_since = None;
-            if wall - expected >= LEAST_LEAP {
+            if wall - expected >= MIN_LEAP {
                 self.leap += wall - expected;
             }
             return wall;
@@ -113,7 +113,7 @@ impl State {
             );
             present
         });
-        if present.saturating_duration_since(since) < DOUBT {
+        if present.saturating_duration_since(since) < DOUBT_TIME {
             return expected;
         }
         self.doubted_since = None;
@@ -123,7 +123,7 @@ impl State {
 }
 
 /// The clocks of the files that this process has open.
-static OPEN: Mutex<BTreeMap<PathBuf, Weak<StoreClock>>> = Mutex::new(BTreeMap::new());
+static OPEN_CLOCKS: Mutex<BTreeMap<PathBuf, Weak<StoreClock>>> = Mutex::new(BTreeMap::new());
 
 impl StoreClock {
     pub(super) fn new(wall: Runtime) -> Self {
@@ -133,7 +133,7 @@ impl StoreClock {
     /// Returns the clock of an open file, by its canonical path. All handles and connections of the process
     /// share it, because a new clock has no earlier time by which to doubt the wall clock.
     pub(super) fn shared(wall: Runtime, file: &Path) -> Arc<Self> {
-        let mut open = lock(&OPEN);
+        let mut open = lock(&OPEN_CLOCKS);
         if let Some(clock) = open.get(file).and_then(Weak::upgrade) {
             return clock;
         }
@@ -146,13 +146,13 @@ impl StoreClock {
     /// Returns the clock that this process uses for a file, or a new clock if the file is not open.
     pub(super) fn of(file: Option<&str>) -> Arc<Self> {
         let file = file.and_then(|file| std::fs::canonicalize(file).ok());
-        let open = file.and_then(|file| lock(&OPEN).get(&file)?.upgrade());
+        let open = file.and_then(|file| lock(&OPEN_CLOCKS).get(&file)?.upgrade());
         open.unwrap_or_else(|| Arc::new(Self::new(Runtime::new())))
     }
 
     #[cfg(test)]
     pub(super) fn after_a_leap(wall: Runtime, leap: i64) -> Self {
-        Self { wall, state: Mutex::new(State { leap, ..State::default() }) }
+        Self { wall, state: Mutex::new(ClockState { leap, ..ClockState::default() }) }
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
@@ -215,9 +215,9 @@ mod tests {
     use jobqueue_storage::log::tracing::{Event, Metadata, Subscriber, span, subscriber};
 
     /// A subscriber that panics at each event.
-    struct Broken;
+    struct PanickingSubscriber;
 
-    impl Subscriber for Broken {
+    impl Subscriber for PanickingSubscriber {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
@@ -246,7 +246,7 @@ mod tests {
         let clock = StoreClock::new(Runtime::new().with_clock(wall.clone()));
         let before = clock.now(0);
         wall.set(wall.now() - Duration::from_secs(3600));
-        let after = subscriber::with_default(Broken, || clock.now(0));
+        let after = subscriber::with_default(PanickingSubscriber, || clock.now(0));
         assert_eq!(after, before);
     }
 
@@ -270,9 +270,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_wrong_for_a_moment_is_not_believed() {
+    fn clock_that_is_wrong_for_a_moment_is_not_believed() {
         let start = Instant::now();
-        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
         let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
         assert_eq!(now(1_005_000, 5), 1_005_000);
         let ahead = 1_000_000 + 3_600_000;
@@ -285,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_believed_at_once_moves_leases_too() {
+    fn step_that_is_believed_at_once_moves_leases_too() {
         let start = Instant::now();
-        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
         let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
         assert_eq!(now(1_001_900, 1), 1_001_900, "rounding");
         assert_eq!(now(1_010_900, 2), 1_010_900, "a step of eight seconds");
@@ -295,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_that_another_process_has_accepted_is_not_one_more() {
+    fn leap_that_another_process_has_accepted_is_not_counted_again() {
         let start = Instant::now();
-        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
         let mut now = |wall, seen, second| state.now(wall, seen, Some(start + Duration::from_secs(second)));
         assert_eq!(now(5_000_000, 0, 1), 1_001_000);
         assert_eq!(now(5_061_000, 5_060_500, 62), 5_061_000, "the file says so");
@@ -310,7 +310,7 @@ mod tests {
     fn time_is_right_again_after_any_steps_of_the_wall_clock() {
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         for _ in 0..200 {
-            let (start, mut passed, mut state) = (Instant::now(), 0, State::default());
+            let (start, mut passed, mut state) = (Instant::now(), 0, ClockState::default());
             let mut now = |passed: u64, wrong: i64| {
                 let right = 1_000_000_000 + passed as i64;
                 state.now(right + wrong, 0, Some(start + Duration::from_millis(passed))) - right
@@ -336,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_that_is_put_right_leaves_nothing() {
-        let (start, mut state) = (Instant::now(), State::default());
+    fn step_back_that_is_put_right_leaves_nothing() {
+        let (start, mut state) = (Instant::now(), ClockState::default());
         let mut now = |second: u64, wrong: i64| {
             let right = 1_000_000_000 + 1_000 * second as i64;
             state.now(right + wrong, 0, Some(start + Duration::from_secs(second))) - right

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_made_by_fork_is_refused() {
+    fn child_made_by_fork_is_refused() {
         let health = Health { process: std::process::id().wrapping_add(1), poison: OnceLock::new() };
         assert_eq!(health.check().unwrap_err().kind, StoreErrorKind::Stopped);
         assert!(Health::new().check().is_ok());

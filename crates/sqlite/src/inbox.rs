@@ -13,7 +13,7 @@ const MAX_OPERATIONS: usize = 1024;
 const MAX_BYTES: usize = 8 << 20;
 
 /// The approximate size in bytes from which an operation is heavy, so that others overtake it.
-const HEAVY: usize = 1 << 20;
+const HEAVY_BYTES: usize = 1 << 20;
 
 /// The operations of one transaction.
 pub(super) type Tasks = Vec<Box<dyn Work>>;
@@ -81,7 +81,7 @@ impl Inbox {
     fn add(&self, task: Box<dyn Work>, tasks: &mut Tasks) -> usize {
         match task.weight() {
             _ if task.is_abandoned() => 0,
-            HEAVY.. => {
+            HEAVY_BYTES.. => {
                 self.heavy.borrow_mut().push(task);
                 0
             }

@@ -56,7 +56,7 @@ pub(super) struct QueueRow {
 
 /// The maximum number of numbers reserved at once, so that not every transaction must write the next free
 /// number.
-const BLOCK: i64 = 1_024;
+const MAX_BLOCK: i64 = 1_024;
 
 /// The number of rows by which the head moves before it is written into the file. The next program that opens
 /// the file passes up to this many rows again.
@@ -101,7 +101,7 @@ impl Known {
         if !self.numbers.is_empty() {
             return false;
         }
-        self.block = (self.block * 2).clamp(1, BLOCK);
+        self.block = (self.block * 2).clamp(1, MAX_BLOCK);
         let end = self.sequence.saturating_add(self.block).min(NUMBERS).max(self.sequence);
         self.numbers = self.sequence..end;
         self.sequence = end;

@@ -18,7 +18,7 @@ struct Entry {
 }
 
 /// The state of a queue as the watcher found it.
-pub(super) struct Seen {
+pub(super) struct QueueState {
     /// The number of transactions that put messages not visible at once.
     pub(super) delayed: i64,
     /// True if the queue has a visible message.
@@ -52,7 +52,7 @@ impl Notifiers {
 
     /// Notifies after a commit of another process: if a message is visible, or if delayed messages have
     /// arrived of which subscribers were not notified.
-    pub(super) fn notify_of_others(&self, queue: &QueueName, seen: &Seen) {
+    pub(super) fn notify_of_others(&self, queue: &QueueName, seen: &QueueState) {
         if let Some(entry) = self.lock().get_mut(queue)
             && (seen.visible || seen.delayed > entry.notified)
         {

@@ -20,7 +20,7 @@ mod tests {
     use crate::blob::LIST;
     use crate::journal;
     use crate::queue::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING};
-    use crate::watch::SEEN;
+    use crate::watch::QUEUE_STATE;
 
     /// The statements behind the pages of operators. A scan or a sort of the messages would slow down with
     /// every message.
@@ -32,7 +32,7 @@ mod tests {
             (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)"),
             (HIDDEN_EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-            (SEEN, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
+            (QUEUE_STATE, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>? AND name<?)"),

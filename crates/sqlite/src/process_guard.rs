@@ -12,7 +12,7 @@ use jobqueue_storage::StoreErrorKind;
 
 /// The id of the process that has stores open (upper half) and their number (lower half). It is one number,
 /// because a child of `fork` would wait forever for a mutex that another thread held.
-static OPEN: AtomicU64 = AtomicU64::new(0);
+static OPEN_STORES: AtomicU64 = AtomicU64::new(0);
 
 /// A guard that every user of the open file holds.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl ProcessGuard {
             _ if open & !u64::from(u32::MAX) == own => Some(open + 1),
             _ => None,
         };
-        match OPEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim) {
+        match OPEN_STORES.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim) {
             Ok(_) => Ok(Arc::new(Self(()))),
             Err(_) => Err(Cause::new(
                 StoreErrorKind::Stopped,
@@ -40,6 +40,6 @@ impl ProcessGuard {
 
 impl Drop for ProcessGuard {
     fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::AcqRel);
+        OPEN_STORES.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -12,19 +12,19 @@ use super::schema;
 use jobqueue_storage::QueueName;
 
 /// The number of messages removed in one transaction.
-const MESSAGES: usize = 500;
+const MESSAGES_PER_STEP: usize = 500;
 
 /// The maximum number of blobs removed in one transaction, and the size in bytes above which no further blob
 /// is removed: SQLite reads each page of a blob.
-const BLOBS: usize = 16;
-const BYTES: i64 = 8 << 20;
+const BLOBS_PER_STEP: usize = 16;
+const BLOB_BYTES_PER_STEP: i64 = 8 << 20;
 
-const OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
+const DELETE_MESSAGES_OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
     (SELECT id FROM jobqueue_message WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42 LIMIT ?2)";
 
-const LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42";
+const DELETE_LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42";
 
-const OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
+const DELETE_BLOBS_OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
     (SELECT id FROM
         (SELECT id, sum(length) OVER (ROWS UNBOUNDED PRECEDING) - length AS before
          FROM (SELECT id, length FROM jobqueue_blob WHERE container = ?1 LIMIT ?2))
@@ -90,11 +90,11 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
              RETURNING id, queue, expires_at, waiting, group_name",
     )?;
     let removed: Vec<(i64, i64, Removed)> = statement
-        .query_map(params![now, MESSAGES as i64], |row| {
+        .query_map(params![now, MESSAGES_PER_STEP as i64], |row| {
             Ok((row.get("id")?, row.get("queue")?, Removed::of(row)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    let more = removed.len() == MESSAGES;
+    let more = removed.len() == MESSAGES_PER_STEP;
     for (id, queue, removed) in removed {
         batch.note_change();
         batch.statement("DELETE FROM jobqueue_lease WHERE id = ?1")?.execute([id])?;
@@ -126,13 +126,14 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     batch.note_change();
     let (connection, is_queue) = (batch.connection(), kind == "queue");
     let removed = if is_queue {
-        connection.execute(OF_QUEUE, params![owner, MESSAGES as i64])?
+        connection.execute(DELETE_MESSAGES_OF_QUEUE, params![owner, MESSAGES_PER_STEP as i64])?
     } else {
-        connection.execute(OF_CONTAINER, params![owner, BLOBS as i64, BYTES])?
+        connection
+            .execute(DELETE_BLOBS_OF_CONTAINER, params![owner, BLOBS_PER_STEP as i64, BLOB_BYTES_PER_STEP])?
     };
     if removed == 0 {
         if is_queue {
-            connection.execute(LEASES_OF_QUEUE, [owner])?;
+            connection.execute(DELETE_LEASES_OF_QUEUE, [owner])?;
         }
         connection
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;

@@ -9,12 +9,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::health::Health;
-use super::open::leave_log;
+use super::open::keep_log_on_close;
 use super::process_guard::ProcessGuard;
 use super::schema;
 use jobqueue_storage::{Operation, StoreError};
 
-pub(super) type Question = Box<dyn FnOnce(&mut Reader) + Send>;
+pub(super) type ReadRequest = Box<dyn FnOnce(&mut Reader) + Send>;
 
 pub(super) struct Reader {
     pub(super) connection: Connection,
@@ -31,12 +31,12 @@ pub(super) struct View<'c> {
 }
 
 impl Reader {
-    pub(super) fn run(mut self, questions: &Receiver<Question>) {
-        for question in questions {
-            question(&mut self);
+    pub(super) fn run(mut self, requests: &Receiver<ReadRequest>) {
+        for request in requests {
+            request(&mut self);
         }
         if self.health.poisoned().is_err() {
-            leave_log(&self.connection);
+            keep_log_on_close(&self.connection);
         }
     }
 

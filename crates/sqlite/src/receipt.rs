@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receipt_survives_being_text() {
+    fn receipt_survives_its_text_form() {
         let receipt = Receipt::random(&Runtime::new());
         assert!(Receipt::parse(receipt.expose().expose()) == Some(receipt));
     }

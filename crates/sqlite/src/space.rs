@@ -13,17 +13,17 @@ use rusqlite::Connection;
 use super::open::platform;
 
 /// The number of pages in the log after which to checkpoint if there is room: 8 MiB.
-const CHECKPOINT_PAGES: u32 = 1_000;
+const MAX_CHECKPOINT_PAGES: u32 = 1_000;
 /// The smallest number of pages after which to checkpoint; with fewer, checkpoints would cost more than they
 /// gain.
-const FEWEST_PAGES: u32 = 16;
+const MIN_CHECKPOINT_PAGES: u32 = 16;
 /// The free bytes above which no room need be reserved.
-const PLENTY: u64 = 256 << 20;
+const PLENTY_BYTES: u64 = 256 << 20;
 /// The pages reserved for operations on existing messages: the minimum, the maximum, and the divisor of the
 /// allowed pages.
-const LEAST_RESERVE: i64 = 32;
-const MOST_RESERVE: i64 = 256;
-const RESERVE_SHARE: i64 = 16;
+const MIN_RESERVE: i64 = 32;
+const MAX_RESERVE: i64 = 256;
+const RESERVE_DIVISOR: i64 = 16;
 /// SQLite's limit on the number of pages.
 const ALL_PAGES: i64 = 0xffff_fffe;
 
@@ -66,12 +66,12 @@ impl Space {
         let max_pages =
             max_bytes.map_or(ALL_PAGES, |bytes| i64::try_from(bytes / page).unwrap_or(ALL_PAGES).max(1));
         let mut space = Self { folder, max_pages, page, limit: ALL_PAGES, free: None };
-        space.look(connection)?;
+        space.measure(connection)?;
         Ok(space)
     }
 
     /// Measures the free bytes again. Called after a checkpoint.
-    pub(super) fn look(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn measure(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let had_plenty = self.has_plenty();
         self.free = platform::free_bytes(&self.folder);
         if had_plenty && self.has_plenty() && self.max_pages == ALL_PAGES {
@@ -104,7 +104,7 @@ impl Space {
         free: i64,
     ) -> rusqlite::Result<bool> {
         let left = self.free_pages(connection)?;
-        let reserve = (self.limit / RESERVE_SHARE).clamp(LEAST_RESERVE, MOST_RESERVE).min(self.limit / 4);
+        let reserve = (self.limit / RESERVE_DIVISOR).clamp(MIN_RESERVE, MAX_RESERVE).min(self.limit / 4);
         Ok(left >= free || left >= reserve * part as i64 / Reserve::All as i64)
     }
 
@@ -119,13 +119,13 @@ impl Space {
     }
 
     pub(super) fn has_plenty(&self) -> bool {
-        self.free.is_none_or(|free| free >= PLENTY)
+        self.free.is_none_or(|free| free >= PLENTY_BYTES)
     }
 
     /// Returns the number of pages that the file may have: its present pages, and the pages that fit beside a
     /// log of full length.
     fn allowed_pages(&self, connection: &Connection) -> rusqlite::Result<i64> {
-        let Some(free) = self.free.filter(|free| *free < PLENTY) else { return Ok(self.max_pages) };
+        let Some(free) = self.free.filter(|free| *free < PLENTY_BYTES) else { return Ok(self.max_pages) };
         let present: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0))?;
         let log = u64::from(self.checkpoint_pages()) * 2;
         let room = (free / self.page).saturating_sub(log);
@@ -135,7 +135,7 @@ impl Space {
 
 fn checkpoint_pages(free: Option<u64>, page: u64) -> u32 {
     let share = free.map_or(u64::MAX, |free| free / 16 / page);
-    u32::try_from(share).unwrap_or(u32::MAX).clamp(FEWEST_PAGES, CHECKPOINT_PAGES)
+    u32::try_from(share).unwrap_or(u32::MAX).clamp(MIN_CHECKPOINT_PAGES, MAX_CHECKPOINT_PAGES)
 }
 
 fn number(connection: &Connection, pragma: &str) -> rusqlite::Result<u64> {
@@ -153,10 +153,10 @@ mod tests {
 
     #[test]
     fn little_room_keeps_the_log_short() {
-        assert_eq!(space(None).checkpoint_pages(), CHECKPOINT_PAGES);
-        assert_eq!(space(Some(1 << 40)).checkpoint_pages(), CHECKPOINT_PAGES);
+        assert_eq!(space(None).checkpoint_pages(), MAX_CHECKPOINT_PAGES);
+        assert_eq!(space(Some(1 << 40)).checkpoint_pages(), MAX_CHECKPOINT_PAGES);
         assert_eq!(space(Some(8 << 20)).checkpoint_pages(), 64);
-        assert_eq!(space(Some(0)).checkpoint_pages(), FEWEST_PAGES);
+        assert_eq!(space(Some(0)).checkpoint_pages(), MIN_CHECKPOINT_PAGES);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_grows_only_as_far_as_the_log_can_be_copied() {
+    fn file_grows_only_as_far_as_the_log_can_be_copied() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch("CREATE TABLE t (x)").unwrap();
         let present: i64 = connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();

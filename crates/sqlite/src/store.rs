@@ -19,7 +19,7 @@ use super::open::open_files::OpenFiles;
 use super::open::{self, platform};
 use super::options::Options;
 use super::process_guard::ProcessGuard;
-use super::reader::{Question, Reader, View};
+use super::reader::{ReadRequest, Reader, View};
 use super::space::Space;
 use super::task::{Task, Work};
 use super::upkeep::Upkeep;
@@ -46,9 +46,9 @@ pub(super) struct Store {
 /// The channels to the store's threads.
 struct Channels {
     tasks: Sender<Box<dyn Work>>,
-    questions: Sender<Question>,
+    requests: Sender<ReadRequest>,
     /// Reads that may take long.
-    searches: Sender<Question>,
+    searches: Sender<ReadRequest>,
 }
 
 struct Watch {
@@ -128,7 +128,7 @@ impl Store {
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
         let about = subject.clone();
-        let question: Question = Box::new(move |reader| {
+        let read_request: ReadRequest = Box::new(move |reader| {
             if !reply.is_closed() {
                 let _ = reply.send(reader.answer(operation, &about, look));
             }
@@ -138,8 +138,8 @@ impl Store {
             Operation::QueueProperties | Operation::Peek | Operation::SearchJournal | Operation::ListBlobs
         );
         let reader = |channels: &Channels| {
-            let reader = if is_long { &channels.searches } else { &channels.questions };
-            reader.send(question).is_ok()
+            let reader = if is_long { &channels.searches } else { &channels.requests };
+            reader.send(read_request).is_ok()
         };
         if !self.channels.as_ref().is_some_and(reader) {
             return Err(fail(gone()));
@@ -248,22 +248,22 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         Upkeep::new(&connection, Arc::clone(&health), Arc::clone(&notifiers), space).map_err(from_sql)?;
     let clock = StoreClock::shared(options.runtime, &file);
     let reader = |role| -> Result<_, Cause> {
-        let (questions, asked) = mpsc::channel::<Question>();
+        let (requests, requested) = mpsc::channel::<ReadRequest>();
         let reader = Reader {
             connection: open::reader(&file)?,
             clock: Arc::clone(&clock),
             health: Arc::clone(&health),
             _guard: Arc::clone(&guard),
         };
-        Ok((questions, spawn(role, move || reader.run(&asked))?))
+        Ok((requests, spawn(role, move || reader.run(&requested))?))
     };
-    let (questions, reads) = reader("reader")?;
+    let (requests, reads) = reader("reader")?;
     let (searches, searching) = reader("searcher")?;
     let (tasks, requested) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
         file,
-        channels: Some(Channels { tasks, questions, searches }),
+        channels: Some(Channels { tasks, requests, searches }),
         health: Arc::clone(&health),
         notifiers: Arc::clone(&notifiers),
         clock: Arc::clone(&clock),
@@ -282,7 +282,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         lacks_room: false,
         known: Known::default(),
         files,
-        patience: options.busy_timeout,
+        busy_timeout: options.busy_timeout,
         _guard: guard,
     };
     Ok((store, writer))

@@ -133,7 +133,7 @@ mod tests {
 
     /// Before its first attempt, an operation may have waited long behind other operations of its process.
     #[test]
-    fn patience_begins_when_the_lock_is_first_missed() {
+    fn wait_for_the_lock_begins_when_it_is_first_missed() {
         let (reply, _answer) = oneshot::channel();
         let mut task = Task::new(Operation::Put, "jobs", 1, |_: &mut Batch<'_>, _: &&str| Ok(()), reply);
         let tried = Instant::now() + Duration::from_secs(10);

@@ -30,7 +30,7 @@ const RESTART_TRIES: i32 = 1_000;
 const RESTART_PAUSE: Duration = Duration::from_micros(250);
 
 /// The time without work after which the log is emptied.
-const IDLE: Duration = Duration::from_secs(2);
+const EMPTY_LOG_AFTER: Duration = Duration::from_secs(2);
 
 /// The period of the search for expired messages.
 const PURGE_EVERY: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ const PURGE_SHARE: u32 = 9;
 const RESCUE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The period of the search while no operation is requested.
-const SLOW: Duration = Duration::from_secs(60);
+const QUIET_PURGE_PERIOD: Duration = Duration::from_secs(60);
 
 pub(super) struct Upkeep {
     /// The number of pages in the log after the last transaction.
@@ -92,12 +92,12 @@ impl Upkeep {
     /// the volume.
     pub(super) fn before_transaction(&mut self, connection: &Connection) {
         if !self.space.has_plenty() {
-            self.look_for_space(connection);
+            self.measure_space(connection);
         }
     }
 
-    fn look_for_space(&mut self, connection: &Connection) {
-        if let Err(error) = self.space.look(connection) {
+    fn measure_space(&mut self, connection: &Connection) {
+        if let Err(error) = self.space.measure(connection) {
             self.health.note(&from_sql(error));
         }
     }
@@ -106,8 +106,8 @@ impl Upkeep {
     pub(super) fn pause(&self) -> Duration {
         match (self.has_more && self.health.poisoned().is_ok(), self.pending) {
             (true, _) => self.next_purge.saturating_duration_since(Instant::now()),
-            (false, true) => IDLE,
-            (false, false) => SLOW,
+            (false, true) => EMPTY_LOG_AFTER,
+            (false, false) => QUIET_PURGE_PERIOD,
         }
     }
 
@@ -140,11 +140,11 @@ impl Upkeep {
     /// Empties the log. If room is short, the log's file keeps its length: other programs could take the
     /// space returned to the volume, and then no commit would have room.
     fn empty_log(&mut self, connection: &Connection) {
-        self.look_for_space(connection);
+        self.measure_space(connection);
         let mode = if self.space.has_plenty() { "TRUNCATE" } else { "RESTART" };
         if self.try_checkpoint(connection, mode).is_some_and(|log| !log.busy) {
             self.logged = 0;
-            self.cut(connection);
+            self.note_copied_log(connection);
         }
     }
 
@@ -156,7 +156,7 @@ impl Upkeep {
             return;
         }
         match self.try_checkpoint(connection, "PASSIVE") {
-            Some(log) if log.copied == log.pages => self.cut(connection),
+            Some(log) if log.copied == log.pages => self.note_copied_log(connection),
             _ => self.next_rescue = now + RESCUE_PAUSE,
         }
     }
@@ -175,7 +175,7 @@ impl Upkeep {
         log.pages.saturating_sub(log.copied)
     }
 
-    pub(super) fn at_end(&mut self, connection: &Connection) {
+    pub(super) fn before_close(&mut self, connection: &Connection) {
         self.try_checkpoint(connection, "PASSIVE");
     }
 
@@ -209,7 +209,7 @@ impl Upkeep {
         // Readers of a recent snapshot are soon done.
         let is_done = if pages >= due * 2 && left < due { self.restart(connection) } else { left == 0 };
         if is_done {
-            return self.cut(connection);
+            return self.note_copied_log(connection);
         }
         // A reader still uses an old snapshot.
         self.next_checkpoint = left.saturating_add(due);
@@ -247,8 +247,8 @@ impl Upkeep {
             .ok()
     }
 
-    fn cut(&mut self, connection: &Connection) {
-        self.look_for_space(connection);
+    fn note_copied_log(&mut self, connection: &Connection) {
+        self.measure_space(connection);
         self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;
     }

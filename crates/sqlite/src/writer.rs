@@ -14,7 +14,7 @@ use super::health::Health;
 use super::inbox::{Inbox, Tasks};
 use super::known::Known;
 use super::notifiers::Notifiers;
-use super::open::leave_log;
+use super::open::keep_log_on_close;
 use super::open::open_files::OpenFiles;
 use super::process_guard::ProcessGuard;
 use super::space::Reserve;
@@ -24,11 +24,11 @@ use jobqueue_storage::StoreErrorKind;
 
 /// The time that a transaction in which messages become visible waits for the get of a subscription that it
 /// woke, if nothing else is requested: less than the sync of another transaction takes.
-const GET: Duration = Duration::from_micros(100);
+const GET_WAIT: Duration = Duration::from_micros(100);
 
 /// The first and the longest pause between attempts to get the write lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
-const LAST_PAUSE: Duration = Duration::from_millis(4);
+const MAX_PAUSE: Duration = Duration::from_millis(4);
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
@@ -42,7 +42,7 @@ pub(super) struct Writer {
     pub(super) known: Known,
     pub(super) files: OpenFiles,
     /// The time that an operation waits for the write lock before it fails.
-    pub(super) patience: Duration,
+    pub(super) busy_timeout: Duration,
     /// Released after the connection is closed, because it is declared after the connection.
     pub(super) _guard: Arc<ProcessGuard>,
 }
@@ -85,10 +85,10 @@ impl Writer {
             }
         }
         if self.health.poisoned().is_ok() {
-            self.upkeep.at_end(&self.connection);
+            self.upkeep.before_close(&self.connection);
         }
         if self.health.poisoned().is_err() {
-            leave_log(&self.connection);
+            keep_log_on_close(&self.connection);
         }
     }
 
@@ -144,19 +144,19 @@ impl Writer {
                 Err(Abort::Busy) => {}
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(LAST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
             self.expire(tasks, joining);
         }
     }
 
     fn expire(&self, tasks: &mut Tasks, joining: Joining) {
         let now = Instant::now();
-        let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.patience;
+        let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.busy_timeout;
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
                 "another process or transaction has held the file's write lock for {:?}; the operation was not applied",
-                self.patience
+                self.busy_timeout
             ),
         );
         tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
@@ -235,11 +235,12 @@ impl Writer {
             }
             // A get requested now leases messages in the transaction that makes them visible.
             let is_awaited = batch.wake(|queue| !is_served && self.notifiers.wake(queue));
-            let is_joined = self.inbox.gather(tasks) || is_awaited && self.inbox.wait(GET, tasks).is_ok();
+            let is_joined =
+                self.inbox.gather(tasks) || is_awaited && self.inbox.wait(GET_WAIT, tasks).is_ok();
             if !is_joined {
                 return batch.finish();
             }
-            batch.look_at(&self.clock)?;
+            batch.refresh_time(&self.clock)?;
         }
     }
 

@@ -26,13 +26,13 @@ use crate::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
 
 /// The maximum size of a log that is checked, in bytes.
-const MAX_BYTES: u64 = 256 << 20;
+const MAX_CHECKED_BYTES: u64 = 256 << 20;
 
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
 
 /// The size of reads and writes of the log, in bytes.
-const CHUNK: usize = 1 << 20;
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while
 /// `connection` keeps other processes from writing to it. Returns true if there is a log, which must then be
@@ -41,7 +41,7 @@ const CHUNK: usize = 1 << 20;
 /// # Errors
 /// `Corrupt` if committed work was lost; `Unavailable` or `Full` if the log cannot be written.
 pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
-    if length(path) < HEADER as u64 {
+    if length(path) < HEADER_BYTES as u64 {
         return Ok(false);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
@@ -53,10 +53,10 @@ pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Res
 fn secure_locked(path: &Path, is_full: bool) -> Result<bool, Cause> {
     // Another process may have emptied the log while this process waited for the lock.
     let bytes = length(path);
-    if bytes < HEADER as u64 {
+    if bytes < HEADER_BYTES as u64 {
         return Ok(false);
     }
-    if is_full && bytes <= MAX_BYTES {
+    if is_full && bytes <= MAX_CHECKED_BYTES {
         check(path)?;
     }
     write_again(path).map(|_| true).map_err(cannot_write)
@@ -69,10 +69,10 @@ fn length(path: &Path) -> u64 {
 fn check(path: &Path) -> Result<(), Cause> {
     match fs::read(path).ok().and_then(|log| find_damage(&log)) {
         None => Ok(()),
-        Some(what) => Err(Cause::new(
+        Some(problem) => Err(Cause::new(
             StoreErrorKind::Corrupt,
             format!(
-                "the write-ahead log is damaged and has lost committed work: {what}. If the store was used with \
+                "the write-ahead log is damaged and has lost committed work: {problem}. If the store was used with \
                  Synchronous::Normal, a power cut does this, and opening it so once accepts the loss"
             ),
         )),
@@ -81,13 +81,13 @@ fn check(path: &Path) -> Result<(), Cause> {
 
 /// Writes the header and the frames that SQLite would read again. Returns their size in bytes.
 fn write_again(path: &Path) -> io::Result<usize> {
-    let mut log = BufReader::with_capacity(CHUNK, File::open(path)?);
-    let mut header = [0; HEADER];
+    let mut log = BufReader::with_capacity(CHUNK_BYTES, File::open(path)?);
+    let mut header = [0; HEADER_BYTES];
     log.read_exact(&mut header)?;
     let Ok(Some(mut frames)) = Frames::behind(&header) else { return Ok(0) };
-    let mut again = BufWriter::with_capacity(CHUNK, OpenOptions::new().write(true).open(path)?);
+    let mut again = BufWriter::with_capacity(CHUNK_BYTES, OpenOptions::new().write(true).open(path)?);
     again.write_all(&header)?;
-    let (mut frame, mut written) = (vec![0; frames.size()], HEADER);
+    let (mut frame, mut written) = (vec![0; frames.size()], HEADER_BYTES);
     loop {
         match log.read_exact(&mut frame) {
             Ok(()) if frames.accept(&frame) => {}
@@ -110,13 +110,13 @@ fn cannot_write(error: io::Error) -> Cause {
 }
 
 fn find_damage(log: &[u8]) -> Option<String> {
-    let header = log.get(..HEADER)?;
+    let header = log.get(..HEADER_BYTES)?;
     let mut frames = match Frames::behind(header) {
         Ok(frames) => frames?,
-        Err(what) => return Some(what.to_owned()),
+        Err(problem) => return Some(problem.to_owned()),
     };
     let (mut wrong, mut after_lost_commit) = (None, false);
-    for (number, frame) in log[HEADER..].chunks_exact(frames.size()).enumerate() {
+    for (number, frame) in log[HEADER_BYTES..].chunks_exact(frames.size()).enumerate() {
         let right = frames.accept(frame);
         if !right && wrong.is_none() {
             wrong = Some(number);
@@ -161,14 +161,17 @@ impl Frames {
     }
 
     fn size(&self) -> usize {
-        FRAME_HEADER + self.page
+        FRAME_HEADER_BYTES + self.page
     }
 
     /// Returns whether the frame was written as the successor of the frame before, and moves on to the next.
     fn accept(&mut self, frame: &[u8]) -> bool {
         let stored = [word(frame, 16), word(frame, 20)];
-        let sum =
-            checksum(self.order, checksum(self.order, self.before, &frame[..8]), &frame[FRAME_HEADER..]);
+        let sum = checksum(
+            self.order,
+            checksum(self.order, self.before, &frame[..8]),
+            &frame[FRAME_HEADER_BYTES..],
+        );
         self.before = stored;
         self.is_ours(frame) && sum == stored
     }
@@ -200,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    const PAGE: usize = 512;
+    const PAGE_BYTES: usize = 512;
 
     /// One writer of a log: the number of frames after which it begins, the content of its frames, of which
     /// the last is a commit, and the frames that a crash keeps.
@@ -213,7 +216,7 @@ mod tests {
         log.extend(sum.map(u32::to_be_bytes).concat());
         for (behind, contents, kept) in writers {
             // Each writer trusts the frames before its first frame, as SQLite does after its recovery.
-            let at = |frame: usize| HEADER + frame * (FRAME_HEADER + PAGE);
+            let at = |frame: usize| HEADER_BYTES + frame * (FRAME_HEADER_BYTES + PAGE_BYTES);
             let mut sum = match behind {
                 0 => sum,
                 _ => [16, 20].map(|offset| word(&log, at(behind - 1) + offset)),
@@ -221,7 +224,7 @@ mod tests {
             for (number, content) in contents.iter().enumerate() {
                 let commit = u32::from(number + 1 == contents.len());
                 let mut frame = [9, commit, 7, 8].map(u32::to_be_bytes).concat();
-                let page = [*content; PAGE];
+                let page = [*content; PAGE_BYTES];
                 sum = checksum(u32::from_le_bytes, checksum(u32::from_le_bytes, sum, &frame[..8]), &page);
                 frame.extend(sum.map(u32::to_be_bytes).concat());
                 frame.extend(page);
@@ -256,7 +259,7 @@ mod tests {
         let all = |_| true;
         let log = written(&[(0, b"ab", all), (2, b"cde", all)]);
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut remains = written(&[(0, b"fghij", all)])[HEADER..].to_vec();
+        let mut remains = written(&[(0, b"fghij", all)])[HEADER_BYTES..].to_vec();
         remains.iter_mut().for_each(|byte| *byte ^= 1);
         for (before, again) in
             [(log.clone(), log.len()), ([&*log, &remains].concat(), log.len()), (vec![0; 5_000], 0)]
@@ -297,7 +300,7 @@ mod tests {
     fn flipped_bit_before_a_later_commit_is_damage() {
         let all = |_| true;
         let log = written(&[(0, b"ab", all), (2, b"c", all), (3, b"de", all)]);
-        let frame = |number: usize| HEADER + number * (FRAME_HEADER + PAGE);
+        let frame = |number: usize| HEADER_BYTES + number * (FRAME_HEADER_BYTES + PAGE_BYTES);
         for at in [frame(0) + 100, frame(1) + 3, frame(1) + 18, frame(2) + 500] {
             let mut damaged = log.clone();
             damaged[at] ^= 1;

@@ -143,28 +143,28 @@ mod changes {
     /// The pauses between checks after a change, in milliseconds. The file system reports a write before its
     /// commit counts, because the sync comes in between. So the watcher checks several times, less and less
     /// often.
-    const AFTER_CHANGE: &[u64] = &[1, 2, 2, 4, 8, 16, 32, 64];
+    const PAUSES_AFTER_CHANGE: &[u64] = &[1, 2, 2, 4, 8, 16, 32, 64];
 
     /// The longest of these pauses that is slept through, whatever changes; longer pauses end at the next
     /// change.
-    const SHORT: u64 = 2;
+    const LONGEST_SLEEP_MS: u64 = 2;
     /// The pause after a change among many, so that checking does not slow down a process that is busy.
-    const AMONG_MANY: Duration = Duration::from_millis(5);
+    const BUSY_PAUSE: Duration = Duration::from_millis(5);
     /// The number of successive checks that found a new change, from which changes count as many.
-    const MANY: u32 = 8;
+    const BUSY_CHECKS: u32 = 8;
     /// The pause when nothing changes: a safety net if the system reports changes, and otherwise the polling
     /// period.
-    const NET: Duration = Duration::from_millis(500);
-    const PERIOD: Duration = Duration::from_millis(15);
+    const SAFETY_NET_PAUSE: Duration = Duration::from_millis(500);
+    const POLL_PERIOD: Duration = Duration::from_millis(15);
 
     /// Decides when to check the file again.
     pub(crate) struct Changes {
         stop: Arc<OwnedFd>,
-        told: Option<OwnedFd>,
-        /// The index into [`AFTER_CHANGE`].
+        events: Option<OwnedFd>,
+        /// The index into [`PAUSES_AFTER_CHANGE`].
         step: usize,
         /// The number of successive checks that found a new change.
-        met: u32,
+        busy_checks: u32,
     }
 
     /// Ends all waits of a [`Changes`].
@@ -180,29 +180,32 @@ mod changes {
     /// Watches the write-ahead log at `log`, by its path: opening it would disturb SQLite's locks.
     pub(crate) fn watch(log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let told = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .and_then(|watch| inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY).map(|_| watch))
             .inspect_err(|error| debug!(%error, "no file changes are reported; polling instead"))
             .ok();
-        Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len(), met: 0 }, Stopper(stop)))
+        Ok((
+            Changes { stop: Arc::clone(&stop), events, step: PAUSES_AFTER_CHANGE.len(), busy_checks: 0 },
+            Stopper(stop),
+        ))
     }
 
     impl Changes {
         /// Waits until the next check is due. Returns true if the wait was stopped.
         pub(crate) fn wait(&mut self) -> bool {
-            let is_stopped = match AFTER_CHANGE.get(self.step) {
-                _ if self.told.is_none() => return self.poll(PERIOD, false),
-                Some(_) if self.met >= MANY => self.poll(AMONG_MANY, false),
+            let is_stopped = match PAUSES_AFTER_CHANGE.get(self.step) {
+                _ if self.events.is_none() => return self.poll(POLL_PERIOD, false),
+                Some(_) if self.busy_checks >= BUSY_CHECKS => self.poll(BUSY_PAUSE, false),
                 // Short enough that a busy log wakes the thread once for many changes.
-                Some(&pause) => self.poll(Duration::from_millis(pause), pause > SHORT),
-                None => self.poll(NET, true),
+                Some(&pause) => self.poll(Duration::from_millis(pause), pause > LONGEST_SLEEP_MS),
+                None => self.poll(SAFETY_NET_PAUSE, true),
             };
-            self.step = (self.step + 1).min(AFTER_CHANGE.len());
+            self.step = (self.step + 1).min(PAUSES_AFTER_CHANGE.len());
             if self.take_events() {
                 self.step = 0;
-                self.met = self.met.saturating_add(1);
+                self.busy_checks = self.busy_checks.saturating_add(1);
             } else {
-                self.met = 0;
+                self.busy_checks = 0;
             }
             is_stopped
         }
@@ -210,17 +213,17 @@ mod changes {
         fn poll(&self, time: Duration, until_change: bool) -> bool {
             let timeout =
                 Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
-            let told = self.told.as_ref().filter(|_| until_change).unwrap_or(&self.stop);
-            let mut ends = [&*self.stop, told].map(|end| PollFd::new(end, PollFlags::IN));
+            let events = self.events.as_ref().filter(|_| until_change).unwrap_or(&self.stop);
+            let mut ends = [&*self.stop, events].map(|end| PollFd::new(end, PollFlags::IN));
             let _ = poll(&mut ends, Some(&timeout));
             ends[0].revents().contains(PollFlags::IN)
         }
 
         fn take_events(&self) -> bool {
-            let mut events = [0_u8; 4096];
+            let mut buffer = [0_u8; 4096];
             let mut any = false;
-            while let Some(told) = &self.told
-                && rustix::io::read(told, &mut events).is_ok_and(|bytes| bytes > 0)
+            while let Some(events) = &self.events
+                && rustix::io::read(events, &mut buffer).is_ok_and(|bytes| bytes > 0)
             {
                 any = true;
             }
@@ -236,7 +239,7 @@ mod changes {
     use std::time::Duration;
 
     /// The polling period.
-    const PERIOD: Duration = Duration::from_millis(15);
+    const POLL_PERIOD: Duration = Duration::from_millis(15);
 
     /// Decides when to check the file again.
     pub(crate) struct Changes(mpsc::Receiver<()>);
@@ -259,7 +262,7 @@ mod changes {
     impl Changes {
         /// Waits until the next check is due. Returns true if the wait was stopped.
         pub(crate) fn wait(&mut self) -> bool {
-            !matches!(self.0.recv_timeout(PERIOD), Err(mpsc::RecvTimeoutError::Timeout))
+            !matches!(self.0.recv_timeout(POLL_PERIOD), Err(mpsc::RecvTimeoutError::Timeout))
         }
     }
 }

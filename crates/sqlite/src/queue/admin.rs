@@ -10,7 +10,7 @@ use crate::row_id::QUEUES;
 use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreErrorKind};
 
 /// A queue as the reader sees it.
-pub(super) struct Found {
+pub(super) struct FoundQueue {
     pub(super) id: i64,
     pub(super) metadata: String,
     /// The row id from which messages are received by their numbers, or a lower one.
@@ -106,11 +106,11 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
     Ok(names)
 }
 
-pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
+pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<FoundQueue> {
     view.connection
         .prepare_cached("SELECT id, metadata, head FROM jobqueue_queue WHERE name = ?1")?
         .query_row([name.as_str()], |row| {
-            Ok(Found { id: row.get(0)?, metadata: row.get(1)?, head: row.get(2)? })
+            Ok(FoundQueue { id: row.get(0)?, metadata: row.get(1)?, head: row.get(2)? })
         })
         .optional()?
         .ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))

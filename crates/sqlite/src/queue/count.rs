@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rusqlite::params_from_iter;
 
-use super::admin::{Found, find};
+use super::admin::{FoundQueue, find};
 use crate::clock::{LEASED_TIME, to_instant};
 use crate::error::Applied;
 use crate::metadata;
@@ -59,16 +59,16 @@ const FIRST_ROWS: &str = concat!(
      WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id LIMIT ?4)"
 );
 /// Returns whether any message is received by its number.
-const ANY: &str = concat!(
+const HAS_ANY: &str = concat!(
     "SELECT EXISTS (SELECT 1 FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id >= ?1 AND m.id < ?2 AND ",
     is_by_number!(),
     ")"
 );
 
 /// The number of rows up to which the count is exact.
-const EXACT: i64 = 65_536;
+const EXACT_ROWS: i64 = 65_536;
 /// The number of rows of a longer queue that should be read in windows; at most twice as many are read.
-const ROWS: i64 = 131_072;
+const SAMPLED_ROWS: i64 = 131_072;
 /// The number of windows.
 const WINDOWS: i64 = 8_192;
 /// A first pass reads fewer and narrower windows, and few rows of each, to determine the width of the others.
@@ -76,7 +76,7 @@ const FIRST_WINDOWS: i64 = 2_048;
 const FIRST_SHARE: f64 = 1.0 / 64.0;
 const FIRST_LIMIT: i64 = 64;
 /// The golden ratio, whose multiples are far from every period.
-const GOLDEN: f64 = 0.618_033_988_749_894_9;
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_894_9;
 
 /// Returns metadata and count.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
@@ -85,7 +85,7 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
     Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).with_now(to_instant(view.now)))
 }
 
-fn all(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
+fn all(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::all(queue.id);
     let mut statement = view.connection.prepare_cached(LEASED)?;
     let leased: i64 = statement.query_row([rows.start, rows.end], |row| row.get(0))?;
@@ -132,10 +132,10 @@ fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
 /// All queues of the file share the numbers, so the rows of a queue may be far apart or in clusters. The rows
 /// after the exactly counted ones are therefore sampled in windows of equal width. The content of a window
 /// must not decide where it ends, or clusters would count for more than gaps.
-fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
+fn by_number(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::from_head(queue.id, queue.head);
-    let exact = Sample::read(view, &rows, EXACT)?;
-    if exact.rows < EXACT {
+    let exact = Sample::read(view, &rows, EXACT_ROWS)?;
+    if exact.rows < EXACT_ROWS {
         return Ok(exact.by_number);
     }
     let last = "SELECT coalesce(max(id), 0) FROM jobqueue_message WHERE id >= ?1 AND id < ?2";
@@ -146,8 +146,8 @@ fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
     for Window { rows, times } in windows(&rest, FIRST_WINDOWS, FIRST_SHARE) {
         about += Sample::read(view, &rows, FIRST_LIMIT)?.extended(&rows, FIRST_LIMIT) * times;
     }
-    let share = (ROWS as f64 / about.max(1.0)).min(1.0);
-    let (mut count, mut left) = (0.0, 2 * ROWS);
+    let share = (SAMPLED_ROWS as f64 / about.max(1.0)).min(1.0);
+    let (mut count, mut left) = (0.0, 2 * SAMPLED_ROWS);
     for Window { rows, times } in windows(&rest, WINDOWS, share) {
         let sample = Sample::read(view, &rows, left)?;
         left -= sample.rows;
@@ -156,7 +156,7 @@ fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
     match exact.by_number + count as i64 {
         // The windows may have missed the few messages that there are.
         0 => {
-            let mut any = view.connection.prepare_cached(ANY)?;
+            let mut any = view.connection.prepare_cached(HAS_ANY)?;
             any.query_row([rows.start, rows.end, view.now], |row| row.get(0))
         }
         about => Ok(about),
@@ -177,7 +177,7 @@ fn windows(range: &Range<i64>, parts: i64, share: f64) -> impl Iterator<Item = W
     parts.filter(|(_, from, to)| from < to).map(move |(part, from, to)| {
         let wide = (to - from) as f64;
         let window = ((wide * share) as i64).max(1);
-        let offset = (wide - window as f64) * (part as f64 * GOLDEN).fract();
+        let offset = (wide - window as f64) * (part as f64 * GOLDEN_RATIO).fract();
         let from = start + from + offset as i64;
         Window { rows: from..from + window, times: wide / window as f64 }
     })
@@ -231,7 +231,7 @@ mod tests {
     fn count_of(runs: &[(i64, i64, i64)]) -> (i64, i64) {
         let mut connection = filled(runs);
         let view = View { connection: connection.transaction().unwrap(), now: 1 };
-        let count = by_number(&view, &Found { id: 1, metadata: String::new(), head: 0 }).unwrap();
+        let count = by_number(&view, &FoundQueue { id: 1, metadata: String::new(), head: 0 }).unwrap();
         let samples = view.connection.prepare_cached(FIRST_ROWS).unwrap().get_status(StatementStatus::Run);
         (count, i64::from(samples))
     }
@@ -291,7 +291,7 @@ mod tests {
             let kept = "UPDATE jobqueue_message SET expires_at = 1 WHERE id < (SELECT max(id) FROM jobqueue_message)";
             connection.execute(kept, []).unwrap();
             let view = View { connection: connection.transaction().unwrap(), now: 1 };
-            let counted = all(&view, &Found { id: 1, metadata: String::new(), head: 0 }).unwrap();
+            let counted = all(&view, &FoundQueue { id: 1, metadata: String::new(), head: 0 }).unwrap();
             assert!((1..=10).contains(&counted), "{counted} instead of 1");
         }
     }

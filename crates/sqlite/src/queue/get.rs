@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, ToSql, params};
 
-use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
+use super::ready::{BY_NUMBER, FoundMessage, LEASED, Source, merge};
 use crate::batch::{Batch, refuse};
 use crate::clock::{LEASED_TIME, after, to_duration, to_instant};
 use crate::error::Applied;
@@ -24,7 +24,7 @@ const VISIBLE: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at <= ?2 ORDER BY visible_at, id & 2199023255551 LIMIT ?3";
 
-static LEASE: LazyLock<Insert> =
+static INSERT_LEASE: LazyLock<Insert> =
     LazyLock::new(|| Insert::new("jobqueue_lease (until, id, dequeue_count, receipt)", "(?1, {})", 1, 3));
 
 /// Takes a message of the index of times by moving it after all times. The row keeps its length, so SQLite
@@ -33,19 +33,21 @@ static LEASE: LazyLock<Insert> =
 const TAKE: &str = "UPDATE jobqueue_message SET visible_at = ?2 WHERE id = ?1";
 
 /// The leases that have ended.
-const ENDED: &str = "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3";
+const ENDED_LEASES: &str = "SELECT until, id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until <= ?3";
 
 /// The message of an ended lease. Its row is not written, so that it can be leased again even if the file is
 /// full.
-const OF_ENDED: &str = "SELECT m.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
+const MESSAGE_OF_ENDED_LEASE: &str =
+    "SELECT m.id, m.text, l.dequeue_count, m.inserted_at, m.expires_at, l.until
     FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id WHERE l.id = ?1 AND l.until <= ?2";
 
-const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
+const DELETE_LEASE: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
 /// The earliest end of a lease in force.
-const FIRST_END: &str = "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3";
+const FIRST_LEASE_END: &str =
+    "SELECT min(until) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 AND until > ?3";
 
-const NEXT: &str = "SELECT visible_at FROM jobqueue_message
+const NEXT_VISIBLE: &str = "SELECT visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3
         AND (expires_at IS NULL OR expires_at > visible_at)
     ORDER BY visible_at LIMIT 1";
@@ -72,7 +74,7 @@ impl Leased {
 }
 
 struct LeasedRow {
-    row: Found,
+    row: FoundMessage,
     dequeue_count: u32,
     receipt: Receipt,
 }
@@ -100,7 +102,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
             rows.push(LeasedRow { row, dequeue_count, receipt });
         }
         // Inserted before the next round, which would otherwise find these messages by their numbers again.
-        batch.statements().insert(&LEASE, &[&visible_at], &rows[before..], |one, values| {
+        batch.statements().insert(&INSERT_LEASE, &[&visible_at], &rows[before..], |one, values| {
             values.extend([&one.row.id as &dyn ToSql, &one.dequeue_count, &one.receipt]);
         })?;
         if exhausted || rows.len() == wanted || expired >= MAX_EXPIRED {
@@ -124,7 +126,7 @@ pub(super) fn get(batch: &mut Batch<'_>, name: &QueueName, options: GetMessages)
 }
 
 /// Removes a message from the order in which it was found.
-fn take(batch: &mut Batch<'_>, name: &QueueName, row: &Found) -> Applied<()> {
+fn take(batch: &mut Batch<'_>, name: &QueueName, row: &FoundMessage) -> Applied<()> {
     match row.source {
         Source::Number => leave(batch),
         Source::Time => {
@@ -132,7 +134,7 @@ fn take(batch: &mut Batch<'_>, name: &QueueName, row: &Found) -> Applied<()> {
             batch.statement(TAKE)?.execute([row.id, LEASED_TIME])?;
         }
         Source::Lease => {
-            batch.statement(END)?.execute([row.id])?;
+            batch.statement(DELETE_LEASE)?.execute([row.id])?;
             batch.end_lease(name, row.id)?;
         }
     }
@@ -152,7 +154,7 @@ fn candidates(
     name: &QueueName,
     queue: i64,
     limit: usize,
-) -> rusqlite::Result<Vec<Found>> {
+) -> rusqlite::Result<Vec<FoundMessage>> {
     if batch.saves_pages() {
         // Each of these messages has a lease already, whose row is reused.
         let has_ended = batch.due(name)? <= batch.now();
@@ -163,11 +165,11 @@ fn candidates(
         // No lease is left that could end.
     }
     let (now, most) = (batch.now(), i64::try_from(limit).unwrap_or(i64::MAX));
-    let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], Found::by_time)?;
+    let due = batch.statement(VISIBLE)?.query_map(params![queue, now, most], FoundMessage::by_time)?;
     let mut due = due.collect::<rusqlite::Result<Vec<_>>>()?;
     if batch.due(name)? <= now {
         due.extend(ended(batch, name, queue, limit)?);
-        due.sort_unstable_by_key(Found::place);
+        due.sort_unstable_by_key(FoundMessage::place);
     }
     let rows = row_id::from_head(queue, batch.head(name)?);
     let leased = batch.statement(LEASED)?.query_map([rows.start, rows.end], |row| row.get(0))?;
@@ -184,12 +186,17 @@ fn candidates(
 ///
 /// All leases of the queue are read only if the known ended leases are not enough, and others may have ended
 /// since.
-fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> rusqlite::Result<Vec<Found>> {
+fn ended(
+    batch: &mut Batch<'_>,
+    name: &QueueName,
+    queue: i64,
+    most: usize,
+) -> rusqlite::Result<Vec<FoundMessage>> {
     let (now, rows) = (batch.now(), row_id::all(queue));
     let (mut leases, mut others_due) = batch.take_ended(name)?;
     let mut ended = of_leases(batch, &leases, most)?;
     if ended.len() < most && others_due <= now {
-        let found = batch.statement(ENDED)?;
+        let found = batch.statement(ENDED_LEASES)?;
         let found = found.query_map([rows.start, rows.end, now], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let mut found = found.collect::<rusqlite::Result<Vec<(i64, i64)>>>()?;
         found.sort_unstable_by_key(|&(until, id)| Reverse((until, row_id::number(id))));
@@ -205,11 +212,11 @@ fn ended(batch: &mut Batch<'_>, name: &QueueName, queue: i64, most: usize) -> ru
 }
 
 /// Returns the existing messages of up to `most` ended leases, starting from the last of `leases`.
-fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Result<Vec<Found>> {
+fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Result<Vec<FoundMessage>> {
     let now = batch.now();
-    let statement = batch.statement(OF_ENDED)?;
+    let statement = batch.statement(MESSAGE_OF_ENDED_LEASE)?;
     let read = |id: &i64| {
-        statement.query_row([*id, now], |row| Found::read(row, Source::Lease)).optional().transpose()
+        statement.query_row([*id, now], |row| FoundMessage::read(row, Source::Lease)).optional().transpose()
     };
     leases.iter().rev().filter_map(read).take(most).collect()
 }
@@ -217,7 +224,7 @@ fn of_leases(batch: &mut Batch<'_>, leases: &[i64], most: usize) -> rusqlite::Re
 /// Returns the time at which the first lease in force ends.
 fn first_end(batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<i64> {
     let (now, rows) = (batch.now(), row_id::all(queue));
-    let first = batch.statement(FIRST_END)?;
+    let first = batch.statement(FIRST_LEASE_END)?;
     let first: Option<i64> = first.query_row([rows.start, rows.end, now], |row| row.get(0))?;
     Ok(first.unwrap_or(i64::MAX))
 }
@@ -232,7 +239,7 @@ fn next_visible_in(
 ) -> rusqlite::Result<Option<Duration>> {
     let now = batch.now();
     let next: Option<i64> =
-        batch.statement(NEXT)?.query_row([queue, now, LEASED_TIME], |row| row.get(0)).optional()?;
+        batch.statement(NEXT_VISIBLE)?.query_row([queue, now, LEASED_TIME], |row| row.get(0)).optional()?;
     if batch.due(name)? <= now {
         let first = first_end(batch, queue)?;
         batch.set_due(name, first)?;

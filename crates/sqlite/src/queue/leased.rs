@@ -16,7 +16,7 @@ use jobqueue_storage::{
 
 /// A message, leased or not. If it has a lease, the lease has the newest receipt, the time of visibility and
 /// the count.
-const FIND: &str =
+const FIND_MESSAGE: &str =
     "SELECT m.expires_at, coalesce(l.until, m.visible_at, m.inserted_at), l.id IS NOT NULL, m.leased,
         coalesce(l.dequeue_count, m.dequeue_count), coalesce(l.receipt, m.receipt)
     FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id = ?1";
@@ -28,23 +28,24 @@ const CHANGE_TEXT: &str = "UPDATE jobqueue_message SET text = ?2 WHERE id = ?1";
 const HIDE: &str = "UPDATE jobqueue_message
     SET visible_at = ?2, receipt = ?3, leased = ?4, dequeue_count = ?5, text = coalesce(?6, text) WHERE id = ?1";
 
-const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
+const DELETE_LEASE: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
 /// Ends a lease if the receipt is valid at time ?3; with ?4 an expired receipt is accepted too.
-const END_BY_RECEIPT: &str =
+const DELETE_LEASE_BY_RECEIPT: &str =
     "DELETE FROM jobqueue_lease WHERE id = ?1 AND receipt = ?2 AND (until > ?3 OR ?4)";
 
 /// Deletes without returning rows, which would cost a tenth of a deletion.
-const DELETE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
+const DELETE_MESSAGE: &str =
+    "DELETE FROM jobqueue_message WHERE id = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
 
 /// The leases of adjacent messages that may be deleted at time ?3.
-const LEASES: &str =
+const ADJACENT_LEASES: &str =
     "SELECT l.receipt, l.until FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id BETWEEN ?1 AND ?2 AND (m.expires_at IS NULL OR m.expires_at > ?3) ORDER BY l.id";
 
-const END_ALL: &str = "DELETE FROM jobqueue_lease WHERE id BETWEEN ?1 AND ?2";
+const DELETE_LEASES: &str = "DELETE FROM jobqueue_lease WHERE id BETWEEN ?1 AND ?2";
 
-const DELETE_ALL: &str = "DELETE FROM jobqueue_message WHERE id BETWEEN ?1 AND ?2";
+const DELETE_MESSAGES: &str = "DELETE FROM jobqueue_message WHERE id BETWEEN ?1 AND ?2";
 
 /// The values of `leased` for a message whose lease continues, and for a message that its holder has put
 /// back.
@@ -52,7 +53,7 @@ const LEASED: i64 = 1;
 const PUT_BACK: i64 = 2;
 
 /// A message that the presented receipt may change.
-struct Held {
+struct HeldMessage {
     expires_at: Option<i64>,
     visible_at: i64,
     has_lease: bool,
@@ -67,13 +68,13 @@ fn find(
     name: &QueueName,
     presented: Presented,
     expired: ExpiredReceipt,
-) -> Applied<Held> {
+) -> Applied<HeldMessage> {
     let (now, lease_time, receipt) = (batch.now(), batch.lease_time(), presented.receipt);
     let queue = batch.queue(operation, name)?;
     let id = presented.id.map(|shown| row_id::of_shown(queue, shown));
-    let found = batch.statement(FIND)?.query_row([id], |row| {
+    let found = batch.statement(FIND_MESSAGE)?.query_row([id], |row| {
         let (visible_at, has_lease): (i64, bool) = (row.get(1)?, row.get(2)?);
-        let held = Held { expires_at: row.get(0)?, visible_at, has_lease, dequeue_count: row.get(4)? };
+        let held = HeldMessage { expires_at: row.get(0)?, visible_at, has_lease, dequeue_count: row.get(4)? };
         let is_over = (has_lease || row.get(3)?) && visible_at <= lease_time;
         let newest = row.get_ref(5)?;
         Ok((held, is_over, receipt.is_some_and(|receipt| newest.as_blob() == Ok(receipt.bytes()))))
@@ -121,7 +122,7 @@ pub(crate) fn update(
         let values = params![id, visible_at, receipt, leased, held.dequeue_count, change.text];
         batch.leave(Reserve::ForTexts);
         batch.statement(HIDE)?.execute(values)?;
-        batch.statement(END)?.execute([id])?;
+        batch.statement(DELETE_LEASE)?.execute([id])?;
         batch.note_change();
     }
     // Waiting callers would otherwise sleep until the former time. A renewal, which moves that time away,
@@ -142,12 +143,12 @@ pub(super) fn delete(
     let queue = batch.queue(operation, name)?;
     let (now, id) = (batch.now(), presented.id.map(|shown| row_id::of_shown(queue, shown)));
     let values = params![id, presented.receipt, now, expired == ExpiredReceipt::Allow];
-    if batch.statement(END_BY_RECEIPT)?.execute(values)? == 0 {
+    if batch.statement(DELETE_LEASE_BY_RECEIPT)?.execute(values)? == 0 {
         // The message has no lease, or the receipt is not valid.
         find(batch, operation, name, presented, expired)?;
     }
     batch.note_change();
-    if !batch.has_groups(name)? && batch.statement(DELETE)?.execute(params![id, now])? == 1 {
+    if !batch.has_groups(name)? && batch.statement(DELETE_MESSAGE)?.execute(params![id, now])? == 1 {
         return Ok(());
     }
     // The message may be the first of its group, or it has expired and goes together with its lease.
@@ -199,7 +200,7 @@ fn delete_run(
         return Ok(false);
     }
     let [first, last] = [first, last].map(|one| one.id.map(|shown| row_id::of_shown(queue, shown)));
-    let mut leases = batch.statement(LEASES)?.query(params![first, last, now])?;
+    let mut leases = batch.statement(ADJACENT_LEASES)?.query(params![first, last, now])?;
     for (_, Presented { receipt, .. }) in run {
         // A receipt is valid for one message only, so the rows need no other comparison.
         let Some((lease, receipt)) = leases.next()?.zip(*receipt) else { return Ok(false) };
@@ -209,8 +210,8 @@ fn delete_run(
         }
     }
     drop(leases);
-    batch.statement(END_ALL)?.execute([first, last])?;
-    batch.statement(DELETE_ALL)?.execute([first, last])?;
+    batch.statement(DELETE_LEASES)?.execute([first, last])?;
+    batch.statement(DELETE_MESSAGES)?.execute([first, last])?;
     batch.note_change();
     Ok(true)
 }

@@ -18,7 +18,7 @@ pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMess
     if message.group.is_some() {
         batch.begin_groups(name)?;
     }
-    batch.put_off(Pending { queue, row, message: Arc::clone(message) });
+    batch.defer_insert(Pending { queue, row, message: Arc::clone(message) });
     batch.arrive(name, row.visible_at())?;
     Ok(row)
 }

@@ -19,7 +19,7 @@ pub(crate) const BY_NUMBER: &str = "SELECT id, text, dequeue_count, inserted_at,
 pub(crate) const LEASED: &str = "SELECT id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 ORDER BY id";
 
 /// A message that can be received or shown.
-pub(super) struct Found {
+pub(super) struct FoundMessage {
     pub(super) id: i64,
     pub(super) text: Result<String, String>,
     pub(super) dequeue_count: u32,
@@ -40,7 +40,7 @@ pub(super) enum Source {
     Lease,
 }
 
-impl Found {
+impl FoundMessage {
     /// Reads a row of the index of times.
     pub(super) fn by_time(row: &Row<'_>) -> rusqlite::Result<Self> {
         Self::read(row, Source::Time)
@@ -80,12 +80,12 @@ fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>
 /// Merges up to `limit` messages, in the order of their times: `due`, and rows of [`BY_NUMBER`] that are not
 /// in `leased` and that `is_wanted` selects. Also returns the new head if it has moved.
 pub(super) fn merge(
-    due: Vec<Found>,
+    due: Vec<FoundMessage>,
     mut rows: Rows<'_>,
     leased: &[i64],
     limit: usize,
-    is_wanted: impl Fn(&Found) -> bool,
-) -> rusqlite::Result<(Vec<Found>, Option<i64>)> {
+    is_wanted: impl Fn(&FoundMessage) -> bool,
+) -> rusqlite::Result<(Vec<FoundMessage>, Option<i64>)> {
     let (mut merged, mut head) = (Vec::with_capacity(limit.min(32)), None);
     let mut due = due.into_iter().peekable();
     let mut next = None;
@@ -94,7 +94,7 @@ pub(super) fn merge(
             && let Some(row) = rows.next()?
         {
             if row.get_ref(5)? == ValueRef::Null && leased.binary_search(&row.get(0)?).is_err() {
-                next = Some(Found::read(row, Source::Number)?).filter(&is_wanted);
+                next = Some(FoundMessage::read(row, Source::Number)?).filter(&is_wanted);
             }
             if next.is_none() {
                 head = Some(row.get::<_, i64>(0)? + 1);

@@ -219,9 +219,12 @@ impl World {
         let next = next.map(|wait| Duration::from_millis(wait as u64));
         // The time may be too early, since leases end and are renewed.
         match (is_short, received.next_visible_in) {
-            (false, told) => agree(told, None, "time until the next"),
-            (true, Some(told)) => {
-                assert!(!told.is_zero() && next.is_none_or(|next| told <= next), "{told:?}, {next:?}")
+            (false, answered) => agree(answered, None, "time until the next"),
+            (true, Some(answered)) => {
+                assert!(
+                    !answered.is_zero() && next.is_none_or(|next| answered <= next),
+                    "{answered:?}, {next:?}"
+                )
             }
             (true, None) => agree(None, next, "time until the next"),
         }

@@ -35,19 +35,19 @@ async fn write<T: Send + 'static>(
 }
 
 /// An operation that reports when it runs, and then waits until it may continue.
-struct Held {
+struct HeldOperation {
     running: Receiver<()>,
     go_on: Sender<()>,
 }
 
-impl Held {
+impl HeldOperation {
     fn new<T>(
         mut work: impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
     ) -> (Self, impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static) {
-        let ((runs, running), (go_on, told)) = (channel(), channel());
+        let ((runs, running), (go_on, may_go_on)) = (channel(), channel());
         let held = move |batch: &mut Batch<'_>| {
             runs.send(()).unwrap();
-            told.recv().unwrap();
+            may_go_on.recv().unwrap();
             work(batch)
         };
         (Self { running, go_on }, held)
@@ -72,7 +72,7 @@ fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
 async fn operations_join_the_running_transaction_at_current_time() {
     let clock = Arc::new(ManualClock::new());
     let (_folder, store) = store(&clock).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
@@ -87,7 +87,7 @@ async fn operations_join_the_running_transaction_at_current_time() {
 #[tokio::test]
 async fn write_that_is_retried_alone_stays_alone() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
@@ -111,7 +111,7 @@ async fn write_that_is_retried_alone_stays_alone() {
 #[tokio::test]
 async fn light_operations_overtake_heavy_ones() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
@@ -135,7 +135,7 @@ async fn light_operations_overtake_heavy_ones() {
 
 /// An operation that waits for the lock until it may stop; it stands for many successive operations.
 #[derive(Default)]
-struct Waits {
+struct WaitingOperation {
     weight: usize,
     was_free: Arc<AtomicBool>,
     tries: u32,
@@ -143,7 +143,7 @@ struct Waits {
     has_failed: Arc<AtomicBool>,
 }
 
-impl Work for Waits {
+impl Work for WaitingOperation {
     fn apply(&mut self, _: &mut Batch<'_>) -> rusqlite::Result<()> {
         Ok(())
     }
@@ -187,13 +187,16 @@ impl Work for Waits {
 async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("jobs.db");
-    let patience = Duration::from_millis(1);
-    let store = Store::open(Options::new(&file).busy_timeout(patience)).await.unwrap();
+    let busy_timeout = Duration::from_millis(1);
+    let store = Store::open(Options::new(&file).busy_timeout(busy_timeout)).await.unwrap();
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let (may_stop, has_failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let light =
-        Waits { may_stop: Arc::clone(&may_stop), has_failed: Arc::clone(&has_failed), ..Waits::default() };
+    let light = WaitingOperation {
+        may_stop: Arc::clone(&may_stop),
+        has_failed: Arc::clone(&has_failed),
+        ..WaitingOperation::default()
+    };
     assert!(store.request(Box::new(light)));
     let heavy = store.write(Operation::PutBlob, &"", 40 << 20, |_, _| Ok(())).await;
     assert_eq!(heavy.unwrap_err().kind(), StoreErrorKind::Timeout);
@@ -205,12 +208,13 @@ async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
 #[tokio::test]
 async fn heavy_operation_begins_to_wait_anew_after_a_transaction() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
     let was_free = Arc::new(AtomicBool::new(false));
-    let heavy = Waits { weight: 40 << 20, was_free: Arc::clone(&was_free), ..Waits::default() };
+    let heavy =
+        WaitingOperation { weight: 40 << 20, was_free: Arc::clone(&was_free), ..WaitingOperation::default() };
     assert!(store.request(Box::new(heavy)));
     held.go_on.send(()).unwrap();
     first.await.unwrap();
@@ -228,7 +232,7 @@ async fn empty_get_is_served_by_its_own_transaction() {
     let get = || store.get(&queue, GetMessages::new(1, Duration::from_secs(30)));
     let mut served = Vec::new();
     for next in ["1", "2"] {
-        let (held, first) = Held::new(mark);
+        let (held, first) = HeldOperation::new(mark);
         let mut first = pin!(write(&store, first));
         assert!(first.as_mut().now_or_never().is_none());
         held.running.recv().unwrap();
@@ -300,10 +304,10 @@ async fn counts_and_pages_have_a_reader_of_their_own() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
     let queue: QueueName = "orders".parse().unwrap();
     store.create_queue(&queue, &Metadata::new()).await.unwrap();
-    let ((runs, running), (go_on, told)) = (channel(), channel::<()>());
+    let ((runs, running), (go_on, may_go_on)) = (channel(), channel::<()>());
     let held = store.read(Operation::GetBlob, &"", move |_, _| {
         runs.send(()).unwrap();
-        told.recv().unwrap();
+        may_go_on.recv().unwrap();
         Ok(())
     });
     let mut held = pin!(held);

@@ -73,7 +73,17 @@ fn claim_cost_is_independent_of_queue_length() {
 
 #[test]
 fn claims_use_the_index_and_sort_nothing() {
-    for sql in [VISIBLE, NEXT, TAKE, END, ENDED, OF_ENDED, FIRST_END, BY_NUMBER, LEASED] {
+    for sql in [
+        VISIBLE,
+        NEXT_VISIBLE,
+        TAKE,
+        DELETE_LEASE,
+        ENDED_LEASES,
+        MESSAGE_OF_ENDED_LEASE,
+        FIRST_LEASE_END,
+        BY_NUMBER,
+        LEASED,
+    ] {
         let text = crate::plan_tests::of(sql);
         assert!(text.starts_with("SEARCH "), "{sql}: {text}");
         assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
@@ -200,7 +210,7 @@ fn steps_of_gets(connection: &Connection, clock: &StoreClock, gets: usize, count
         get(&mut batch, &name, options).unwrap_or_else(|_| panic!("refused"));
     }
     let steps = |sql| batch.statement(sql).unwrap().get_status(StatementStatus::VmStep);
-    [ENDED, FIRST_END].map(steps).iter().sum()
+    [ENDED_LEASES, FIRST_LEASE_END].map(steps).iter().sum()
 }
 
 fn clock() -> StoreClock {
