@@ -44,7 +44,7 @@ impl Reader {
         &mut self,
         operation: Operation,
         subject: &S,
-        look: impl FnOnce(&View<'_>, &S) -> Applied<T>,
+        read: impl FnOnce(&View<'_>, &S) -> Applied<T>,
     ) -> Result<T, StoreError> {
         let health = Arc::clone(&self.health);
         let stopped = |cause: Cause| {
@@ -53,7 +53,7 @@ impl Reader {
         };
         health.poisoned().map_err(stopped)?;
         let view = self.view().map_err(stopped)?;
-        look(&view, subject).map_err(|failure| match failure {
+        read(&view, subject).map_err(|failure| match failure {
             Failure::Refused(error) => error,
             Failure::Sql(error) => stopped(from_sql(error)),
         })

@@ -57,12 +57,14 @@ mod tests {
     fn rows_of_a_queue_are_apart_from_those_of_others() {
         for queue in [1, 2, QUEUES - 1] {
             let (first, last) = (of(queue, 1, false), of(queue, NUMBERS - 1, true));
-            assert!(all(queue).contains(&first) && all(queue).contains(&last) && last > first);
-            assert!(!all(queue - 1).contains(&first) && last < all(queue).end);
-            assert_eq!((number(last), of_shown(queue, shown(last))), (NUMBERS - 1, last));
-            assert!(
-                from_head(queue, 0).contains(&last) && !from_head(queue, 0).contains(&of(queue, 7, false))
-            );
+            assert!(last > first);
+            assert!(all(queue).contains(&first));
+            assert!(all(queue).contains(&last));
+            assert!(!all(queue - 1).contains(&first));
+            assert_eq!(number(last), NUMBERS - 1);
+            assert_eq!(of_shown(queue, shown(last)), last);
+            assert!(from_head(queue, 0).contains(&last));
+            assert!(!from_head(queue, 0).contains(&of(queue, 7, false)), "found by the index of times");
         }
         assert_eq!(parse("7"), Some(7));
         for wrong in ["", "0", "-7", "4398046511104", "x"] {

@@ -117,7 +117,7 @@ impl Store {
         &self,
         operation: Operation,
         subject: &S,
-        look: F,
+        read: F,
     ) -> Result<T, StoreError>
     where
         S: fmt::Display + Clone + Send + Sync + 'static,
@@ -130,7 +130,7 @@ impl Store {
         let about = subject.clone();
         let read_request: ReadRequest = Box::new(move |reader| {
             if !reply.is_closed() {
-                let _ = reply.send(reader.answer(operation, &about, look));
+                let _ = reply.send(reader.answer(operation, &about, read));
             }
         });
         let is_long = matches!(

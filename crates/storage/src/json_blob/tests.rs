@@ -117,6 +117,7 @@ async fn damaged_document_is_neither_read_nor_written() {
     let text = Bytes::from_static(b"\"secret");
     storage.blobs.put_blob(counter.name(), text, PutBlob::new()).await.unwrap();
     let error = counter.change(Known::Nothing, |_| Edit::Write(1, ())).await.unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && !error.to_string().contains("secret"), "{error}");
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(!error.to_string().contains("secret"), "{error}");
     assert!(counter.read().await.is_err());
 }

@@ -117,8 +117,12 @@ mod tests {
     #[test]
     fn shard_names_differ_from_queue_names() {
         let name = |text: &str| QueueName::new(text).unwrap();
-        assert!(is_shard(&name("orders-s3v12")) && is_shard(&name("orders-s3v12-poison")));
-        assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));
+        for shard in ["orders-s3v12", "orders-s3v12-poison"] {
+            assert!(is_shard(&name(shard)), "{shard}");
+        }
+        for queue in ["orders-small", "orders-sv1"] {
+            assert!(!is_shard(&name(queue)), "{queue}");
+        }
     }
 
     #[test]

@@ -51,7 +51,8 @@ mod tests {
         let before = StopToken::default();
         assert!(!before.get().is_cancelled());
         before.fire();
-        assert!(before.get().is_cancelled() && before.has_fired());
+        assert!(before.has_fired());
+        assert!(before.get().is_cancelled());
         let after = StopToken::default();
         after.fire();
         assert!(after.get().is_cancelled());

@@ -152,7 +152,7 @@ fn messages_of_a_full_file_are_leased_twice(message: &dyn Fn(PutMessage, usize) 
     clock.advance(Duration::from_secs(2));
     let mut batch = begin(&connection, &store, known);
     let again = lease(&mut batch);
-    assert!(again.len() == 4 && again.iter().all(|one| one.dequeue_count == 2));
+    assert_eq!(again.iter().map(|one| one.dequeue_count).collect::<Vec<_>>(), [2; 4]);
     assert!(lease(&mut batch).is_empty());
 }
 
