@@ -10,7 +10,7 @@ use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, COPY, OF, OF_TOKEN, THEN, TOKEN, token};
-use crate::delivery::{Disposition, Hook, HookContext, Waiting};
+use crate::delivery::{AdmissionContext, Disposition, Hook, HookContext};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -99,7 +99,7 @@ impl Hook for Membership {
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
-        _: Waiting<'_>,
+        _: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
             // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
