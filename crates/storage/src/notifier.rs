@@ -130,8 +130,7 @@ impl Drop for Listener {
 }
 
 impl Subscription {
-    /// Waits until a notification has arrived since the last call; waits forever for a subscription without a
-    /// notifier.
+    /// Waits until a notification has arrived since the last call; waits forever if the storage is gone.
     ///
     /// # Cancel safety
     /// A notification is not lost if the future is dropped before it resolves.

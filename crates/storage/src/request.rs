@@ -118,7 +118,7 @@ pub struct UpdateMessage {
     pub visibility: Duration,
     /// The new text; `None` keeps the current text.
     pub text: Option<String>,
-    /// How to treat an expired receipt.
+    /// Decides how the storage treats an expired receipt.
     pub expired: ExpiredReceipt,
     /// True if the caller gives the message back and does not use the new receipt. A storage with locks of a
     /// fixed length, under which a message cannot change, then replaces the message with a copy; other
@@ -247,7 +247,8 @@ impl Updated {
     }
 }
 
-/// How to treat a receipt after its visibility timeout, as long as no other client has received the message.
+/// Decides how a storage treats a receipt after its visibility timeout, as long as no other client has
+/// received the message.
 ///
 /// The enum is exhaustive, as [`Condition`](super::Condition) is, because an adapter must treat every
 /// variant.
