@@ -80,7 +80,7 @@ fn mounts_have(mounts: &[u8], file: &Path) -> bool {
 }
 
 /// Returns a path as the kernel writes it in that file: white space and backslashes are octal, such as
-/// `\\040`.
+/// `\040`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn escaped(file: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;

@@ -99,8 +99,8 @@ pub trait Batches: fmt::Debug + Send + Sync + 'static {
 /// # Contract
 /// In a queue for which [`orders_groups`](Self::orders_groups) returns true, the storage delivers one message
 /// of a group at a time. It delivers the next message only after that message was deleted, has expired, or
-/// was dead-lettered. A message that is given back stays the first of its group, whatever its delay and even
-/// if its receiver dies. A message that was put with a delay keeps its position too, unless the storage
+/// was dead-lettered. A message that is given back stays the first of its group, whatever its delay and
+/// however its receiver ends. A message that was put with a delay keeps its position too, unless the storage
 /// assigns the position when the delay is over. A peek may show messages that wait for their group, after the
 /// visible messages. Without this power the framework keeps the order by a log in the blobs.
 #[async_trait]
@@ -122,7 +122,7 @@ pub trait OrderedGroups: fmt::Debug + Send + Sync + 'static {
 #[async_trait]
 pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
     /// Moves a leased message to the dead-letter queue of its queue in one step: whatever happens, the
-    /// message is in exactly one of the two queues. In the dead-letter queue it has the text of `letter`, and
+    /// message is in one of the two queues. In the dead-letter queue it has the text of `letter`, and
     /// never expires.
     ///
     /// # Errors
