@@ -2,7 +2,7 @@
 
 /// Defines methods that set a field and return the changed value. The argument has one of these forms:
 ///
-/// - `name(field: Type)` takes a value of the field's type;
+/// - `name(field: Type)` takes a value of the field's type or, for an optional field, of its content;
 /// - `name(field from Type)` takes any `impl Into<Type>`, so that an optional field needs no `Some` around
 ///   its value;
 /// - `name(field some Type)` takes any `impl Into<Type>` and stores it in `Some`.

@@ -116,7 +116,8 @@ impl Runtime {
     }
 
     /// Returns whether the library starts separate threads for some tasks, such as the renewal of leases.
-    /// Runtimes for tests and simulations do not.
+    /// Runtimes of [`paused`](Self::paused), [`virtual_time`](Self::virtual_time) and
+    /// [`with_task_gate`](Self::with_task_gate) do not.
     pub fn starts_threads(&self) -> bool {
         self.0.as_ref().is_none_or(|custom| custom.starts_threads)
     }
