@@ -36,7 +36,7 @@ pub trait BlobLeases: fmt::Debug + Send + Sync + 'static {
     ) -> Result<LeaseId, StoreError>;
 
     /// Restarts the lease's duration; returns the id that the storage names. The caller must compare it with
-    /// its id.
+    /// the id that it holds.
     ///
     /// # Errors
     /// `LeaseIdMismatch` or `LeaseNotPresent` when the lease is no longer the caller's, `LeaseBroken` once it

@@ -38,7 +38,8 @@ pub enum TransactionPlace {
     Schema {
         /// The name of the schema.
         name: Arc<str>,
-        /// The hosts, the database and the schema, without secrets. Places are equal only if these texts are.
+        /// The hosts, the database and the schema, without secrets. Places with different texts count as
+        /// different.
         storage: Arc<str>,
     },
 }
