@@ -34,7 +34,7 @@ impl Scene {
 
     /// Returns a scene whose storage answers at once.
     async fn quiet() -> Self {
-        // Quiet, for immediate answers, and for refusals that certainly changed nothing.
+        // Quiet: for immediate answers, and for refusals that certainly changed nothing.
         Self::over(Faulty::quiet).await
     }
 
