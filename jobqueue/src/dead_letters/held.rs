@@ -31,7 +31,7 @@ impl PassAction {
 }
 
 /// A letter that the pass has leased.
-pub(crate) struct Held {
+pub(crate) struct HeldLetter {
     pub(crate) message: MessageRef,
     /// The time at which others can lease it.
     pub(super) until: Instant,
@@ -44,7 +44,7 @@ pub(crate) struct Held {
     pub(crate) group: Option<String>,
 }
 
-impl Held {
+impl HeldLetter {
     /// Returns what identifies the stored letter.
     pub(super) fn stored(&self) -> StoredLetter<'_> {
         StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }

@@ -199,7 +199,7 @@ impl<M: QueueMessage> DeadLetters<M> {
         let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Report, &mut look).await?;
         match report.stopped {
             Some(why) => {
-                let is_passing = why != pass::TOO_MANY;
+                let is_passing = why != pass::TOO_MANY_LETTERS;
                 Err(Error::new(ErrorKind::Storage, why).with_retryable(is_passing))
             }
             None => Ok(()),

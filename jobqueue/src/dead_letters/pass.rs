@@ -8,11 +8,11 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::duplicates::Seen;
-use super::held::{Held, PassAction};
+use super::duplicates::SeenLetters;
+use super::held::{HeldLetter, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{DeadLetterOptions, RedriveReport};
-use super::pass_state::{Handled, Listener, Listeners, MAX_AT_ONCE, Pass, Task};
+use super::pass_state::{Handled, LetterListener, MAX_CONCURRENT_LETTERS, Pass, PassListeners, Task};
 use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::{LetterClaim, claim_letter, was_redriven};
@@ -25,15 +25,15 @@ use crate::storage::{
 };
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
-const HOLD: Duration = Duration::from_secs(600);
+const LETTER_LEASE: Duration = Duration::from_secs(600);
 /// The time after which a page is not requested again: some storages need half a minute to find out that a request gets no answer.
-const PAGE_TIME: Duration = Duration::from_secs(100);
+const PAGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
 /// The longest wait for a storage that throttles. Then a page is requested all the same: renewals of others may be throttled for hours.
-const THROTTLED_TIME: Duration = Duration::from_secs(60);
+const MAX_THROTTLE_WAIT: Duration = Duration::from_secs(60);
 /// The time after which a letter that cannot be made visible again has no further attempt.
-const RELEASE_TIME: Duration = Duration::from_secs(30);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The cause of the end of a pass whose first letters came back before the last was met.
-pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
+pub(super) const TOO_MANY_LETTERS: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
 /// The cause of the end of a pass in which a request for letters failed and may have leased some.
 const ANSWER_LOST: &str =
     "a request for dead letters failed and may have hidden some for up to 10 minutes; try again then";
@@ -47,25 +47,25 @@ impl DeadLetterQueue {
         &self,
         options: &DeadLetterOptions,
         action: PassAction,
-        tell: &mut Listener<'_>,
+        on_letter: &mut LetterListener<'_>,
     ) -> Result<RedriveReport, Error> {
-        let listeners = Listeners { of_letters: tell, of_copies: &mut |_| {} };
+        let listeners = PassListeners { of_letters: on_letter, of_copies: &mut |_| {} };
         self.pass_reporting_copies(&mut self.none_seen(), options, action, listeners).await
     }
 
     /// Returns what a first pass has seen before it begins.
-    pub fn none_seen(&self) -> Seen {
-        Seen::new(self.core.store().powers().dead_letters.is_none())
+    pub fn none_seen(&self) -> SeenLetters {
+        SeenLetters::new(self.core.store().powers().dead_letters.is_none())
     }
 
     /// Handles all dead letters that exist when it begins, like [`pass`](Self::pass). Also reports each letter that it deletes as a copy, or
     /// would delete, including copies of letters that an earlier pass has handled (`seen`).
     pub async fn pass_reporting_copies(
         &self,
-        seen: &mut Seen,
+        seen: &mut SeenLetters,
         options: &DeadLetterOptions,
         action: PassAction,
-        mut listeners: Listeners<'_, '_>,
+        mut listeners: PassListeners<'_, '_>,
     ) -> Result<RedriveReport, Error> {
         let mut pass = Pass {
             seen,
@@ -75,7 +75,7 @@ impl DeadLetterQueue {
             now: None,
             looked_at: HashSet::new(),
             next: Instant::now(),
-            at_once: 1,
+            concurrency: 1,
             failures: 0,
             report: RedriveReport::default(),
             held: Vec::new(),
@@ -100,7 +100,7 @@ impl DeadLetterQueue {
     async fn pages(
         &self,
         pass: &mut Pass<'_>,
-        listeners: &mut Listeners<'_, '_>,
+        listeners: &mut PassListeners<'_, '_>,
     ) -> Result<Option<&'static str>, Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         let max_new_pages = self.max_new_pages(pass.options).await?;
@@ -109,7 +109,7 @@ impl DeadLetterQueue {
             let (requested, received) = self.page(pass).await?;
             let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
-                let held = first.granted.unwrap_or(HOLD);
+                let held = first.granted.unwrap_or(LETTER_LEASE);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
                 pass.began = pass.began.or(pass.now);
             }
@@ -118,7 +118,7 @@ impl DeadLetterQueue {
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
-                let too_many = (!page.is_empty()).then_some(TOO_MANY);
+                let too_many = (!page.is_empty()).then_some(TOO_MANY_LETTERS);
                 pass.held.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
                     return Ok(pass.answer_lost.then_some(ANSWER_LOST).or(too_many));
@@ -161,8 +161,8 @@ impl DeadLetterQueue {
     async fn handle_all(
         &self,
         pass: &mut Pass<'_>,
-        mut picked: VecDeque<Held>,
-        listeners: &mut Listeners<'_, '_>,
+        mut picked: VecDeque<HeldLetter>,
+        listeners: &mut PassListeners<'_, '_>,
     ) {
         while !picked.is_empty() && !pass.is_over() {
             let tasks = pass.next_letters(&mut picked);
@@ -172,7 +172,7 @@ impl DeadLetterQueue {
                 pass.record(task.held, handled, listeners);
             }
             if has_failed {
-                pass.at_once = 1;
+                pass.concurrency = 1;
             }
         }
         picked.into_iter().for_each(|held| pass.leave(held.message));
@@ -180,16 +180,16 @@ impl DeadLetterQueue {
 
     /// Leases a page, and returns the time of the request that leased it. Records if a request may have leased letters and failed.
     async fn page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
-        let ready = timeout(THROTTLED_TIME, self.core.storage.throttle().until_ready());
+        let ready = timeout(MAX_THROTTLE_WAIT, self.core.storage.throttle().until_ready());
         let stop = pass.options.stop.clone().unwrap_or_default();
         if stop.run_until_cancelled(ready).await.is_none() {
             // The pass is over.
             return Ok((Instant::now(), Received::default()));
         }
-        let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_TIME, 2, 2);
+        let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_REQUEST_TIMEOUT, 2, 2);
         loop {
             let requested = Instant::now();
-            match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, HOLD)).await {
+            match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, LETTER_LEASE)).await {
                 Ok(received) => return Ok((requested, received)),
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
                     return Ok((requested, Received::default()));
@@ -207,7 +207,7 @@ impl DeadLetterQueue {
     }
 
     /// Returns a letter that a request has leased at `requested`, if the pass handles it.
-    fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<Held> {
+    fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<HeldLetter> {
         let LeasedMessage { message, text, inserted, dead, original_id, group, granted, .. } = leased;
         if !pass.looked_at.insert(message.id.clone()) {
             pass.held.push(message);
@@ -239,8 +239,8 @@ impl DeadLetterQueue {
             pass.leave(message);
             return None;
         }
-        let until = requested + granted.unwrap_or(HOLD);
-        Some(Held { message, until, entry, letter, inserted, original_id, group })
+        let until = requested + granted.unwrap_or(LETTER_LEASE);
+        Some(HeldLetter { message, until, entry, letter, inserted, original_id, group })
     }
 
     /// Returns whether a job has died since the pass began, where a letter has the time of its message: by the time that a worker has written
@@ -300,7 +300,7 @@ impl DeadLetterQueue {
     /// Makes the letters visible again that were only read. In an outage, which may leave each request without an answer, all of them have the
     /// time of one change: there may be thousands.
     async fn release(&self, held: Vec<MessageRef>) {
-        let give_up = Instant::now() + RELEASE_TIME;
+        let give_up = Instant::now() + RELEASE_TIMEOUT;
         let is_failing = AtomicBool::new(false);
         let release = async |message: MessageRef| {
             if is_failing.load(Ordering::Relaxed) && Instant::now() >= give_up {
@@ -315,6 +315,6 @@ impl DeadLetterQueue {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };
-        stream::iter(held).for_each_concurrent(MAX_AT_ONCE, release).await;
+        stream::iter(held).for_each_concurrent(MAX_CONCURRENT_LETTERS, release).await;
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::duplicates::{Key, LetterRole, Seen};
-use super::held::{Held, PassAction};
+use super::duplicates::{LetterKey, LetterRole, SeenLetters};
+use super::held::{HeldLetter, PassAction};
 use super::letter::DeadLetter;
 use super::options::{DeadLetterOptions, RedriveReport, SkippedLetter};
 use super::revive::Put;
@@ -19,25 +19,25 @@ use crate::storage::{MessageId, MessageRef};
 /// The number of failures of the storage in a row after which the pass ends.
 const MAX_FAILURES: u32 = 3;
 /// The most letters that are handled, or made visible again, at the same time.
-pub(super) const MAX_AT_ONCE: usize = 16;
+pub(super) const MAX_CONCURRENT_LETTERS: usize = 16;
 /// The most bytes of the payloads in blobs that are copied at the same time, if it is more than one.
-const MAX_BYTES_AT_ONCE: u64 = 64 * 1024 * 1024;
+const MAX_CONCURRENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Called for each letter that was handled.
-pub(super) type Listener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
+pub(super) type LetterListener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 
 /// The listeners of a pass.
 #[expect(missing_debug_implementations, reason = "functions")]
-pub struct Listeners<'l, 'f> {
+pub struct PassListeners<'l, 'f> {
     /// Called for each letter that was handled.
-    pub of_letters: &'l mut Listener<'f>,
+    pub of_letters: &'l mut LetterListener<'f>,
     /// Called for each letter that was deleted as a copy, or would be.
-    pub of_copies: &'l mut Listener<'f>,
+    pub of_copies: &'l mut LetterListener<'f>,
 }
 
 /// A pass through a dead-letter queue that is under way.
 pub(super) struct Pass<'p> {
-    pub(super) seen: &'p mut Seen,
+    pub(super) seen: &'p mut SeenLetters,
     pub(super) options: &'p DeadLetterOptions,
     pub(super) action: PassAction,
     /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
@@ -48,7 +48,7 @@ pub(super) struct Pass<'p> {
     /// The earliest time for the next letter at the requested rate.
     pub(super) next: Instant,
     /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.
-    pub(super) at_once: usize,
+    pub(super) concurrency: usize,
     pub(super) failures: u32,
     pub(super) report: RedriveReport,
     /// The letters to make visible again.
@@ -92,18 +92,18 @@ impl Pass<'_> {
     }
 
     /// Takes the next letters that can be handled at the same time: of different jobs and groups, and with payloads that fit into memory.
-    pub(super) fn next_letters(&mut self, picked: &mut VecDeque<Held>) -> Vec<Task> {
+    pub(super) fn next_letters(&mut self, picked: &mut VecDeque<HeldLetter>) -> Vec<Task> {
         let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
         let (mut tasks, mut jobs, mut bytes) = (Vec::new(), HashSet::new(), 0);
-        while tasks.len() < self.at_once.min(room)
+        while tasks.len() < self.concurrency.min(room)
             && let Some(next) = picked.front()
         {
             bytes = next.blob_bytes().saturating_add(bytes);
             let is_alone =
-                jobs.insert(Err(Key::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
+                jobs.insert(Err(LetterKey::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
             // A stop is noticed between two turns, so none of them takes long.
             let is_soon = self.next <= Instant::now() + Duration::from_secs(1);
-            let may_join = is_alone && is_soon && bytes <= MAX_BYTES_AT_ONCE;
+            let may_join = is_alone && is_soon && bytes <= MAX_CONCURRENT_BYTES;
             if !tasks.is_empty() && !may_join {
                 break;
             }
@@ -132,9 +132,9 @@ impl Pass<'_> {
 
     pub(super) fn record(
         &mut self,
-        held: Held,
+        held: HeldLetter,
         handled: Result<Handled, (Put, Error)>,
-        listeners: &mut Listeners<'_, '_>,
+        listeners: &mut PassListeners<'_, '_>,
     ) {
         match handled {
             Ok(Handled { is_copy, payload_left }) => {
@@ -145,7 +145,7 @@ impl Pass<'_> {
                     }
                     None if !is_copy => {
                         self.failures = 0;
-                        self.at_once = (self.at_once * 2).min(MAX_AT_ONCE);
+                        self.concurrency = (self.concurrency * 2).min(MAX_CONCURRENT_LETTERS);
                     }
                     None => {}
                 }
@@ -193,7 +193,7 @@ pub(super) struct Handled {
 
 /// A letter that is handled now.
 pub(super) struct Task {
-    pub(super) held: Held,
+    pub(super) held: HeldLetter,
     /// True for a copy of a letter that was handled.
     pub(super) is_copy: bool,
     /// The time before which the letter is not changed.

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::held::Held;
+use super::held::HeldLetter;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
@@ -22,7 +22,7 @@ use crate::storage::{
 };
 
 /// The time that must be left of the hold of a letter when its job is put back.
-const SPARE: Duration = Duration::from_secs(2);
+const DELETION_RESERVE: Duration = Duration::from_secs(2);
 
 /// The effect of a put-back or a deletion that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Put {
 }
 
 /// The new message of a redriven job, and the blobs that were written for it.
-struct Revived {
+struct RevivedJob {
     text: String,
     key: Option<String>,
     /// The group at whose end the job comes, where the storage keeps the order itself.
@@ -42,7 +42,7 @@ struct Revived {
 }
 
 /// The content of a letter.
-enum Content {
+enum LetterContent {
     Job(Box<Envelope>),
     /// A text that is put back as it came, but for its copy number.
     Text(String),
@@ -54,7 +54,7 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// The error, and whether the job is in its queue all the same.
-    pub(crate) async fn put_back(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+    pub(crate) async fn put_back(&self, held: &HeldLetter) -> Result<Option<Error>, (Put, Error)> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
         let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
@@ -63,8 +63,8 @@ impl DeadLetterQueue {
                 true => (Put::Perhaps, error),
                 false => (Put::No, error),
             };
-            let Revived { text, key, group, blobs } = self.revived(held).await.map_err(failed)?;
-            if Instant::now() + SPARE >= held.until {
+            let RevivedJob { text, key, group, blobs } = self.revived(held).await.map_err(failed)?;
+            if Instant::now() + DELETION_RESERVE >= held.until {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
                 let text = "the dead letter was held for too long: another pass may have it";
                 return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
@@ -87,7 +87,7 @@ impl DeadLetterQueue {
         // The hold of the letter must last for its deletion. Where that is not certain, the record is needed all the same.
         let stored = held.stored();
         let mut recording = pin!(record_redrive(&self.core, &stored));
-        let is_recorded = timeout_at(held.until - SPARE / 2, recording.as_mut()).await.is_ok();
+        let is_recorded = timeout_at(held.until - DELETION_RESERVE / 2, recording.as_mut()).await.is_ok();
         let discarded = self.discard(held).await;
         if !is_recorded && discarded.is_err() {
             recording.await;
@@ -102,7 +102,7 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// The dead letter is not deleted, or only perhaps.
-    pub(crate) async fn discard(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+    pub(crate) async fn discard(&self, held: &HeldLetter) -> Result<Option<Error>, (Put, Error)> {
         self.delete_with(held, held.references()).await
     }
 
@@ -111,7 +111,7 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// Those of [`discard`](Self::discard).
-    pub(super) async fn discard_copy(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+    pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Put, Error)> {
         let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
         self.delete_with(held, own).await
@@ -119,7 +119,7 @@ impl DeadLetterQueue {
 
     async fn delete_with(
         &self,
-        held: &Held,
+        held: &HeldLetter,
         blobs: Vec<StoredReference>,
     ) -> Result<Option<Error>, (Put, Error)> {
         let deleted = self.delete(&held.message).await.map_err(|error| match error.certainty() {
@@ -156,7 +156,7 @@ impl DeadLetterQueue {
     }
 
     /// Returns the original text of a message that could not be read as a job; `None` for a job.
-    pub(crate) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
+    pub(crate) async fn original_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
@@ -170,12 +170,14 @@ impl DeadLetterQueue {
         })
     }
 
-    async fn revived(&self, held: &Held) -> Result<Revived, Error> {
+    async fn revived(&self, held: &HeldLetter) -> Result<RevivedJob, Error> {
         // A producer of another program may have chosen the group without saying so in the text.
         let told = held.group.clone().filter(|_| self.core.orders_groups);
         let mut envelope = match self.content(held).await? {
-            Content::Text(text) => return Ok(Revived { text, key: None, group: told, blobs: Vec::new() }),
-            Content::Job(dead) => self.reset(*dead, &held.letter),
+            LetterContent::Text(text) => {
+                return Ok(RevivedJob { text, key: None, group: told, blobs: Vec::new() });
+            }
+            LetterContent::Job(dead) => self.reset(*dead, &held.letter),
         };
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
@@ -187,7 +189,7 @@ impl DeadLetterQueue {
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
                 let group = envelope.key.clone().filter(|_| keeps_order).or(told);
-                Ok(Revived { text, key: envelope.key, group, blobs })
+                Ok(RevivedJob { text, key: envelope.key, group, blobs })
             }
             Err(error) => {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
@@ -198,15 +200,15 @@ impl DeadLetterQueue {
 
     /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under another id, its handler would find
     /// none of the effects that it has recorded.
-    async fn content(&self, held: &Held) -> Result<Content, Error> {
+    async fn content(&self, held: &HeldLetter) -> Result<LetterContent, Error> {
         let (text, id) = match &held.entry {
             DeadLetterEntry::External => {
                 (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str))
             }
             DeadLetterEntry::Event(envelope) => {
                 self.check_home(envelope)?;
-                match self.kept_text(envelope).await? {
-                    None => return Ok(Content::Job(envelope.clone())),
+                match self.original_text(envelope).await? {
+                    None => return Ok(LetterContent::Job(envelope.clone())),
                     // It was refused unread: it is put back as it came.
                     Some(text) => (text, None),
                 }
@@ -215,11 +217,13 @@ impl DeadLetterQueue {
         Ok(match (parse(&text), id) {
             // Each put of it is another message of its job.
             (Ok(Parsed::Event(mut event)), _) => match renumber(&mut event, self.core.runtime()) {
-                true => Content::Text(event.to_json()?),
-                false => Content::Text(text),
+                true => LetterContent::Text(event.to_json()?),
+                false => LetterContent::Text(text),
             },
-            (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
-            _ => Content::Text(text),
+            (Ok(Parsed::Bare(json)), Some(id)) => {
+                LetterContent::Job(Box::new(event_of_raw(id, RAW_KIND, json)))
+            }
+            _ => LetterContent::Text(text),
         })
     }
 
@@ -291,12 +295,12 @@ impl DeadLetterQueue {
 /// other: the time keeps their fences apart. The former number keeps the fence growing if the clock is wrong.
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
     /// Room for the deliveries of one message, as a power of two.
-    const ROOM: u32 = 10;
+    const DELIVERY_BITS: u32 = 10;
     /// The largest number that JSON can carry to every language.
     const MAX: u64 = (1 << 53) - 1;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
-    let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << ROOM);
-    let least = former.saturating_add(deliveries.into()).saturating_add(1 << ROOM);
+    let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << DELIVERY_BITS);
+    let least = former.saturating_add(deliveries.into()).saturating_add(1 << DELIVERY_BITS);
     least.max(now).min(MAX)
 }
 
@@ -305,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_grows_whatever_the_clock_says() {
+    fn fence_grows_whatever_the_clock_says() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let first = fence_base(0, 20, at(1_700_000_000));
         let second = fence_base(first, 5_000, at(1_700_000_001));

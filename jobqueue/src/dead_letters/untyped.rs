@@ -109,7 +109,7 @@ impl DeadLetterQueue {
             return Err(unreadable(problem));
         }
         if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
-            && let Some(text) = self.kept_text(&envelope).await?
+            && let Some(text) = self.original_text(&envelope).await?
         {
             return Ok(text);
         }
