@@ -13,15 +13,14 @@ use super::held::{HeldLetter, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{DeadLetterOptions, RedriveReport};
 use super::pass_state::{Handled, LetterListener, MAX_CONCURRENT_LETTERS, Pass, PassListeners, Task};
-use super::revive::Put;
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::{LetterClaim, claim_letter, was_redriven};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind, Tries,
-    UpdateMessage,
+    Certainty, ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received,
+    StoreErrorKind, Tries, UpdateMessage,
 };
 
 /// The lease of dead letters during a pass: they are invisible to other passes.
@@ -258,15 +257,16 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// The error, and whether the action had its effect all the same.
-    async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Put, Error)> {
-        let (held, not_put) = (&task.held, |error| (Put::No, error));
+    async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Certainty, Error)> {
+        let held = &task.held;
+        let not_applied = |error| (Certainty::NotApplied, error);
         if action.only_reports() {
             return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
         let claim = match &held.entry {
             _ if task.is_copy => LetterClaim::Copy,
-            DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_put)?,
+            DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_applied)?,
             DeadLetterEntry::External => LetterClaim::Repeated,
         };
         let discarded = match claim {
@@ -274,20 +274,20 @@ impl DeadLetterQueue {
             // The redrive that put the job back has copied its blobs, whatever their size.
             LetterClaim::Repeated
                 if action == PassAction::PutBack
-                    && was_redriven(&self.core, &held.stored()).await.map_err(not_put)? =>
+                    && was_redriven(&self.core, &held.stored()).await.map_err(not_applied)? =>
             {
                 Some(self.discard(held).await)
             }
             _ => None,
         };
         if let Some(discarded) = discarded {
-            let payload_left = discarded.map_err(|(_, error)| not_put(error))?;
+            let payload_left = discarded.map_err(|(_, error)| not_applied(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }
         if action == PassAction::PutBack
             && let Some(problem) = held.letter.text_problem()
         {
-            return Err((Put::No, unreadable(problem)));
+            return Err(not_applied(unreadable(problem)));
         }
         sleep_until(task.begin).await;
         let payload_left = match action {

@@ -11,10 +11,9 @@ use super::duplicates::{LetterKey, LetterRole, SeenLetters};
 use super::held::{HeldLetter, PassAction};
 use super::letter::DeadLetter;
 use super::options::{DeadLetterOptions, RedriveReport, SkippedLetter};
-use super::revive::Put;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
-use crate::storage::{MessageId, MessageRef};
+use crate::storage::{Certainty, MessageId, MessageRef};
 
 /// The number of failures of the storage in a row after which the pass ends.
 const MAX_FAILURES: u32 = 3;
@@ -133,7 +132,7 @@ impl Pass<'_> {
     pub(super) fn record(
         &mut self,
         held: HeldLetter,
-        handled: Result<Handled, (Put, Error)>,
+        handled: Result<Handled, (Certainty, Error)>,
         listeners: &mut PassListeners<'_, '_>,
     ) {
         match handled {
@@ -161,13 +160,14 @@ impl Pass<'_> {
                     self.held.push(held.message);
                 }
             }
-            Err((put, error)) => {
-                if put == Put::Yes {
+            Err((certainty, error)) => {
+                if certainty == Certainty::Applied {
                     self.seen.done(&held, self.action);
                 }
                 let why = self.fail(&held.letter, &error);
                 let DeadLetter { id, source, .. } = held.letter;
-                self.report.skipped.push(SkippedLetter { id, source, why, maybe_moved: put != Put::No });
+                let maybe_moved = certainty != Certainty::NotApplied;
+                self.report.skipped.push(SkippedLetter { id, source, why, maybe_moved });
                 self.held.push(held.message);
             }
         }

@@ -24,14 +24,6 @@ use crate::storage::{
 /// The time that must be left of the hold of a letter when its job is put back.
 const DELETION_RESERVE: Duration = Duration::from_secs(2);
 
-/// The effect of a put-back or a deletion that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
-    No,
-    Perhaps,
-    Yes,
-}
-
 /// The new message of a redriven job, and the blobs that were written for it.
 struct RevivedJob {
     text: String,
@@ -54,20 +46,18 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// The error, and whether the job is in its queue all the same.
-    pub(crate) async fn put_back(&self, held: &HeldLetter) -> Result<Option<Error>, (Put, Error)> {
+    pub(crate) async fn put_back(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
         let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
-            let failed = |error| match tries.is_in_doubt() {
-                true => (Put::Perhaps, error),
-                false => (Put::No, error),
-            };
-            let RevivedJob { text, key, group, blobs } = self.revived(held).await.map_err(failed)?;
+            let certainty = if tries.is_in_doubt() { Certainty::Unknown } else { Certainty::NotApplied };
+            let revived = self.revive(held).await;
+            let RevivedJob { text, key, group, blobs } = revived.map_err(|error| (certainty, error))?;
             if Instant::now() + DELETION_RESERVE >= held.until {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
                 let text = "the dead letter was held for too long: another pass may have it";
-                return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
+                return Err((certainty, Error::new(ErrorKind::LeaseLost, text)));
             }
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
             let put = put.with_job(Arc::clone(&self.core.options.source), Arc::clone(&id));
@@ -79,9 +69,9 @@ impl DeadLetterQueue {
             if error.certainty() == Certainty::NotApplied {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
             }
-            tries.failed(error).await.map_err(|error| match error.certainty() {
-                Certainty::NotApplied => (Put::No, send_error(error, Certainty::NotApplied)),
-                certainty => (Put::Perhaps, send_error(error, certainty)),
+            tries.failed(error).await.map_err(|error| {
+                let certainty = error.certainty();
+                (certainty, send_error(error, certainty))
             })?;
         }
         // The hold of the letter must last for its deletion. Where that is not certain, the record is needed all the same.
@@ -94,7 +84,7 @@ impl DeadLetterQueue {
         }
         discarded.map_err(|(_, error)| {
             let text = "the job is put back, but its dead letter may not be deleted";
-            (Put::Yes, Error::new(error.kind(), text).with_source(error))
+            (Certainty::Applied, Error::new(error.kind(), text).with_source(error))
         })
     }
 
@@ -102,7 +92,7 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// The dead letter is not deleted, or only perhaps.
-    pub(crate) async fn discard(&self, held: &HeldLetter) -> Result<Option<Error>, (Put, Error)> {
+    pub(crate) async fn discard(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         self.delete_with(held, held.references()).await
     }
 
@@ -111,7 +101,7 @@ impl DeadLetterQueue {
     ///
     /// # Errors
     /// Those of [`discard`](Self::discard).
-    pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Put, Error)> {
+    pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
         self.delete_with(held, own).await
@@ -121,11 +111,9 @@ impl DeadLetterQueue {
         &self,
         held: &HeldLetter,
         blobs: Vec<StoredReference>,
-    ) -> Result<Option<Error>, (Put, Error)> {
-        let deleted = self.delete(&held.message).await.map_err(|error| match error.certainty() {
-            Certainty::NotApplied => (Put::No, error.into()),
-            _ => (Put::Perhaps, error.into()),
-        })?;
+    ) -> Result<Option<Error>, (Certainty, Error)> {
+        let deleted = self.delete(&held.message).await;
+        let deleted = deleted.map_err(|error| (error.certainty(), Error::from(error)))?;
         let mut payload_left = None;
         for reference in blobs.into_iter().filter(|_| deleted) {
             if let Err(error) = self.core.claim_checks.remove(&self.name, &reference).await {
@@ -170,12 +158,12 @@ impl DeadLetterQueue {
         })
     }
 
-    async fn revived(&self, held: &HeldLetter) -> Result<RevivedJob, Error> {
-        // A producer of another program may have chosen the group without saying so in the text.
-        let told = held.group.clone().filter(|_| self.core.orders_groups);
+    async fn revive(&self, held: &HeldLetter) -> Result<RevivedJob, Error> {
+        // Another program may have set the group on the message, and not in the text.
+        let stored_group = held.group.clone().filter(|_| self.core.orders_groups);
         let mut envelope = match self.content(held).await? {
             LetterContent::Text(text) => {
-                return Ok(RevivedJob { text, key: None, group: told, blobs: Vec::new() });
+                return Ok(RevivedJob { text, key: None, group: stored_group, blobs: Vec::new() });
             }
             LetterContent::Job(dead) => self.reset(*dead, &held.letter),
         };
@@ -188,7 +176,7 @@ impl DeadLetterQueue {
         match fitted {
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
-                let group = envelope.key.clone().filter(|_| keeps_order).or(told);
+                let group = envelope.key.clone().filter(|_| keeps_order).or(stored_group);
                 Ok(RevivedJob { text, key: envelope.key, group, blobs })
             }
             Err(error) => {
@@ -215,11 +203,11 @@ impl DeadLetterQueue {
             }
         };
         Ok(match (parse(&text), id) {
-            // Each put of it is another message of its job.
-            (Ok(Parsed::Event(mut event)), _) => match renumber(&mut event, self.core.runtime()) {
-                true => LetterContent::Text(event.to_json()?),
-                false => LetterContent::Text(text),
-            },
+            // Each put of the text is another message of its job.
+            (Ok(Parsed::Event(mut event)), _) => {
+                let is_renumbered = renumber(&mut event, self.core.runtime());
+                LetterContent::Text(if is_renumbered { event.to_json()? } else { text })
+            }
             (Ok(Parsed::Bare(json)), Some(id)) => {
                 LetterContent::Job(Box::new(event_of_raw(id, RAW_KIND, json)))
             }
