@@ -17,7 +17,9 @@ pub use crate::coordination::leader::blob::{
     CONTAINER as LEADERS, HOLDER as LEADER_HOLDER, TERM as LEADER_TERM,
 };
 #[cfg(feature = "schedule")]
-pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
+pub use crate::coordination::schedule::operate::{
+    ScheduleRecord, ScheduleRequest, request_change, schedules,
+};
 pub use crate::dead_letters::duplicates::SeenLetters;
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::pass_state::PassListeners;

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::ledger::Ledger;
 use super::names::{BATCH, BatchId, COPY, GROUP_SIZE, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
-use super::roster::{Announced, ChildRecord, announced};
+use super::roster::{ChildRecord, GroupAnnouncement, announce_children};
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::Known;
@@ -151,10 +151,10 @@ impl Ledger<'_> {
     async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
         let blob = self.id.roster(first / GROUP_SIZE)?;
         let place = usize::try_from(first % GROUP_SIZE).unwrap_or(usize::MAX);
-        let announce = |found| announced(found, place, children);
+        let announce = |found| announce_children(found, place, children);
         let document = self.document(&blob);
         let announced = document.change(Known::Nothing, announce).await?.result;
-        let Announced { before, changed } = announced.ok_or_else(|| other_children(&self.id))?;
+        let GroupAnnouncement { before, changed } = announced.ok_or_else(|| other_children(&self.id))?;
         if changed {
             let batch = self.id.as_str();
             crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");

@@ -33,12 +33,12 @@ use crate::json_blob::Edit;
 use crate::storage::MessageId;
 
 /// The delay of a copy that is put back for the first time while another one runs.
-pub(super) const WAIT: Duration = Duration::from_secs(5);
+pub(super) const FIRST_COPY_DELAY: Duration = Duration::from_secs(5);
 /// The delivery from which this delay no longer grows.
-const LONGEST_WAIT: u32 = 12;
+const MAX_DELAY_STEPS: u32 = 12;
 /// The number of waits without a sign of life after which a copy takes the turn over. A count, because the clocks of several machines
 /// may differ.
-const PATIENCE: u32 = 4;
+const MAX_SILENT_WAITS: u32 = 4;
 
 /// The holder of a claim that a copy has made: the first message of the child, which may run without one.
 const FIRST_MESSAGE: &str = "";
@@ -83,11 +83,11 @@ impl Claim {
             return Edit::Write(own, turn);
         }
         let waits = claim.waits.entry(message.as_str().to_owned()).or_default();
-        if *waits >= PATIENCE {
+        if *waits >= MAX_SILENT_WAITS {
             return Edit::Write(own, Turn::Again);
         }
         *waits += 1;
-        Edit::Write(claim, Turn::Wait(WAIT * delivery.min(LONGEST_WAIT)))
+        Edit::Write(claim, Turn::Wait(FIRST_COPY_DELAY * delivery.min(MAX_DELAY_STEPS)))
     }
 
     /// Gives the sign of life of `message`, which makes its claim unless it `is_claimed`. Returns whether it has the turn.
@@ -167,9 +167,9 @@ mod tests {
     fn copy_waits_four_times_without_a_sign_of_life() {
         for found in [None, of(FIRST_MESSAGE), of(FIRST)] {
             let mut claim = found;
-            for delivery in 1..=PATIENCE {
+            for delivery in 1..=MAX_SILENT_WAITS {
                 let (waiting, turn) = take(claim, COPY, delivery);
-                assert_eq!(turn, Turn::Wait(WAIT * delivery));
+                assert_eq!(turn, Turn::Wait(FIRST_COPY_DELAY * delivery));
                 claim = waiting;
             }
             // Without a claim of its own, the first message makes it now.

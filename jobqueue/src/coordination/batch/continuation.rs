@@ -8,8 +8,8 @@ use futures_util::future::BoxFuture;
 
 use super::claimed::ClaimedChild;
 use super::ledger::{Ledger, Plan};
-use super::names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
-use super::sweep::name_of;
+use super::names::{BATCH, BatchId, CONTINUATION, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN, token};
+use super::sweep::job_digest;
 use super::{Batch, source};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
@@ -44,7 +44,7 @@ impl Batch {
                 return Err(Error::new(ErrorKind::TooLarge, text));
             }
             let (queue, text) = (core.name.to_string(), prepared.put.text);
-            let job = self.context.as_ref().map(|context| name_of(context.info()));
+            let job = self.context.as_ref().map(|context| job_digest(context.info()));
             let plan = Plan { children: self.next, queue, text, job };
             let ledger = self.ledger();
             if self.is_swept {
@@ -77,7 +77,7 @@ impl Batch {
             }
             self.check_sealed(plan.children)?;
             self.note_hand_over();
-            ledger.settle(&plan).await
+            ledger.complete_after_seal(&plan).await
         })
     }
 
@@ -103,7 +103,7 @@ impl Batch {
 
     pub(super) fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
         let (id, source) = (self.id.as_str(), source(secret));
-        let own = token(secret, THEN, &source, id);
+        let own = token(secret, CONTINUATION, &source, id);
         let options = SendOptions::new().source(&*source).id(id).own_header(OF, id).own_header(OF_TOKEN, own);
         let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
         let index = index.to_string();
@@ -158,6 +158,6 @@ impl Ledger<'_> {
 
     async fn message(&self, queue: &QueueName, text: &str) -> Result<PutMessage, StoreError> {
         let message = send::message_of(self.storage.queues(), queue, text).await?;
-        Ok(message.with_job(self.id.as_str(), THEN))
+        Ok(message.with_job(self.id.as_str(), CONTINUATION))
     }
 }

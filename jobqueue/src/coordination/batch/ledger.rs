@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) queue: String,
     /// The text of the continuation's message.
     pub(super) text: String,
-    /// The [name](super::sweep::name_of) of the job that has sent the batch, if a job has.
+    /// The [name](super::sweep::job_digest) of the job that has sent the batch, if a job has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) job: Option<String>,
 }
@@ -197,7 +197,7 @@ impl<'a> Ledger<'a> {
 
     /// Marks the groups that only the sealing process can complete: the last group of each level, whose size is known
     /// only now.
-    pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
+    pub(super) async fn complete_after_seal(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
             return self.send_continuation().await;
         }

@@ -9,7 +9,7 @@ use super::claim::Turn;
 use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BatchId, COPY, OF, OF_TOKEN, THEN, TOKEN, token};
+use super::names::{BatchId, CONTINUATION, COPY, OF, OF_TOKEN, TOKEN, token};
 use crate::delivery::{Disposition, Hook, HookContext, Waiting};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
@@ -32,11 +32,11 @@ pub fn remove_own<V>(attributes: &mut BTreeMap<String, V>) {
     attributes.retain(|name, _| !super::names::BATCH_HEADERS.contains(&name.as_str()));
 }
 
-fn claim(index: u64) -> String {
+fn place_of(index: u64) -> String {
     format!("{index:010}")
 }
 
-struct Child<'a> {
+struct ChildPlace<'a> {
     ledger: Ledger<'a>,
     index: u64,
     waits: bool,
@@ -64,20 +64,20 @@ impl Membership {
         Ok(is_member.then(|| ledger.knowing(known)))
     }
 
-    async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
+    async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<ChildPlace<'a>>, Error> {
         let JobInfo { headers, source, id, .. } = hook_context.job;
         let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
         let proves = |secret: &str| claimed.is_proven(secret, source, id);
         let ledger = self.batch(hook_context.storage, &claimed.batch, proves).await?;
         let (index, waits) = (claimed.index, claimed.waits);
         let is_copy = is_copy(hook_context.job);
-        Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
+        Ok(ledger.map(|ledger| ChildPlace { ledger, index, waits, is_copy }))
     }
 
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
         let JobInfo { headers, source, id, .. } = hook_context.job;
         let (Some(batch), Some(proof)) = (headers.get(OF), headers.get(OF_TOKEN)) else { return Ok(None) };
-        let proves = |secret: &str| token(secret, THEN, source, id) == *proof;
+        let proves = |secret: &str| token(secret, CONTINUATION, source, id) == *proof;
         self.batch(hook_context.storage, batch, proves).await
     }
 }
@@ -103,14 +103,14 @@ impl Hook for Membership {
     ) -> Result<Option<Disposition>, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
             // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
-            return Ok(match ledger.turn_of(THEN, hook_context, false).await? {
+            return Ok(match ledger.turn_of(CONTINUATION, hook_context, false).await? {
                 Turn::First => None,
                 _ if ledger.has_continued().await? => Some(Disposition::Discard),
                 Turn::Again => None,
                 Turn::Wait(wait) => Some(Disposition::Release(wait)),
             });
         }
-        let Some(Child { ledger, index, is_copy, .. }) = self.child(hook_context).await? else {
+        let Some(ChildPlace { ledger, index, is_copy, .. }) = self.child(hook_context).await? else {
             return Ok(None);
         };
         let is_first = hook_context.leased_job.fence() == 1 && hook_context.job.attempt == 1;
@@ -119,10 +119,10 @@ impl Hook for Membership {
             if !hook_context.leased_job.is_certainly_first() && ledger.is_over(index).await? {
                 return Ok(Some(Disposition::Discard));
             }
-            ledger.keep_turn(&claim(index), hook_context, false)?;
+            ledger.keep_turn(&place_of(index), hook_context, false)?;
             return Ok(None);
         }
-        let turn = ledger.turn_of(&claim(index), hook_context, is_copy == Some(true)).await?;
+        let turn = ledger.turn_of(&place_of(index), hook_context, is_copy == Some(true)).await?;
         if turn == Turn::First && is_copy.is_none() {
             return Ok(None);
         }
@@ -177,7 +177,7 @@ impl Hook for Membership {
             return Ok(());
         }
         match self.child(hook_context).await? {
-            Some(Child { ledger, index, .. }) => ledger.end_elsewhere(index).await,
+            Some(ChildPlace { ledger, index, .. }) => ledger.end_elsewhere(index).await,
             None => Ok(()),
         }
     }
@@ -187,7 +187,7 @@ impl Hook for Membership {
             return ledger.has_continued().await;
         }
         match self.child(hook_context).await? {
-            Some(Child { ledger, index, .. }) => ledger.is_over(index).await,
+            Some(ChildPlace { ledger, index, .. }) => ledger.is_over(index).await,
             None => Ok(false),
         }
     }
@@ -199,17 +199,19 @@ impl Hook for Membership {
         detail: &str,
     ) -> Result<(), Error> {
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
-        if let Some(Child { ledger, index, waits: false, .. }) = &child
+        if let Some(ChildPlace { ledger, index, waits: false, .. }) = &child
             // A copy that does not have the turn cannot fail the child.
-            && (continued.is_some() || ledger.may_end(&claim(*index), hook_context).await?)
+            && (continued.is_some() || ledger.may_end(&place_of(*index), hook_context).await?)
         {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;
         }
         // A redrive would send it as another message.
         match (continued, child) {
-            (Some(ledger), _) => ledger.end_turn(THEN, hook_context).await,
-            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), hook_context).await,
+            (Some(ledger), _) => ledger.end_turn(CONTINUATION, hook_context).await,
+            (None, Some(ChildPlace { ledger, index, .. })) => {
+                ledger.end_turn(&place_of(index), hook_context).await
+            }
             (None, None) => Ok(()),
         }
     }

@@ -32,10 +32,10 @@ pub(super) const GROUP_SIZE: u64 = 100;
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
 /// The place of the continuation.
-pub(super) const THEN: &str = "then";
+pub(super) const CONTINUATION: &str = "then";
 
 /// Returns the [`TOKEN`] or [`OF_TOKEN`]: the proof that a batch has made the job `source`, `id` for this place, which is the number of a
-/// child or [`THEN`]. In the headers of another job it proves nothing, so that an application may copy headers.
+/// child or [`CONTINUATION`]. In the headers of another job it proves nothing, so that an application may copy headers.
 pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [secret, place, source, id] {

@@ -36,7 +36,7 @@ pub struct BatchRecord {
 /// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all. The state of the batch in which the last page ends
 /// is read apart: its blobs come behind one for each child that has ended.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let (mut found, mut next) = (Found::default(), None::<String>);
+    let (mut found, mut next) = (BatchListing::default(), None::<String>);
     for _ in 0..pages {
         let page = page(storage, "", next.as_deref()).await?;
         page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
@@ -57,7 +57,7 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
 
 /// The batches that a listing shows.
 #[derive(Default)]
-struct Found {
+struct BatchListing {
     records: BTreeMap<String, BatchRecord>,
     /// Each batch that a child has begun, with the batch and the number of that child.
     parents: Vec<(String, (String, u64))>,
@@ -65,7 +65,7 @@ struct Found {
     last: Option<(String, Option<u64>)>,
 }
 
-impl Found {
+impl BatchListing {
     /// Adds a blob. Those of a batch come in order of name.
     fn add(&mut self, name: &str, properties: &BlobProperties) {
         let Some((id, rest)) = batch_of(name).filter(|(_, rest)| *rest != SWEPT) else { return };

@@ -11,7 +11,7 @@ use crate::job::outcome::Reason;
 use crate::worker::Context;
 
 /// The number of results that are read concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENT_READS: usize = 16;
 
 /// The result of one child. [`Context::batch_results`] returns those of all children.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>
             let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
             Ok((index, marker.ok_or_else(swept)?))
         };
-        stream::iter(ended.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
+        stream::iter(ended.into_iter().map(read)).buffered(CONCURRENT_READS).try_collect().await
     })
 }
 

@@ -107,7 +107,7 @@ fn digits(hash: Sha256, bytes: usize) -> String {
 
 /// The announcement of children in the record of their group.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Announced {
+pub(super) struct GroupAnnouncement {
     /// The number of them that an earlier start has announced.
     pub(super) before: usize,
     /// True if one of these had another form.
@@ -115,11 +115,11 @@ pub(super) struct Announced {
 }
 
 /// Announces `children` at a place of a group: behind those that are announced, or as the same ones again. Returns `None` for others.
-pub(super) fn announced(
+pub(super) fn announce_children(
     found: Option<Vec<ChildRecord>>,
     place: usize,
     children: &[ChildRecord],
-) -> Edit<Vec<ChildRecord>, Option<Announced>> {
+) -> Edit<Vec<ChildRecord>, Option<GroupAnnouncement>> {
     let mut records = found.unwrap_or_default();
     let known = records.get(place..).unwrap_or_default();
     let is_other = known.iter().zip(children).any(|(known, new)| !new.continues(known));
@@ -129,10 +129,10 @@ pub(super) fn announced(
     let changed = known.iter().zip(children).any(|(known, new)| known != new);
     let before = known.len().min(children.len());
     if before == children.len() {
-        return Edit::Keep(Some(Announced { before, changed }));
+        return Edit::Keep(Some(GroupAnnouncement { before, changed }));
     }
     records.extend_from_slice(&children[before..]);
-    Edit::Write(records, Some(Announced { before, changed }))
+    Edit::Write(records, Some(GroupAnnouncement { before, changed }))
 }
 
 #[cfg(test)]
@@ -168,20 +168,23 @@ mod tests {
     #[test]
     fn children_are_announced_behind_the_others_or_as_the_same_again() {
         let all = ["0", "1", "2", "3"].map(|kind| child("k", kind.as_bytes())).to_vec();
-        let announce =
-            |found: &[ChildRecord], place, children| match announced(Some(found.to_vec()), place, children) {
-                Edit::Write(records, announced) => (Some(records), announced),
-                Edit::Keep(announced) => (None, announced),
-            };
-        let same = |before| Some(Announced { before, changed: false });
+        let announce = |found: &[ChildRecord], place, children| match announce_children(
+            Some(found.to_vec()),
+            place,
+            children,
+        ) {
+            Edit::Write(records, announced) => (Some(records), announced),
+            Edit::Keep(announced) => (None, announced),
+        };
+        let same = |before| Some(GroupAnnouncement { before, changed: false });
         assert!(
-            matches!(announced(None, 0, &all), Edit::Write(written, new) if written == all && new == same(0))
+            matches!(announce_children(None, 0, &all), Edit::Write(written, new) if written == all && new == same(0))
         );
         assert_eq!(announce(&all[..2], 2, &all[2..]), (Some(all.clone()), same(0)));
         assert_eq!(announce(&all[..3], 1, &all[1..]), (Some(all.clone()), same(2)));
         assert_eq!(announce(&all, 1, &all[1..3]), (None, same(2)));
         let renamed = [child("renamed", b"3")];
-        assert_eq!(announce(&all, 3, &renamed), (None, Some(Announced { before: 1, changed: true })));
+        assert_eq!(announce(&all, 3, &renamed), (None, Some(GroupAnnouncement { before: 1, changed: true })));
         // Another child, and one behind a gap.
         assert_eq!(announce(&all, 2, &all[..1]), (None, None));
         assert_eq!(announce(&all[..1], 2, &all[2..]), (None, None));

@@ -16,11 +16,11 @@ use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The time for which the id of a removed batch is refused, and a job that is redriven finds that it has sent the batch before.
-const NOTE_LIFE: Duration = Duration::from_secs(365 * 86_400);
+const TOMBSTONE_LIFE: Duration = Duration::from_secs(365 * 86_400);
 /// The number of batches that are removed at the same time.
-const BATCHES_AT_ONCE: usize = 8;
+const CONCURRENT_BATCHES: usize = 8;
 /// The number of blobs of all these batches that are deleted at the same time.
-const DELETED_AT_ONCE: usize = 32;
+const CONCURRENT_DELETIONS: usize = 32;
 /// The number of batches in a row that cannot be removed after which the sweep ends: the storage is out of reach.
 const MAX_FAILURES: u32 = 16;
 
@@ -71,7 +71,7 @@ impl BatchSweepOptions {
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
-    let mut batches: BTreeMap<String, Found> = BTreeMap::new();
+    let mut batches: BTreeMap<String, ListedBatch> = BTreeMap::new();
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
         let found = batches.entry(id.to_owned()).or_default();
@@ -89,16 +89,16 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
     };
     batches.retain(|_, found| {
         if found.newest.is_none() {
-            return is_older(found.swept, NOTE_LIFE);
+            return is_older(found.swept, TOMBSTONE_LIFE);
         }
         // The rest of a batch whose removal was interrupted goes like one that is done.
         let unfinished = options.abandoned.or(found.swept.map(|_| options.finished));
         let age = if found.is_done { Some(options.finished) } else { unfinished };
         age.is_some_and(|age| is_older(found.newest, age))
     });
-    let deletions = Semaphore::new(DELETED_AT_ONCE);
+    let deletions = Semaphore::new(CONCURRENT_DELETIONS);
     let removals = batches.into_iter().map(|(id, found)| remove(storage, id, found, &deletions));
-    let mut removals = stream::iter(removals).buffer_unordered(BATCHES_AT_ONCE);
+    let mut removals = stream::iter(removals).buffer_unordered(CONCURRENT_BATCHES);
     let (mut removed, mut failed, mut failed_in_a_row) = (0, 0, 0);
     let mut failure = None;
     while failed_in_a_row < MAX_FAILURES
@@ -118,7 +118,7 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct ListedBatch {
     /// True if its continuation has run.
     is_done: bool,
     /// The time of the last change of the batch; `None` if only the note of its sweep is there.
@@ -128,7 +128,7 @@ struct Found {
 
 /// The note that a sweep leaves of a batch: its id is not used again.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Swept {
+struct Tombstone {
     /// The job that has sent the batch, if it had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     job: Option<String>,
@@ -136,7 +136,7 @@ struct Swept {
 }
 
 /// Returns a short name for a job.
-pub(super) fn name_of(job: &JobInfo) -> String {
+pub(super) fn job_digest(job: &JobInfo) -> String {
     to_hex(&Sha256::digest(format!("{} {}", job.source, job.id))[..16])
 }
 
@@ -146,8 +146,8 @@ impl Ledger<'_> {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if it was, and this job has not sent it.
     pub(super) async fn swept(&self, job: Option<&JobInfo>) -> Result<Option<u64>, Error> {
-        let Some(swept) = self.read::<Swept>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
-        if swept.job.is_some() && swept.job == job.map(name_of) {
+        let Some(swept) = self.read::<Tombstone>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
+        if swept.job.is_some() && swept.job == job.map(job_digest) {
             return Ok(Some(swept.children));
         }
         let text = format!(
@@ -158,30 +158,35 @@ impl Ledger<'_> {
     }
 
     /// Returns the note of a batch that is about to be swept.
-    async fn note(&self, is_done: bool) -> Result<Swept, Error> {
+    async fn tombstone(&self, is_done: bool) -> Result<Tombstone, Error> {
         let plan = match self.plan().await {
             Err(error) if error.kind() == ErrorKind::Undecodable => None,
             plan => plan?.filter(|_| is_done),
         };
-        Ok(plan.map(|plan| Swept { job: plan.job, children: plan.children }).unwrap_or_default())
+        Ok(plan.map(|plan| Tombstone { job: plan.job, children: plan.children }).unwrap_or_default())
     }
 }
 
 /// Deletes the blobs of a batch, one page after the other, except for the note of its sweep, which it writes first. Returns the number of
 /// removed batches: 0 if only a note was left, or if a blob was written since the batch was listed: it goes on, although its first pages may be
 /// gone.
-async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
+async fn remove(
+    storage: &Storage,
+    id: String,
+    found: ListedBatch,
+    deletions: &Semaphore,
+) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.blob(SWEPT)?);
     let Some(newest) = found.newest else {
         ledger.remove(swept).await?;
         return Ok(0);
     };
-    let note = ledger.note(found.is_done).await?;
+    let tombstone = ledger.tombstone(found.is_done).await?;
     let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
-    let mut goes_on = false;
-    for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
-    if goes_on {
+    let mut is_active = false;
+    for_each_blob(storage, &prefix, |name, blob| is_active |= is_newer(name, blob)).await?;
+    if is_active {
         return Ok(0);
     }
     let (mut next, mut is_noted) = (None::<String>, false);
@@ -196,7 +201,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
         }
         if !is_noted {
             // From now on no batch begins under the id. An earlier sweep may have written it, and was interrupted.
-            ledger.create(swept, &note).await?;
+            ledger.create(swept, &tombstone).await?;
             // Before the records of what was sent and has run: without a plan nothing continues, however much of the rest an interruption leaves.
             ledger.remove(&ledger.id.blob("plan")?).await?;
             is_noted = true;
@@ -207,7 +212,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
             let _permit = deletions.acquire().await;
             ledger.remove(&blob).await
         };
-        stream::iter(blobs.map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
+        stream::iter(blobs.map(Ok)).try_for_each_concurrent(CONCURRENT_DELETIONS, delete).await?;
         next = following;
         if next.is_none() {
             return Ok(1);

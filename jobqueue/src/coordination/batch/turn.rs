@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::claim::{Claim, Turn, WAIT};
+use super::claim::{Claim, FIRST_COPY_DELAY, Turn};
 use super::ledger::{Ledger, MAX_BYTES};
 use crate::clock::WITHOUT_END;
 use crate::delivery::{HookContext, position_of};
@@ -41,7 +41,7 @@ impl Ledger<'_> {
     /// another copy takes the turn over.
     pub(super) async fn turn_of(
         &self,
-        who: &str,
+        place: &str,
         delivery: HookContext<'_>,
         is_copy: bool,
     ) -> Result<Turn, Error> {
@@ -49,14 +49,14 @@ impl Ledger<'_> {
             return Ok(Turn::Again);
         }
         let take = |found| Claim::take(found, delivery.message, delivery.job.dequeue_count, is_copy);
-        let turn = match self.claim(who, self.storage.blobs())?.change(Known::Absent, take).await {
+        let turn = match self.claim(place, self.storage.blobs())?.change(Known::Absent, take).await {
             Ok(taken) => taken.result,
             // Other copies were faster, or a sweep has just removed the claim.
-            Err(e) if is_raced(e.kind()) => Turn::Wait(WAIT),
+            Err(e) if is_raced(e.kind()) => Turn::Wait(FIRST_COPY_DELAY),
             Err(e) => return Err(e.into()),
         };
         if !matches!(turn, Turn::Wait(_)) {
-            self.keep_turn(who, delivery, true)?;
+            self.keep_turn(place, delivery, true)?;
         }
         Ok(turn)
     }
@@ -65,14 +65,14 @@ impl Ledger<'_> {
     /// its lease if another copy has the turn.
     pub(super) fn keep_turn(
         &self,
-        who: &str,
+        place: &str,
         delivery: HookContext<'_>,
         is_claimed: bool,
     ) -> Result<(), Error> {
         if position_of(delivery.leased_job).is_some() {
             return Ok(());
         }
-        let document = self.claim(who, &self.storage.blobs_apart())?;
+        let document = self.claim(place, &self.storage.blobs_apart())?;
         let (message, is_claimed) = (delivery.message.clone(), is_claimed.into());
         let turn = Arc::new(ClaimedTurn { document, message, is_claimed });
         let (until, confirm) = (Instant::now() + WITHOUT_END, move || Arc::clone(&turn).confirm());
@@ -80,27 +80,27 @@ impl Ledger<'_> {
         Ok(())
     }
 
-    fn claim(&self, who: &str, blobs: &Arc<dyn BlobStore>) -> Result<JsonBlob<Claim>, Error> {
-        let blob = self.id.blob(&format!("claim/{who}"))?;
+    fn claim(&self, place: &str, blobs: &Arc<dyn BlobStore>) -> Result<JsonBlob<Claim>, Error> {
+        let blob = self.id.blob(&format!("claim/{place}"))?;
         Ok(JsonBlob::new(blobs, self.storage.runtime(), blob, MAX_BYTES))
     }
 
     /// Returns whether no other copy has the turn of `who`.
-    pub(super) async fn may_end(&self, who: &str, delivery: HookContext<'_>) -> Result<bool, Error> {
+    pub(super) async fn may_end(&self, place: &str, delivery: HookContext<'_>) -> Result<bool, Error> {
         if let Some(position) = position_of(delivery.leased_job) {
             return delivery.leased_job.core.groups.may_end(position).await;
         }
-        let claim = self.claim(who, self.storage.blobs())?.read().await?;
+        let claim = self.claim(place, self.storage.blobs())?.read().await?;
         Ok(claim.is_none_or(|claim| claim.value.is_free_for(delivery.message, false)))
     }
 
     /// Ends the turn of a message that is being dead-lettered and would return as another message.
-    pub(super) async fn end_turn(&self, who: &str, delivery: HookContext<'_>) -> Result<(), Error> {
+    pub(super) async fn end_turn(&self, place: &str, delivery: HookContext<'_>) -> Result<(), Error> {
         if position_of(delivery.leased_job).is_some() {
             return Ok(());
         }
         let end = |found| Claim::end(found, delivery.message);
-        self.claim(who, self.storage.blobs())?.change(Known::Nothing, end).await?;
+        self.claim(place, self.storage.blobs())?.change(Known::Nothing, end).await?;
         Ok(())
     }
 }

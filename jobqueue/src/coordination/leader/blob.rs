@@ -54,7 +54,7 @@ impl LeaderBlob {
 
     /// Returns whether a candidate has the lease, by a read, which costs a storage in the cloud less than an attempt to acquire it.
     pub(super) async fn is_held(&self) -> Result<bool, Error> {
-        match self.in_time("look at the lease", self.blobs.blob_properties(&self.name)).await {
+        match self.with_timeout("look at the lease", self.blobs.blob_properties(&self.name)).await {
             Ok(found) => Ok(found.is_leased),
             Err(e) if e.is_missing_blob() => Ok(false),
             Err(e) => Err(unavailable(e)),
@@ -75,7 +75,7 @@ impl LeaderBlob {
         for _ in 0..5 {
             let requested = Instant::now();
             let call = self.leases.acquire_lease(&self.name, self.lease, proposed);
-            match self.in_time("acquire lease", call).await {
+            match self.with_timeout("acquire lease", call).await {
                 Ok(id) if id == *proposed => match self.raise_term(id, seen, now).await {
                     Ok(term) => return Ok(Attempt::Acquired { requested, term }),
                     Err(error) => {
@@ -102,9 +102,9 @@ impl LeaderBlob {
         let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(first_term(now))));
         for _ in 0..2 {
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options.clone());
-            match self.in_time("create lease blob", put).await {
+            match self.with_timeout("create lease blob", put).await {
                 Err(e) if e.kind() == Kind::ContainerNotFound => {
-                    self.in_time("create container", self.blobs.create_container(self.name.container()))
+                    self.with_timeout("create container", self.blobs.create_container(self.name.container()))
                         .await?;
                 }
                 Err(e) if e.kind() == Kind::BlobAlreadyExists || e.is_ambiguous() => return Ok(()),
@@ -119,7 +119,7 @@ impl LeaderBlob {
     async fn raise_term(&self, lease: LeaseId, seen: u64, now: SystemTime) -> Result<u64, StoreError> {
         let mut tries = 0;
         loop {
-            let found = self.in_time("read term", self.blobs.blob_properties(&self.name)).await?;
+            let found = self.with_timeout("read term", self.blobs.blob_properties(&self.name)).await?;
             let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok());
             // Somebody has overwritten the blob.
             let stored = stored.unwrap_or_else(|| first_term(now));
@@ -129,7 +129,7 @@ impl LeaderBlob {
                 .with_lease(lease)
                 .with_metadata(term_metadata(term).with(HOLDER, holder()));
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options);
-            match self.in_time("write term", put).await {
+            match self.with_timeout("write term", put).await {
                 Ok(_) => return Ok(term),
                 // Written or not, a higher term belongs to no other process.
                 Err(e) if tries < 2 && (e.is_ambiguous() || e.kind() == Kind::ConditionNotMet) => tries += 1,
@@ -141,14 +141,14 @@ impl LeaderBlob {
     /// Releases the lease. If that fails, the lease expires.
     pub(super) async fn release(&self, lease: LeaseId) {
         for _ in 0..2 {
-            match self.in_time("release lease", self.leases.release_lease(&self.name, &lease)).await {
+            match self.with_timeout("release lease", self.leases.release_lease(&self.name, &lease)).await {
                 Err(e) if e.is_ambiguous() || e.is_retryable() => {}
                 _ => return,
             }
         }
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
         operation: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,

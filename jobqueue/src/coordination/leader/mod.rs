@@ -32,7 +32,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
-pub(super) use hold::End;
+pub(super) use hold::LeadershipEnd;
 
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
@@ -42,7 +42,7 @@ use crate::queue_core::no_renewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
-use hold::Hold;
+use hold::LeaderLease;
 
 pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
@@ -72,12 +72,12 @@ pub struct Leader {
     /// The highest term that this process has seen.
     seen: AtomicU64,
     /// Locked by an attempt until it has ended, even if its caller was dropped.
-    candidacy: Arc<tokio::sync::Mutex<Candidacy>>,
-    current: Mutex<Weak<Hold>>,
+    candidacy: Arc<tokio::sync::Mutex<CandidateState>>,
+    current: Mutex<Weak<LeaderLease>>,
 }
 
 #[derive(Debug)]
-struct Candidacy {
+struct CandidateState {
     /// The proposed lease id, kept until an acquisition is answered, so that repeating it is safe. None is proposed again after its release.
     proposed: LeaseId,
     not_before: Option<Instant>,
@@ -100,7 +100,7 @@ impl Leader {
             lease: DEFAULT_LEASE,
             poll: None,
             seen: AtomicU64::new(0),
-            candidacy: Arc::new(tokio::sync::Mutex::new(Candidacy {
+            candidacy: Arc::new(tokio::sync::Mutex::new(CandidateState {
                 proposed: LeaseId::random(storage.runtime()),
                 not_before: None,
             })),
@@ -127,15 +127,15 @@ impl Leader {
     /// Returns whether this candidate leads now, by its own monotonic clock. Returns false shortly before the lease
     /// can expire.
     pub fn has_control(&self) -> bool {
-        self.held().is_some_and(|hold| hold.has_control())
+        self.current_lease().is_some_and(|lease| lease.has_control())
     }
 
     /// Returns the term of this candidate while it leads.
     pub fn term(&self) -> Option<u64> {
-        self.held().filter(|hold| hold.has_control()).map(|hold| hold.term())
+        self.current_lease().filter(|lease| lease.has_control()).map(|lease| lease.term())
     }
 
-    fn held(&self) -> Option<Arc<Hold>> {
+    fn held(&self) -> Option<Arc<LeaderLease>> {
         lock(&self.current).upgrade()
     }
 
@@ -153,12 +153,12 @@ impl Leader {
         self.attempt(false).await
     }
 
-    /// Tries once to become the leader; with `looks`, only if a read does not show that another candidate leads.
-    fn attempt(&self, looks: bool) -> BoxFuture<'_, Result<Option<Leadership>, Error>> {
+    /// Tries once to become the leader; with `reads_first`, only if a read does not show that another candidate leads.
+    fn attempt(&self, reads_first: bool) -> BoxFuture<'_, Result<Option<Leadership>, Error>> {
         Box::pin(async move {
             check_lease(self.lease)?;
             let mut candidacy = Arc::clone(&self.candidacy).lock_owned().await;
-            if self.held().is_some_and(|hold| !hold.is_closed()) {
+            if self.current_lease().is_some_and(|lease| !lease.is_closed()) {
                 return Ok(None);
             }
             if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
@@ -166,16 +166,16 @@ impl Leader {
             }
             let blob = LeaderBlob::new(&self.storage, blob::name(&self.name)?, self.lease)?;
             let runtime = self.storage.runtime();
-            let (seen, now, standing) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
+            let (seen, now, attempting) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
             let next = LeaseId::random(runtime);
             // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
             // of it can delay it.
             let attempt = LeaseRenewer::spawn_apart(runtime, async move {
                 let attempt = async {
-                    if looks && standing.is_held().await? {
+                    if reads_first && attempting.is_held().await? {
                         return Ok(Attempt::Taken);
                     }
-                    standing.acquire(&mut candidacy.proposed, next, seen, now).await
+                    attempting.acquire(&mut candidacy.proposed, next, seen, now).await
                 };
                 (attempt.await, candidacy)
             });
@@ -187,12 +187,12 @@ impl Leader {
             let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
             let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
             self.seen.fetch_max(term, Ordering::AcqRel);
-            let hold = Hold::new(blob, lease, term, requested);
-            *lock(&self.current) = Arc::downgrade(&hold);
-            let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
+            let leader_lease = LeaderLease::new(blob, lease, term, requested);
+            *lock(&self.current) = Arc::downgrade(&leader_lease);
+            let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&leader_lease).renew_until_closed());
             let renewals = renewals.map_err(no_renewer)?;
             crate::log::info!(leader = %self.name, term, "leading");
-            Ok(Some(Leadership::new(hold, renewals)))
+            Ok(Some(Leadership::new(leader_lease, renewals)))
         })
     }
 
@@ -208,15 +208,15 @@ impl Leader {
         // A database answers an attempt at no cost, and grants the lease of a process that has ended.
         let is_database = self.storage.blob_powers().transaction_place.is_some();
         let poll = self.poll.unwrap_or(self.lease / 6);
-        let (mut looks, mut pause) = (false, poll);
+        let (mut reads_first, mut pause) = (false, poll);
         loop {
-            match self.attempt(looks).await {
+            match self.attempt(reads_first).await {
                 Ok(Some(leadership)) => return Ok(leadership),
-                Ok(None) => (looks, pause) = (!is_database, poll),
+                Ok(None) => (reads_first, pause) = (!is_database, poll),
                 Err(error) if error.is_retryable() => {
                     crate::log::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
                     // A lease that a look shows may be this candidate's own, by a request without an answer.
-                    (looks, pause) = (false, (pause * 2).min(self.lease.max(poll)));
+                    (reads_first, pause) = (false, (pause * 2).min(self.lease.max(poll)));
                 }
                 Err(error) => return Err(error),
             }
@@ -256,7 +256,7 @@ impl Leader {
         &self,
         leadership: Leadership,
         work: impl FnOnce(Leadership) -> F,
-    ) -> Result<T, Option<End>> {
+    ) -> Result<T, Option<LeadershipEnd>> {
         let done = while_leading(&leadership, work(leadership.share())).await;
         let end = leadership.end();
         leadership.release().await;
@@ -264,14 +264,14 @@ impl Leader {
             return Ok(output);
         }
         crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
-        if end == Some(End::Broken) {
-            self.stand_back().await;
+        if end == Some(LeadershipEnd::Broken) {
+            self.yield_leadership().await;
         }
         Err(end)
     }
 
     /// Lets another candidate lead, if there is one: the lease was broken on purpose.
-    pub(super) async fn stand_back(&self) {
+    pub(super) async fn yield_leadership(&self) {
         self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
     }
 }

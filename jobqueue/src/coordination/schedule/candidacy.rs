@@ -22,7 +22,7 @@ use crate::worker::BackgroundContext;
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The pause after an error.
-pub(super) const RETRY: Duration = Duration::from_secs(5);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The schedules of a worker, and whether the worker leads them as a set.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ impl Candidacy {
     pub(super) async fn run(self: Arc<Self>, context: BackgroundContext) {
         while let Err(error) = self.lead(context.storage(), &context.stop).await {
             crate::log::error!(error = %chain(&error), "leading the schedules failed; trying again");
-            unless_stopped(&context.stop, tokio::time::sleep(RETRY)).await;
+            unless_stopped(&context.stop, tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
@@ -105,7 +105,7 @@ impl Candidacy {
                 unless_stopped(stop, self.broken.notified()).await
             });
             if let Ok(Some(())) = term.await {
-                leader.stand_back().await;
+                leader.yield_leadership().await;
             }
         }
         Ok(())

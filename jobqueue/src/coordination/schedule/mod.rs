@@ -36,7 +36,7 @@ use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use candidacy::Candidacy;
 use jobqueue_storage::fast::hex::to_hex;
-use record::About;
+use record::ScheduleDescription;
 use run::Runner;
 use timetable::Timetable;
 
@@ -167,7 +167,7 @@ impl Schedule {
         }
         let (missed, lease) = (self.missed, self.lease);
         let cron = self.definition.split_once('\n');
-        let about = About {
+        let about = ScheduleDescription {
             queue: Some(M::QUEUE.to_owned()),
             kind: Some(M::KIND.to_owned()),
             cron: cron.map(|(cron, _)| cron.to_owned()),

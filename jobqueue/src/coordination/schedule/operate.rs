@@ -5,8 +5,8 @@
 use jiff::Timestamp;
 
 use super::CONTAINER;
-pub use super::record::Wish;
-use super::record::{About, Stored};
+pub use super::record::ScheduleRequest;
+use super::record::{ScheduleDescription, Stored};
 use super::state::{document, is_damaged, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
@@ -20,7 +20,7 @@ pub struct ScheduleRecord {
     /// The name.
     pub name: String,
     /// The schedule's job and times; `None` if no leader has written them.
-    pub about: Option<About>,
+    pub about: Option<ScheduleDescription>,
     /// The time up to which all slots were dealt with.
     pub done: Option<Timestamp>,
     /// True while it sends nothing.
@@ -58,7 +58,7 @@ pub async fn schedules(
 fn record(unread: ScheduleRecord, stored: Stored, now: Timestamp, count: usize) -> ScheduleRecord {
     let moment = |millis| Timestamp::from_millisecond(millis).ok();
     let done = moment(stored.done);
-    let timetable = stored.about.as_ref().and_then(About::timetable);
+    let timetable = stored.about.as_ref().and_then(ScheduleDescription::timetable);
     let next = timetable.map(|timetable| slots(&timetable, done.unwrap_or(now).max(now), count));
     ScheduleRecord {
         about: stored.about,
@@ -76,10 +76,14 @@ fn slots(timetable: &Timetable, after: Timestamp, count: usize) -> Vec<Timestamp
 }
 
 /// Writes a wish into the state of a schedule; returns false if the state says so already.
-pub async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool, Error> {
+pub async fn request_change(
+    storage: &Storage,
+    schedule: &str,
+    request: ScheduleRequest,
+) -> Result<bool, Error> {
     let document = document(storage, &name(schedule)?);
     let granted =
-        document.change(Known::Nothing, |found| Stored::asked(found, wish)).await.map_err(unreadable)?;
+        document.change(Known::Nothing, |found| Stored::asked(found, request)).await.map_err(unreadable)?;
     granted
         .result
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no schedule `{schedule}`")))

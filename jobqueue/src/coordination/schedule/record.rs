@@ -31,7 +31,7 @@ pub(super) struct Stored {
     pub(super) pending: Option<i64>,
     /// The schedule's job and times, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) about: Option<About>,
+    pub(super) about: Option<ScheduleDescription>,
     /// True if an operator has paused the schedule.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) paused: bool,
@@ -42,7 +42,7 @@ pub(super) struct Stored {
 
 /// A request of an operator to a schedule.
 #[derive(Debug, Clone, Copy)]
-pub enum Wish {
+pub enum ScheduleRequest {
     /// It sends nothing while this is true.
     Pause(bool),
     /// It sends a job for this time.
@@ -51,7 +51,11 @@ pub enum Wish {
 
 impl Stored {
     /// Describes the schedule for operators. A new one begins `now`.
-    pub(super) fn described(found: Option<Self>, about: &About, now: Timestamp) -> Edit<Self, ()> {
+    pub(super) fn described(
+        found: Option<Self>,
+        about: &ScheduleDescription,
+        now: Timestamp,
+    ) -> Edit<Self, ()> {
         let about = Some(about).filter(|about| about.fits());
         match found {
             Some(stored) if stored.about.as_ref() == about => Edit::Keep(()),
@@ -89,13 +93,13 @@ impl Stored {
     }
 
     /// Makes the request of an operator. Returns false if the state has it already, and `None` if there is no schedule.
-    pub(super) fn asked(found: Option<Self>, wish: Wish) -> Edit<Self, Option<bool>> {
-        match (found, wish) {
+    pub(super) fn asked(found: Option<Self>, request: ScheduleRequest) -> Edit<Self, Option<bool>> {
+        match (found, request) {
             (None, _) => Edit::Keep(None),
-            (Some(stored), Wish::Pause(paused)) if stored.paused != paused => {
+            (Some(stored), ScheduleRequest::Pause(paused)) if stored.paused != paused => {
                 Edit::Write(Self { paused, ..stored }, Some(true))
             }
-            (Some(stored), Wish::Trigger(at)) if stored.triggered.is_none() => {
+            (Some(stored), ScheduleRequest::Trigger(at)) if stored.triggered.is_none() => {
                 Edit::Write(Self { triggered: Some(at.as_millisecond()), ..stored }, Some(true))
             }
             (Some(_), _) => Edit::Keep(Some(false)),
@@ -105,7 +109,7 @@ impl Stored {
 
 /// The job of a schedule, and the times at which it is sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct ScheduleDescription {
     pub queue: Option<String>,
     pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +120,7 @@ pub struct About {
     pub every_ms: Option<i64>,
 }
 
-impl About {
+impl ScheduleDescription {
     pub(super) fn timetable(&self) -> Option<Timetable> {
         match (&self.cron, &self.zone, self.every_ms) {
             (Some(cron), Some(zone), _) => Timetable::cron(cron, zone).ok(),
@@ -138,7 +142,7 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn described(found: Option<Stored>, about: &About) -> Stored {
+    fn described(found: Option<Stored>, about: &ScheduleDescription) -> Stored {
         match Stored::described(found, about, at(100)) {
             Edit::Write(stored, ()) => stored,
             Edit::Keep(()) => panic!("the state already describes the schedule"),
@@ -147,11 +151,12 @@ mod tests {
 
     #[test]
     fn new_schedule_begins_now_and_keeps_its_progress_when_it_is_described_anew() {
-        let about = About::default();
+        let about = ScheduleDescription::default();
         let new = described(None, &about);
         assert_eq!((new.done, new.pending), (100_000, None));
         assert!(matches!(Stored::described(Some(new.clone()), &about, at(200)), Edit::Keep(())));
-        let other = About { cron: Some("0 6 * * *".to_owned()), ..About::default() };
+        let other =
+            ScheduleDescription { cron: Some("0 6 * * *".to_owned()), ..ScheduleDescription::default() };
         let asked = Stored { paused: true, triggered: Some(1), ..new.begun(at(160)) };
         let about = Some(other.clone());
         assert_eq!(described(Some(asked.clone()), &other), Stored { about, ..asked });
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn leader_walks_from_done_to_pending_to_done() {
-        let known = described(None, &About::default());
+        let known = described(None, &ScheduleDescription::default());
         let begun = match Stored::led(Some(known.clone()), &known, |stored| stored.begun(at(160))) {
             Edit::Write(begun, true) => begun,
             _ => panic!("the progress is the one that the leader knows"),
@@ -180,16 +185,16 @@ mod tests {
 
     #[test]
     fn requests_of_operators_survive_the_leader_and_count_once() {
-        let known = described(None, &About::default());
-        let ask = |found, wish| match Stored::asked(found, wish) {
+        let known = described(None, &ScheduleDescription::default());
+        let ask = |found, request| match Stored::asked(found, request) {
             Edit::Write(stored, Some(true)) => Some(stored),
             Edit::Keep(Some(false)) => None,
             _ => panic!("there is a schedule"),
         };
-        let paused = ask(Some(known.clone()), Wish::Pause(true)).unwrap();
-        assert!(ask(Some(paused.clone()), Wish::Pause(true)).is_none());
-        let triggered = ask(Some(paused), Wish::Trigger(at(110))).unwrap();
-        assert!(ask(Some(triggered.clone()), Wish::Trigger(at(120))).is_none());
+        let paused = ask(Some(known.clone()), ScheduleRequest::Pause(true)).unwrap();
+        assert!(ask(Some(paused.clone()), ScheduleRequest::Pause(true)).is_none());
+        let triggered = ask(Some(paused), ScheduleRequest::Trigger(at(110))).unwrap();
+        assert!(ask(Some(triggered.clone()), ScheduleRequest::Trigger(at(120))).is_none());
         let led = match Stored::led(Some(triggered), &known, |stored| stored.finished(at(160))) {
             Edit::Write(led, true) => led,
             _ => panic!("the requests are no progress"),
@@ -197,8 +202,8 @@ mod tests {
         assert_eq!((led.paused, led.triggered), (true, Some(110_000)));
         // A former leader has sent another one.
         assert_eq!(led.clone().answered(at(100)).triggered, Some(110_000));
-        let answered = ask(Some(led.answered(at(110))), Wish::Pause(false)).unwrap();
+        let answered = ask(Some(led.answered(at(110))), ScheduleRequest::Pause(false)).unwrap();
         assert_eq!((answered.paused, answered.triggered), (false, None));
-        assert!(matches!(Stored::asked(None, Wish::Pause(true)), Edit::Keep(None)));
+        assert!(matches!(Stored::asked(None, ScheduleRequest::Pause(true)), Edit::Keep(None)));
     }
 }

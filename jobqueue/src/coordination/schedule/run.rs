@@ -9,11 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::CatchUp;
-use super::candidacy::{Candidacy, RETRY, unless_stopped};
-use super::record::About;
+use super::candidacy::{Candidacy, RETRY_PAUSE, unless_stopped};
+use super::record::ScheduleDescription;
 use super::state::ScheduleState;
 use super::timetable::Timetable;
-use crate::coordination::leader::{End, Leader, Leadership};
+use crate::coordination::leader::{Leader, Leadership, LeadershipEnd};
 use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -29,45 +29,45 @@ use crate::worker::BackgroundContext;
 const SOURCE: &str = "/jobqueue/schedule";
 
 /// The interval at which the wall clock is read, in case it was set.
-const LOOK: Duration = Duration::from_secs(30);
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay up to which a slot is on time: longer than a fail-over.
 const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
 /// The difference between the clocks of workers that is not logged.
-const AHEAD: SignedDuration = SignedDuration::from_secs(300);
+const TOLERATED_SKEW: SignedDuration = SignedDuration::from_secs(300);
 /// The time that a step which is under way has when the worker stops. The worker waits for two seconds more, in which the lease is released.
-const LAST_STEP: Duration = Duration::from_secs(3);
+const STEP_GRACE: Duration = Duration::from_secs(3);
 /// The maximum number of attempts to make the message of a slot before the slot is skipped. It takes half a minute,
 /// so that the slots behind it are still on time.
-const TRIES: u32 = 6;
+const MAX_SLOT_FAILURES: u32 = 6;
 
 /// A schedule with all that is needed to run it.
 pub(super) struct Runner<M> {
     pub(super) name: String,
     pub(super) state: BlobName,
-    pub(super) about: About,
+    pub(super) about: ScheduleDescription,
     pub(super) timetable: Timetable,
     pub(super) missed: CatchUp,
     pub(super) lease: Option<Duration>,
     /// Makes the message of a slot from its time.
     pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
     /// Locked for a term of leadership.
-    pub(super) sent: Mutex<Sent>,
+    pub(super) sent: Mutex<SentSlots>,
 }
 
 impl<M: QueueMessage> Runner<M> {
     pub(super) async fn run(self, candidacy: Arc<Candidacy>, context: BackgroundContext) {
-        candidacy.whenever_leading(&context.stop, || self.stand(&candidacy, &context)).await;
+        candidacy.whenever_leading(&context.stop, || self.campaign(&candidacy, &context)).await;
     }
 
     /// Is a candidate, and leads, until the worker stops.
-    async fn stand(&self, candidacy: &Candidacy, context: &BackgroundContext) {
-        while let Err(error) = self.stand_once(candidacy, context).await {
+    async fn campaign(&self, candidacy: &Candidacy, context: &BackgroundContext) {
+        while let Err(error) = self.campaign_once(candidacy, context).await {
             crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
-            unless_stopped(&context.stop, tokio::time::sleep(RETRY)).await;
+            unless_stopped(&context.stop, tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
-    async fn stand_once(&self, candidacy: &Candidacy, context: &BackgroundContext) -> Result<(), Error> {
+    async fn campaign_once(&self, candidacy: &Candidacy, context: &BackgroundContext) -> Result<(), Error> {
         let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
         let leader = match self.lease {
             Some(lease) => leader.lease(lease),
@@ -75,7 +75,7 @@ impl<M: QueueMessage> Runner<M> {
         };
         while let Some(leadership) = unless_stopped(&context.stop, leader.lead()).await {
             let led = leader.run_term(leadership?, |leadership| self.lead_until_stopped(context, leadership));
-            if led.await == Err(Some(End::Broken)) {
+            if led.await == Err(Some(LeadershipEnd::Broken)) {
                 candidacy.step_down();
             }
         }
@@ -87,7 +87,7 @@ impl<M: QueueMessage> Runner<M> {
     async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: Leadership) {
         let given_up = async {
             context.stop.cancelled().await;
-            tokio::time::sleep(LAST_STEP).await;
+            tokio::time::sleep(STEP_GRACE).await;
         };
         tokio::select! {
             biased;
@@ -97,7 +97,7 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
-        if let Err(error) = self.warn_of_the_future(context).await {
+        if let Err(error) = self.warn_if_sent_ahead(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut sent = self.sent.lock().await;
@@ -106,7 +106,7 @@ impl<M: QueueMessage> Runner<M> {
                 Ok(pause) => pause,
                 Err(error) => {
                     crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
-                    RETRY
+                    RETRY_PAUSE
                 }
             };
             unless_stopped(&context.stop, tokio::time::sleep(pause)).await;
@@ -114,10 +114,10 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     /// Warns if slots were sent whose time has not come yet: a clock was ahead.
-    async fn warn_of_the_future(&self, context: &BackgroundContext) -> Result<(), Error> {
+    async fn warn_if_sent_ahead(&self, context: &BackgroundContext) -> Result<(), Error> {
         let now = timestamp(context.storage().runtime())?;
         let state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
-        if state.done.duration_since(now) > AHEAD {
+        if state.done.duration_since(now) > TOLERATED_SKEW {
             crate::log::warn!(
                 schedule = %self.name,
                 until = %state.done,
@@ -132,7 +132,7 @@ impl<M: QueueMessage> Runner<M> {
         &self,
         context: &BackgroundContext,
         leadership: &Leadership,
-        sent: &mut Sent,
+        sent: &mut SentSlots,
     ) -> Result<Duration, Error> {
         let runtime = context.storage().runtime();
         let now = timestamp(runtime)?;
@@ -140,7 +140,7 @@ impl<M: QueueMessage> Runner<M> {
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
-            if sent.slot != Some(slot) && !self.is_waiting(&queue, self.id(slot)).await {
+            if sent.slot != Some(slot) && !self.is_waiting(&queue, self.slot_id(slot)).await {
                 match state.paused {
                     true => {
                         crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
@@ -178,7 +178,9 @@ impl<M: QueueMessage> Runner<M> {
         }
         let next = self.timetable.next_after(state.done.max(now));
         let wait = next.map(|next| next.duration_since(timestamp(runtime).unwrap_or(now)));
-        Ok(wait.map_or(LOOK, |wait| Duration::try_from(wait).unwrap_or_default().min(LOOK)))
+        Ok(wait.map_or(CLOCK_CHECK_INTERVAL, |wait| {
+            Duration::try_from(wait).unwrap_or_default().min(CLOCK_CHECK_INTERVAL)
+        }))
     }
 
     /// Sends the job of a trigger, unless its message cannot be made.
@@ -206,14 +208,19 @@ impl<M: QueueMessage> Runner<M> {
 
     /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
     /// and must not delay the others forever. If the storage fails, it waits, and the slots behind it may be missed.
-    async fn send_or_skip(&self, queue: &Queue<M>, slot: Timestamp, sent: &mut Sent) -> Result<(), Error> {
-        if let Err(error) = self.send_under(queue, slot, self.id(slot)).await {
+    async fn send_or_skip(
+        &self,
+        queue: &Queue<M>,
+        slot: Timestamp,
+        sent: &mut SentSlots,
+    ) -> Result<(), Error> {
+        if let Err(error) = self.send_under(queue, slot, self.slot_id(slot)).await {
             let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
-            if !is_of_message || sent.another_failure(slot) < TRIES {
+            if !is_of_message || sent.count_failure(slot) < MAX_SLOT_FAILURES {
                 return Err(error);
             }
             crate::log::error!(
-                schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
+                schedule = %self.name, %slot, error = %chain(&error), tries = MAX_SLOT_FAILURES,
                 "the slot is skipped: its message cannot be created"
             );
         }
@@ -239,7 +246,7 @@ impl<M: QueueMessage> Runner<M> {
         format!("schedule/{}/trigger/{at}", self.name)
     }
 
-    fn id(&self, slot: Timestamp) -> String {
+    fn slot_id(&self, slot: Timestamp) -> String {
         format!("schedule/{}/{slot}", self.name)
     }
 
@@ -251,7 +258,7 @@ impl<M: QueueMessage> Runner<M> {
 
 /// The memory of this process of what it has sent, also if the schedule's state does not show it yet. It holds for all terms of leadership.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentSlots {
     /// The last slot that was sent or skipped.
     slot: Option<Timestamp>,
     /// The last trigger whose job was sent or skipped.
@@ -260,9 +267,9 @@ pub(super) struct Sent {
     failed: Option<(Timestamp, u32)>,
 }
 
-impl Sent {
+impl SentSlots {
     /// Counts one more failure to make the message of `slot`, and returns their number.
-    fn another_failure(&mut self, slot: Timestamp) -> u32 {
+    fn count_failure(&mut self, slot: Timestamp) -> u32 {
         let former = self.failed.filter(|(failed, _)| *failed == slot).map_or(0, |(_, failures)| failures);
         self.failed = Some((slot, former + 1));
         former + 1

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::record::{About, MAX_BYTES, Stored};
+use super::record::{MAX_BYTES, ScheduleDescription, Stored};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{JsonBlob, Known, Version};
 use crate::storage::{BlobName, ContainerName, NameError, Storage, StoreError, StoreErrorKind};
@@ -32,7 +32,7 @@ impl ScheduleState {
         storage: &Storage,
         name: &BlobName,
         now: Timestamp,
-        about: &About,
+        about: &ScheduleDescription,
     ) -> Result<Self, Error> {
         let document = document(storage, name);
         let describe = |found| Stored::described(found, about, now);
