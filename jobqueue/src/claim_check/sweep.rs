@@ -134,14 +134,14 @@ impl Sweep<'_> {
                 (self.remove(container, &blob, &properties).await, properties.length)
             });
             let mut removals = stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE);
-            while let Some((removed, length)) = removals.next().await {
-                match removed {
-                    Some(true) => {
+            while let Some((removal, length)) = removals.next().await {
+                match removal {
+                    Removal::Removed => {
                         swept.removed += 1;
                         swept.bytes += length;
                     }
-                    Some(false) => {}
-                    None => swept.failed += 1,
+                    Removal::NeededAgain => {}
+                    Removal::Failed => swept.failed += 1,
                 }
             }
         }
@@ -231,21 +231,29 @@ impl Sweep<'_> {
         }
     }
 
-    /// Removes a blob. Returns false if it is needed again, `None` if it cannot be removed now.
     async fn remove(
         &self,
         container: SweptContainer,
         blob: &BlobName,
         properties: &BlobProperties,
-    ) -> Option<bool> {
+    ) -> Removal {
         if self.options.dry_run {
-            Some(true)
+            Removal::Removed
         } else if container.is_reused {
             delete_unchanged(self.storage, blob, properties).await
         } else {
-            delete(self.storage, blob).await.then_some(true)
+            delete(self.storage, blob).await
         }
     }
+}
+
+/// The result of removing a blob; in a dry run, every blob counts as removed.
+enum Removal {
+    Removed,
+    /// The blob was written again, with another expiry, after it was listed.
+    NeededAgain,
+    /// The blob is leased, or the storage failed.
+    Failed,
 }
 
 /// Returns the attempts of a request, with `resends` after those that the storage could not serve.
@@ -253,20 +261,24 @@ fn tries(storage: &Storage, resends: u32) -> Tries {
     Tries::brief(storage.runtime(), resends, resends)
 }
 
-async fn delete(storage: &Storage, blob: &BlobName) -> bool {
+async fn delete(storage: &Storage, blob: &BlobName) -> Removal {
     match tries(storage, 0).run(|| storage.blobs().delete_blob(blob, None)).await {
         Err(error) if error.kind() != StoreErrorKind::BlobNotFound => {
             crate::log::debug!(%error, "removing a blob failed");
-            false
+            Removal::Failed
         }
-        _ => true,
+        _ => Removal::Removed,
     }
 }
 
-/// Deletes a blob, provided that its expiry has not changed since it was listed. Returns `None` if that is not possible now.
-async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Option<bool> {
-    let (blobs, leases) = (&**storage.blobs(), &**storage.leases().ok()?);
+/// Deletes a blob unless its metadata, and so its expiry, has changed since it was listed.
+async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Removal {
+    let Ok(leases) = storage.leases() else { return Removal::Failed };
     let lease = LeaseId::random(storage.runtime());
     let is_same = |found: &BlobProperties| found.metadata == listed.metadata;
-    delete_if_same(blobs, leases, blob, lease, is_same).await.ok()
+    match delete_if_same(&**storage.blobs(), &**leases, blob, lease, is_same).await {
+        Ok(true) => Removal::Removed,
+        Ok(false) => Removal::NeededAgain,
+        Err(_) => Removal::Failed,
+    }
 }
