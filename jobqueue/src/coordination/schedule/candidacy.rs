@@ -61,7 +61,11 @@ impl Candidacy {
         }
         let mut leads = self.leads.subscribe();
         // The sender is in `self`.
-        while unless_stopped(stop, leads.wait_for(|leads| *leads)).await.is_some_and(|leads| leads.is_ok()) {
+        while stop
+            .run_until_cancelled(leads.wait_for(|leads| *leads))
+            .await
+            .is_some_and(|leading| leading.is_ok())
+        {
             let mut lost = leads.clone();
             let lost = async {
                 drop(lost.wait_for(|leads| !*leads).await);
@@ -87,7 +91,7 @@ impl Candidacy {
     pub(super) async fn run(self: Arc<Self>, context: BackgroundContext) {
         while let Err(error) = self.lead(context.storage(), &context.stop).await {
             crate::log::error!(error = %chain(&error), "leading the schedules failed; trying again");
-            unless_stopped(&context.stop, tokio::time::sleep(RETRY_PAUSE)).await;
+            context.stop.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
@@ -96,28 +100,19 @@ impl Candidacy {
         let names = lock(&self.schedules).keys().map(|name| format!("{name}\n")).collect::<String>();
         let digest = to_hex(&Sha256::digest(names)[..12]);
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
-        while let Some(leadership) = unless_stopped(stop, leader.lead()).await {
+        while let Some(leadership) = stop.run_until_cancelled(leader.lead()).await {
             let term = leader.run_term(leadership?, async |_| {
                 self.leads.send_replace(true);
                 let _leading = guard(&self.leads, |leads| {
                     leads.send_replace(false);
                 });
-                unless_stopped(stop, self.broken.notified()).await
+                stop.run_until_cancelled(self.broken.notified()).await
             });
             if let Ok(Some(())) = term.await {
                 leader.yield_leadership().await;
             }
         }
         Ok(())
-    }
-}
-
-/// Waits until the worker stops, at most. Returns `None` then.
-pub(super) async fn unless_stopped<T>(stop: &CancellationToken, wait: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => None,
-        done = wait => Some(done),
     }
 }
 

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::CatchUp;
-use super::candidacy::{Candidacy, RETRY_PAUSE, unless_stopped};
+use super::candidacy::{Candidacy, RETRY_PAUSE};
 use super::record::ScheduleDescription;
 use super::state::ScheduleState;
 use super::timetable::Timetable;
@@ -63,7 +63,7 @@ impl<M: QueueMessage> Runner<M> {
     async fn campaign(&self, candidacy: &Candidacy, context: &BackgroundContext) {
         while let Err(error) = self.campaign_once(candidacy, context).await {
             crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
-            unless_stopped(&context.stop, tokio::time::sleep(RETRY_PAUSE)).await;
+            context.stop.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
@@ -73,7 +73,7 @@ impl<M: QueueMessage> Runner<M> {
             Some(lease) => leader.lease(lease),
             None => leader,
         };
-        while let Some(leadership) = unless_stopped(&context.stop, leader.lead()).await {
+        while let Some(leadership) = context.stop.run_until_cancelled(leader.lead()).await {
             let led = leader.run_term(leadership?, |leadership| self.lead_until_stopped(context, leadership));
             if led.await == Err(Some(LeadershipEnd::Broken)) {
                 candidacy.step_down();
@@ -109,7 +109,7 @@ impl<M: QueueMessage> Runner<M> {
                     RETRY_PAUSE
                 }
             };
-            unless_stopped(&context.stop, tokio::time::sleep(pause)).await;
+            context.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
     }
 
@@ -141,11 +141,10 @@ impl<M: QueueMessage> Runner<M> {
         if let Some(slot) = state.pending {
             // The former leader may have sent it.
             if sent.slot != Some(slot) && !self.is_waiting(&queue, self.slot_id(slot)).await {
-                match state.paused {
-                    true => {
-                        crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
-                    }
-                    false => self.send_or_skip(&queue, slot, sent).await?,
+                if state.paused {
+                    crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
+                } else {
+                    self.send_or_skip(&queue, slot, sent).await?;
                 }
             }
             state = state.finish(slot).await?;
