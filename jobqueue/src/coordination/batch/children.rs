@@ -76,9 +76,9 @@ impl Batch {
             let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
             let (announced_now, end) = self.announce(&records).await?;
             if !prepared.is_empty() {
-                let mark = |(index, mut one): (u64, Prepared)| match index < announced_now {
-                    true => (index, one.mark_copy().map(|()| one)),
-                    false => (index, Ok(one)),
+                let mark = |(index, mut child): (u64, Prepared)| {
+                    let marked = if index < announced_now { child.mark_copy() } else { Ok(()) };
+                    (index, marked.map(|()| child))
                 };
                 let (indices, prepared): (Vec<_>, Vec<_>) = prepared.into_iter().map(mark).unzip();
                 for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {

@@ -146,9 +146,10 @@ impl Hook for Membership {
         if let Some(child) = self.child(hook_context).await? {
             // An earlier delivery may have handed the end over, also before a redrive.
             let has_past = !hook_context.leased_job.is_certainly_first() || hook_context.job.attempt > 1;
-            let mut chain = match handed_over || has_past || continued.is_some() {
-                true => child.ledger.handovers(child.index).await?,
-                false => Vec::new(),
+            let mut chain = if handed_over || has_past || continued.is_some() {
+                child.ledger.handovers(child.index).await?
+            } else {
+                Vec::new()
             };
             let own = continued.as_ref().map(|ledger| ledger.id.as_str());
             let own = own.and_then(|own| chain.iter().position(|inner| inner == own));

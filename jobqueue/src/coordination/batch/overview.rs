@@ -99,7 +99,8 @@ impl BatchListing {
         for batch in self.records.values_mut() {
             // A start that ran beside the one that sealed the batch may have sent more.
             let children = batch.children.unwrap_or(u64::MAX);
-            drop((batch.ended.split_off(&children), batch.failed.split_off(&children)));
+            batch.ended.retain(|child| *child < children);
+            batch.failed.retain(|child| *child < children);
         }
         self.records.into_values().collect()
     }

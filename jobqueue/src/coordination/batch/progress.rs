@@ -87,7 +87,11 @@ pub(super) async fn read(
         if plan.as_ref().zip(child_of(name)).is_some_and(|(plan, index)| index >= plan.children) {
             return;
         }
-        *(if properties.metadata.get(FAILED).is_some() { &mut failed } else { &mut done }) += 1;
+        if properties.metadata.get(FAILED).is_some() {
+            failed += 1;
+        } else {
+            done += 1;
+        }
         ended(name);
     })
     .await?;
