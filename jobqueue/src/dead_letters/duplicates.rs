@@ -10,18 +10,20 @@ use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LetterRole {
+    /// The first letter of its job, which the pass handles.
     First,
     /// A copy of a letter that was handled.
     Duplicate,
-    /// A letter of a job that this pass has put back, and that may have been dead-lettered again.
+    /// A letter of a job that this pass has put back: the job may have been dead-lettered again.
     Leave,
 }
 
-/// The letters that a pass has handled, by which a pass that follows it recognises their copies.
+/// The letters that a pass has handled. A later pass uses them to recognise copies.
 #[derive(Debug)]
 pub struct SeenLetters {
-    /// True if a letter may have copies: a worker that dies between storing it and deleting its message leaves the message to another.
-    /// A storage that moves a message to its own dead letters leaves none.
+    /// True if a letter may have copies: if a worker dies between storing the letter and deleting the
+    /// message, another worker stores the letter again. A storage that moves messages to its own dead letters
+    /// makes no copies.
     may_have_copies: bool,
     deaths: HashSet<DeathOf>,
     put_back: HashSet<LetterKey>,
@@ -32,8 +34,9 @@ impl SeenLetters {
         Self { may_have_copies, deaths: HashSet::new(), put_back: HashSet::new() }
     }
 
-    /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again at once. So a letter
-    /// is a duplicate only if it existed before the pass `began`, or if it records an end that was handled.
+    /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again immediately.
+    /// So a letter is a duplicate only if it existed before the pass `began`, or if it records a
+    /// dead-lettering that was handled.
     pub(crate) fn role(&self, held: &HeldLetter, began: Option<SystemTime>) -> LetterRole {
         if death(held).is_some_and(|death| self.deaths.contains(&death)) {
             return LetterRole::Duplicate;
@@ -61,7 +64,7 @@ impl SeenLetters {
     }
 }
 
-/// The content of a letter without its end.
+/// The identity of a letter's content, the same for every dead-lettering of the job.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) enum LetterKey {
     Event(EventDigest),

@@ -1,4 +1,5 @@
-//! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the others.
+//! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the
+//! others.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,25 +24,27 @@ use crate::storage::{
     StoreErrorKind, Tries, UpdateMessage,
 };
 
-/// The lease of dead letters during a pass: they are invisible to other passes.
+/// The lease of dead letters during a pass, in which they are invisible to other passes.
 const LETTER_LEASE: Duration = Duration::from_secs(600);
-/// The time after which a page is not requested again: some storages need half a minute to find out that a request gets no answer.
+/// The time after which a page is not requested again. Some storages take half a minute to notice that a
+/// request gets no answer.
 const PAGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
-/// The longest wait for a storage that throttles. Then a page is requested all the same: renewals of others may be throttled for hours.
+/// The longest wait for a storage that throttles. Then the page is requested nevertheless, because the
+/// storage may throttle the lease renewals of other jobs for hours.
 const MAX_THROTTLE_WAIT: Duration = Duration::from_secs(60);
-/// The time after which a letter that cannot be made visible again has no further attempt.
+/// The time after which the pass gives up making letters visible again.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
-/// The cause of the end of a pass whose first letters came back before the last was met.
+/// The reason if the first letters became visible again before the last letter was seen.
 pub(super) const TOO_MANY_LETTERS: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
-/// The cause of the end of a pass in which a request for letters failed and may have leased some.
+/// The reason if a request for letters failed and may have leased some.
 const ANSWER_LOST: &str =
     "a request for dead letters failed and may have hidden some for up to 10 minutes; try again then";
-/// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
-/// works.
+/// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster
+/// than the pass reads them.
 const MAX_NEW_PAGES: u64 = 3;
 
 impl DeadLetterQueue {
-    /// Handles all dead letters that exist when it begins.
+    /// Handles all dead letters that exist when the pass begins.
     pub async fn pass(
         &self,
         options: &DeadLetterOptions,
@@ -52,13 +55,14 @@ impl DeadLetterQueue {
         self.pass_reporting_copies(&mut self.none_seen(), options, action, listeners).await
     }
 
-    /// Returns what a first pass has seen before it begins.
+    /// Returns the state for a first pass, which has seen no letters.
     pub fn none_seen(&self) -> SeenLetters {
         SeenLetters::new(self.core.store().powers().dead_letters.is_none())
     }
 
-    /// Handles all dead letters that exist when it begins, like [`pass`](Self::pass). Also reports each letter that it deletes as a copy, or
-    /// would delete, including copies of letters that an earlier pass has handled (`seen`).
+    /// Handles all dead letters that exist when the pass begins, like [`pass`](Self::pass). Also reports each
+    /// letter that it deletes as a copy, or would delete, including copies of letters that an earlier pass
+    /// has handled (`seen`).
     pub async fn pass_reporting_copies(
         &self,
         seen: &mut SeenLetters,
@@ -95,7 +99,7 @@ impl DeadLetterQueue {
         Ok(pass.report)
     }
 
-    /// Returns the reason to report if some letters were not met.
+    /// Handles page after page. Returns the reason to report if some letters were not seen.
     async fn pages(
         &self,
         pass: &mut Pass<'_>,
@@ -112,8 +116,9 @@ impl DeadLetterQueue {
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
                 pass.began = pass.began.or(pass.now);
             }
-            // If there are many, the first may be visible again before the last was read, and come before it: storages promise no
-            // order. So the pass ends when nothing is left, or when it has met as many known letters in a row as there can be.
+            // With many letters, the first may become visible again before the last was read, and be returned
+            // before it: storages promise no order. So the pass ends at an empty page, or after as many known
+            // letters in a row as it has seen in all.
             let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
             if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
@@ -122,7 +127,7 @@ impl DeadLetterQueue {
                 if !is_uncertain && !is_partial {
                     return Ok(pass.answer_lost.then_some(ANSWER_LOST).or(too_many));
                 }
-                // An end that is not certain is no end.
+                // The queue may not be empty: retry.
                 match pauses.next() {
                     Some(seconds) => tokio::time::sleep(Duration::from_secs(*seconds)).await,
                     None => pass.report.stopped = Some(UNCERTAIN_END.to_owned()),
@@ -148,7 +153,7 @@ impl DeadLetterQueue {
     /// Returns the number of pages in a row with only newer letters after which a pass ends.
     async fn max_new_pages(&self, options: &DeadLetterOptions) -> Result<u64, Error> {
         Ok(match options.before {
-            // Behind a time that has passed there may be many before the first that is meant.
+            // Many letters may be newer than a time in the past, and returned before the first older letter.
             Some(_) => {
                 MAX_NEW_PAGES + self.known_count().await?.unwrap_or_default() / u64::from(MAX_MESSAGES)
             }
@@ -156,7 +161,7 @@ impl DeadLetterQueue {
         })
     }
 
-    /// Handles letters, some at the same time, until the pass is over. Leaves the others.
+    /// Handles letters, several concurrently, until the pass is over. Leaves the others.
     async fn handle_all(
         &self,
         pass: &mut Pass<'_>,
@@ -177,12 +182,12 @@ impl DeadLetterQueue {
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    /// Leases a page, and returns the time of the request that leased it. Records if a request may have leased letters and failed.
+    /// Leases a page. Also returns the time of the request that leased it. Records whether a failed request
+    /// may have leased letters.
     async fn page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
         let ready = timeout(MAX_THROTTLE_WAIT, self.core.storage.throttle().until_ready());
         let stop = pass.options.stop.clone().unwrap_or_default();
         if stop.run_until_cancelled(ready).await.is_none() {
-            // The pass is over.
             return Ok((Instant::now(), Received::default()));
         }
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_REQUEST_TIMEOUT, 2, 2);
@@ -220,17 +225,18 @@ impl DeadLetterQueue {
             return None;
         }
         let id = original_id.as_ref().unwrap_or(&message.id);
-        let found = StorageRecord { id, inserted, cause: dead.as_ref() };
+        let record = StorageRecord { id, inserted, cause: dead.as_ref() };
         let (entry, letter) = match &text {
             Ok(text) => {
                 let entry = DeadLetterEntry::read(text);
-                let letter = self.letter(&entry, text, found);
+                let letter = self.letter(&entry, text, record);
                 (entry, letter)
             }
-            Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &found)),
+            Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &record)),
         };
         let is_picked = pass.options.picks(&letter, pass.began.unwrap_or(inserted));
-        // The clock of the worker that wrote the time may be ahead.
+        // A letter that is selected by the id of its message is not compared by time: the clock of the worker
+        // that wrote the time may be ahead.
         let is_named = is_picked && pass.options.names_messages;
         let is_new = !is_named && self.has_died_since(pass, &letter);
         pass.report.newer += u64::from(is_new);
@@ -242,8 +248,9 @@ impl DeadLetterQueue {
         Some(HeldLetter { message, until, entry, letter, inserted, original_id, group })
     }
 
-    /// Returns whether a job has died since the pass began, where a letter has the time of its message: by the time that a worker has written
-    /// into it. A time to come is not believed: a producer may have written it, to keep its letter from every pass.
+    /// Returns whether a job was dead-lettered after the pass began, on storages where a letter has the
+    /// insertion time of its message: compares the time that the worker wrote into the letter. Ignores a time
+    /// in the future, which a producer may have written to hide its letter from every pass.
     fn has_died_since(&self, pass: &Pass<'_>, letter: &DeadLetter) -> bool {
         let (true, Some(began), Some(now), Some(died)) =
             (self.core.store().powers().dead_letters.is_some(), pass.began, pass.now, letter.time)
@@ -253,10 +260,11 @@ impl DeadLetterQueue {
         died > began && died <= now
     }
 
-    /// Acts on a letter. A copy of another one is deleted, and so is one whose job an earlier redrive has put back.
+    /// Applies the action to a letter. Deletes the letter instead if it is a copy of another letter, or if an
+    /// earlier redrive has put its job back.
     ///
     /// # Errors
-    /// The error, and whether the action had its effect all the same.
+    /// The error, and the certainty that the action was applied.
     async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Certainty, Error)> {
         let held = &task.held;
         let not_applied = |error| (Certainty::NotApplied, error);
@@ -297,8 +305,8 @@ impl DeadLetterQueue {
         Ok(Handled { is_copy: false, payload_left })
     }
 
-    /// Makes the letters visible again that were only read. In an outage, which may leave each request without an answer, all of them have the
-    /// time of one change: there may be thousands.
+    /// Makes the letters visible again that were not deleted. In an outage, in which each request may remain
+    /// without an answer, all letters share the time of one change, because there may be thousands.
     async fn release(&self, held: Vec<MessageRef>) {
         let give_up = Instant::now() + RELEASE_TIMEOUT;
         let is_failing = AtomicBool::new(false);

@@ -1,5 +1,5 @@
-//! The state of a pass through a dead-letter queue: the letters that it has met and handled, its failures, and its report. Makes no
-//! request.
+//! The state of a pass through a dead-letter queue: the letters that it has seen and handled, its failures,
+//! and its report. Makes no request.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -17,9 +17,9 @@ use crate::storage::{Certainty, MessageId, MessageRef};
 
 /// The number of failures of the storage in a row after which the pass ends.
 const MAX_FAILURES: u32 = 3;
-/// The most letters that are handled, or made visible again, at the same time.
+/// The maximum number of letters that are handled, or made visible again, concurrently.
 pub(super) const MAX_CONCURRENT_LETTERS: usize = 16;
-/// The most bytes of the payloads in blobs that are copied at the same time, if it is more than one.
+/// The maximum number of bytes in payload blobs that are copied concurrently; a single letter may have more.
 const MAX_CONCURRENT_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Called for each letter that was handled.
@@ -30,23 +30,23 @@ pub(super) type LetterListener<'l> = dyn FnMut(&DeadLetter) + Send + 'l;
 pub struct PassListeners<'l, 'f> {
     /// Called for each letter that was handled.
     pub of_letters: &'l mut LetterListener<'f>,
-    /// Called for each letter that was deleted as a copy, or would be.
+    /// Called for each letter that was, or would be, deleted as a copy.
     pub of_copies: &'l mut LetterListener<'f>,
 }
 
-/// A pass through a dead-letter queue that is under way.
+/// A running pass through a dead-letter queue.
 pub(super) struct Pass<'p> {
     pub(super) seen: &'p mut SeenLetters,
     pub(super) options: &'p DeadLetterOptions,
     pub(super) action: PassAction,
-    /// The time at which the pass began, by the storage's clock. It leaves later dead letters alone.
+    /// The time at which the pass began, by the storage's clock. The pass ignores later dead letters.
     pub(super) began: Option<SystemTime>,
     /// The time at which the current page was leased, by the storage's clock.
     pub(super) now: Option<SystemTime>,
     pub(super) looked_at: HashSet<MessageId>,
     /// The earliest time for the next letter at the requested rate.
     pub(super) next: Instant,
-    /// The number of letters that are handled at the same time: twice as many after each success, one after a failure.
+    /// The number of letters that are handled concurrently: doubled after each success, 1 after a failure.
     pub(super) concurrency: usize,
     pub(super) failures: u32,
     pub(super) report: RedriveReport,
@@ -59,7 +59,7 @@ pub(super) struct Pass<'p> {
 impl Pass<'_> {
     /// Returns the number of letters that may still be changed.
     pub(super) fn room(&self) -> u64 {
-        // A job that is put back counts, whether its letter could be deleted or not.
+        // A job that is put back counts, whether or not its letter could be deleted.
         let changed =
             self.report.moved.len() + self.report.skipped.iter().filter(|letter| letter.maybe_moved).count();
         self.options.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed as u64))
@@ -71,14 +71,15 @@ impl Pass<'_> {
             || self.options.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
+    /// Counts a letter that is not handled, and keeps it for its release.
     pub(super) fn leave(&mut self, message: MessageRef) {
         self.report.left += 1;
         self.held.push(message);
     }
 
-    /// Counts a failure, and returns its text. Several failures of the storage in a row end the pass; failures of
-    /// single letters do not.
-    pub(super) fn fail(&mut self, letter: &DeadLetter, error: &Error) -> String {
+    /// Counts a failure, and returns its text. [`MAX_FAILURES`] failures of the storage in a row end the
+    /// pass; failures of single letters do not.
+    pub(super) fn count_failure(&mut self, letter: &DeadLetter, error: &Error) -> String {
         let why = chain(error);
         crate::log::warn!(job = %letter.id.escape_debug(), error = %why, "a dead letter was not handled completely");
         let is_of_storage =
@@ -90,25 +91,27 @@ impl Pass<'_> {
         why
     }
 
-    /// Takes the next letters that can be handled at the same time: of different jobs and groups, and with payloads that fit into memory.
+    /// Takes the next letters that can be handled concurrently: letters of different jobs and groups, with
+    /// payloads that together fit into memory.
     pub(super) fn next_letters(&mut self, picked: &mut VecDeque<HeldLetter>) -> Vec<Task> {
         let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
-        let (mut tasks, mut jobs, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        let (mut jobs, mut groups) = (HashSet::new(), HashSet::new());
+        let (mut tasks, mut bytes) = (Vec::new(), 0);
         while tasks.len() < self.concurrency.min(room)
             && let Some(next) = picked.front()
         {
             bytes = next.blob_bytes().saturating_add(bytes);
-            let is_alone =
-                jobs.insert(Err(LetterKey::of(next))) && next.order().is_none_or(|key| jobs.insert(Ok(key)));
-            // A stop is noticed between two turns, so none of them takes long.
-            let is_soon = self.next <= Instant::now() + Duration::from_secs(1);
-            let may_join = is_alone && is_soon && bytes <= MAX_CONCURRENT_BYTES;
+            let is_independent = jobs.insert(LetterKey::of(next))
+                && next.ordering_group().is_none_or(|group| groups.insert(group));
+            // The stop is checked between rounds, so no round may wait long for its rate.
+            let starts_soon = self.next <= Instant::now() + Duration::from_secs(1);
+            let may_join = is_independent && starts_soon && bytes <= MAX_CONCURRENT_BYTES;
             if !tasks.is_empty() && !may_join {
                 break;
             }
             let Some(held) = picked.pop_front() else { break };
             if Instant::now() >= held.until {
-                // Others may have the letter by now; a later page brings it again.
+                // Another client may have leased the letter by now; a later page returns it again.
                 self.looked_at.remove(&held.message.id);
                 continue;
             }
@@ -140,7 +143,7 @@ impl Pass<'_> {
                 match payload_left {
                     Some(error) => {
                         self.report.payloads_left += 1;
-                        self.fail(&held.letter, &error);
+                        self.count_failure(&held.letter, &error);
                     }
                     None if !is_copy => {
                         self.failures = 0;
@@ -164,7 +167,7 @@ impl Pass<'_> {
                 if certainty == Certainty::Applied {
                     self.seen.done(&held, self.action);
                 }
-                let why = self.fail(&held.letter, &error);
+                let why = self.count_failure(&held.letter, &error);
                 let DeadLetter { id, source, .. } = held.letter;
                 let maybe_moved = certainty != Certainty::NotApplied;
                 self.report.skipped.push(SkippedLetter { id, source, why, maybe_moved });
@@ -173,13 +176,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Returns how many of `there` letters the pass did not meet.
-    pub(super) fn unseen(&self, there: u64) -> u64 {
+    /// Returns how many of the `count` letters in the queue the pass did not see.
+    pub(super) fn unseen(&self, count: u64) -> u64 {
         let gone = match self.action {
             PassAction::Report | PassAction::ReportPutBack => 0,
             PassAction::PutBack | PassAction::Delete => self.report.moved.len() as u64 + self.report.copies,
         };
-        there.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))
+        count.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))
     }
 }
 
@@ -187,11 +190,11 @@ impl Pass<'_> {
 pub(super) struct Handled {
     /// True for a copy of a letter that was handled.
     pub(super) is_copy: bool,
-    /// The error of a blob that stays although its letter is deleted.
+    /// The error of a blob that was not deleted with its letter.
     pub(super) payload_left: Option<Error>,
 }
 
-/// A letter that is handled now.
+/// A letter that the pass handles next.
 pub(super) struct Task {
     pub(super) held: HeldLetter,
     /// True for a copy of a letter that was handled.

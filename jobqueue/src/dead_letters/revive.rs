@@ -1,4 +1,4 @@
-//! Puts one dead letter back into its queue, or deletes it. `pass.rs` leases and chooses the letters.
+//! Puts a dead letter back into its queue, or deletes it. `pass.rs` leases and selects the letters.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ use crate::storage::{
     Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
 };
 
-/// The time that must be left of the hold of a letter when its job is put back.
+/// The time that must be left of the lease of a letter when its job is put back, so that the letter can be
+/// deleted.
 const DELETION_RESERVE: Duration = Duration::from_secs(2);
 
 /// The new message of a redriven job, and the blobs that were written for it.
 struct RevivedJob {
     text: String,
     key: Option<String>,
-    /// The group at whose end the job comes, where the storage keeps the order itself.
+    /// The group to whose end the job goes, if the storage itself keeps the order.
     group: Option<String>,
     blobs: Vec<StoredReference>,
 }
@@ -36,19 +37,20 @@ struct RevivedJob {
 /// The content of a letter.
 enum LetterContent {
     Job(Box<Envelope>),
-    /// A text that is put back as it came, but for its copy number.
+    /// A text that is put back unchanged, except for its copy number.
     Text(String),
 }
 
 impl DeadLetterQueue {
-    /// Puts a job back into its queue, with blobs of its own, and then deletes its dead letter. Returns the error of a
-    /// blob of the dead letter that is not deleted.
+    /// Puts a job back into its queue, with copies of its blobs, and then deletes its dead letter. Returns
+    /// the error if a blob of the dead letter is not deleted.
     ///
     /// # Errors
-    /// The error, and whether the job is in its queue all the same.
+    /// The error, and the certainty that the job is in its queue.
     pub(crate) async fn put_back(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
-        // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
+        // Not the id of the job: a storage that detects duplicates would drop a job that was sent shortly
+        // before.
         let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
             let certainty = if tries.is_in_doubt() { Certainty::Unknown } else { Certainty::NotApplied };
@@ -65,7 +67,7 @@ impl DeadLetterQueue {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            // Otherwise a stored message may need them; the next attempt writes its own.
+            // Otherwise a stored message may need the blobs; the next attempt writes new ones.
             if error.certainty() == Certainty::NotApplied {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
             }
@@ -74,7 +76,8 @@ impl DeadLetterQueue {
                 (certainty, send_error(error, certainty))
             })?;
         }
-        // The hold of the letter must last for its deletion. Where that is not certain, the record is needed all the same.
+        // The record must leave enough of the lease for the deletion. If the deletion fails, the record is
+        // needed nevertheless: it tells a later pass that the job was put back.
         let stored = held.stored();
         let mut recording = pin!(record_redrive(&self.core, &stored));
         let is_recorded = timeout_at(held.until - DELETION_RESERVE / 2, recording.as_mut()).await.is_ok();
@@ -88,19 +91,20 @@ impl DeadLetterQueue {
         })
     }
 
-    /// Deletes a dead letter, then its blobs. Returns the error of a blob that is not deleted.
+    /// Deletes a dead letter, then its blobs. Returns the error if a blob is not deleted.
     ///
     /// # Errors
-    /// The dead letter is not deleted, or only perhaps.
+    /// The error, and the certainty that the dead letter is deleted.
     pub(crate) async fn discard(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         self.delete_with(held, held.references()).await
     }
 
-    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it is the blob of their message, and the other letter
-    /// refers to it too. If a worker with a higher limit has copied it, a sweep removes it.
+    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it belongs to the
+    /// original message, and the other letter refers to it too. If a worker with a higher limit has copied
+    /// the blob, a sweep removes the copy.
     ///
     /// # Errors
-    /// Those of [`discard`](Self::discard).
+    /// As for [`discard`](Self::discard).
     pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
@@ -127,13 +131,13 @@ impl DeadLetterQueue {
     /// Deletes a message. Returns false if another client has deleted it.
     ///
     /// # Errors
-    /// Also if another client has leased it: then it is still there.
+    /// The storage's error. If another client has leased the message, it still exists.
     async fn delete(&self, message: &MessageRef) -> Result<bool, StoreError> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         loop {
             match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
-                // Our own deletion succeeded, and its answer was lost.
+                // An earlier attempt deleted the message, and its answer was lost.
                 Err(e) if e.kind() == StoreErrorKind::MessageNotFound && tries.is_in_doubt() => {
                     return Ok(true);
                 }
@@ -186,8 +190,8 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under another id, its handler would find
-    /// none of the effects that it has recorded.
+    /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under
+    /// another id, its handler would not find the effects that it has recorded.
     async fn content(&self, held: &HeldLetter) -> Result<LetterContent, Error> {
         let (text, id) = match &held.entry {
             DeadLetterEntry::External => {
@@ -197,7 +201,7 @@ impl DeadLetterQueue {
                 self.check_home(envelope)?;
                 match self.original_text(envelope).await? {
                     None => return Ok(LetterContent::Job(envelope.clone())),
-                    // It was refused unread: it is put back as it came.
+                    // The text was refused unread, so it is put back unchanged.
                     Some(text) => (text, None),
                 }
             }
@@ -215,7 +219,8 @@ impl DeadLetterQueue {
         })
     }
 
-    /// Checks that a dead letter returns only to the queue of its dead-letter queue, whatever queue it names.
+    /// Refuses a dead letter that names another queue as its origin: a letter returns only to the queue of
+    /// its dead-letter queue.
     fn check_home(&self, envelope: &Envelope) -> Result<(), Error> {
         let queue = envelope.dead_letter.as_ref().map_or("", |note| &note.queue);
         if queue.is_empty() || queue == self.core.name.as_str() {
@@ -225,10 +230,10 @@ impl DeadLetterQueue {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Returns the event with all its attempts again.
+    /// Returns the event as a new message with all its attempts.
     fn reset(&self, mut envelope: Envelope, letter: &DeadLetter) -> Envelope {
-        // A message that the storage or another program has moved has no note. Without a past, its checkpoint would be
-        // taken for a producer's.
+        // A message that the storage or another program has moved has no note. Without a past dead letter,
+        // its checkpoint would look as if a producer had written it.
         let note = envelope.dead_letter.take().unwrap_or_else(|| DeadLetterNote {
             reason: letter.reason.to_string(),
             queue: letter.queue.clone(),
@@ -247,12 +252,12 @@ impl DeadLetterQueue {
         envelope.history.uncounted = 0;
         envelope.history.delivery = 0;
         envelope.history.deferral = None;
-        // It runs again.
+        // The handler runs again.
         envelope.history.finished = None;
         envelope
     }
 
-    /// Renders the text like a send. If the message has no room, stores its payload in a blob first.
+    /// Renders the text like a send. Stores the payload in a blob first if the message has no room for it.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
         let encoding = self.core.fresh_settings().await.encoding;
         let mut trim = HistoryTrim::new();
@@ -279,12 +284,13 @@ impl DeadLetterQueue {
 
 /// Returns the number above which the fences of a redriven job begin.
 ///
-/// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one after the
-/// other: the time keeps their fences apart. The former number keeps the fence growing if the clock is wrong.
+/// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one
+/// after the other: the time in the number separates their fences. The former number keeps the fence growing
+/// if the clock is wrong.
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
-    /// Room for the deliveries of one message, as a power of two.
+    /// The number of bits for the deliveries of one message.
     const DELIVERY_BITS: u32 = 10;
-    /// The largest number that JSON can carry to every language.
+    /// The largest integer that JSON carries exactly to every language.
     const MAX: u64 = (1 << 53) - 1;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << DELIVERY_BITS);
