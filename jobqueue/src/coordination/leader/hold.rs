@@ -1,4 +1,4 @@
-//! A lease that is held: its renewal, and the times at which it ends.
+//! The lease of a leader: its renewal, and the times at which it ends.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,6 +21,7 @@ pub(in crate::coordination) enum LeadershipEnd {
     Taken,
 }
 
+/// A lease that this process has acquired.
 #[derive(Debug)]
 pub(super) struct LeaderLease {
     blob: LeaderBlob,
@@ -63,19 +64,19 @@ impl LeaderLease {
         self.closed.is_cancelled()
     }
 
-    /// Returns whether the lease cannot have expired yet.
+    /// Returns whether the lease certainly has not expired yet.
     pub(super) fn has_control(&self) -> bool {
         let state = self.state();
         let lost = matches!(state.end, Some(LeadershipEnd::Broken | LeadershipEnd::Taken));
         !lost && !self.is_closed() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Returns when control ends unless the lease is renewed.
+    /// Returns the time at which control ends unless the lease is renewed.
     pub(super) fn control_until(&self) -> Instant {
         self.state().begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Renews the lease every third of its duration; releases it when closed.
+    /// Renews the lease every third of its duration, and releases it when it is closed.
     pub(super) async fn renew_until_closed(self: Arc<Self>) {
         let lease = self.blob.lease;
         let mut next = self.state().begun + lease / 3;
@@ -111,7 +112,7 @@ impl LeaderLease {
         self.ending.cancel();
     }
 
-    /// Renews the lease. Returns the time before the request; `None` if the answer was lost.
+    /// Renews the lease. Returns the time before the request, or `None` if the answer was lost.
     async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, LeadershipEnd> {
         let requested = Instant::now();
         let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));
@@ -119,7 +120,7 @@ impl LeaderLease {
         let Ok(answer) = timeout(limit, call).await else { return Ok(None) };
         let error = match answer {
             Ok(id) if id == self.lease => return Ok(Some(requested)),
-            // The storage has renewed somebody else's lease under our name.
+            // The storage renewed another owner's lease.
             Ok(_) => return Err(LeadershipEnd::Taken),
             Err(error) => error,
         };

@@ -24,23 +24,24 @@ use crate::runtime::Runtime;
 use crate::storage::BlobName;
 use crate::worker::BackgroundContext;
 
-/// The source of all scheduled jobs. It is the same for all programs: if two leaders send the same slot, it is one
-/// job.
+/// The source of all scheduled jobs. It is the same for all programs, so that a slot that two leaders send is
+/// a single job.
 const SOURCE: &str = "/jobqueue/schedule";
 
-/// The interval at which the wall clock is read, in case it was set.
+/// The maximum time between two readings of the wall clock, which may have been set.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay up to which a slot is on time: longer than a fail-over.
-const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
-/// The difference between the clocks of workers that is not logged.
+const MAX_ON_TIME_DELAY: SignedDuration = SignedDuration::from_secs(60);
+/// The difference between the clocks of workers up to which no warning is logged.
 const TOLERATED_SKEW: SignedDuration = SignedDuration::from_secs(300);
-/// The time that a step which is under way has when the worker stops. The worker waits for two seconds more, in which the lease is released.
+/// The time that the current step has left when the worker stops. The worker waits two seconds longer, in
+/// which the lease is released.
 const STEP_GRACE: Duration = Duration::from_secs(3);
-/// The maximum number of attempts to make the message of a slot before the slot is skipped. It takes half a minute,
-/// so that the slots behind it are still on time.
+/// The number of failures to make the message of a slot after which the slot is skipped. The attempts take
+/// half a minute, so that later slots are still on time.
 const MAX_SLOT_FAILURES: u32 = 6;
 
-/// A schedule with all that is needed to run it.
+/// A schedule with everything that is needed to run it.
 pub(super) struct Runner<M> {
     pub(super) name: String,
     pub(super) state: BlobName,
@@ -50,7 +51,7 @@ pub(super) struct Runner<M> {
     pub(super) lease: Option<Duration>,
     /// Makes the message of a slot from its time.
     pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
-    /// Locked for a term of leadership.
+    /// Locked during a term of leadership.
     pub(super) sent: Mutex<SentSlots>,
 }
 
@@ -59,7 +60,7 @@ impl<M: QueueMessage> Runner<M> {
         candidacy.whenever_leading(&context.stop, || self.campaign(&candidacy, &context)).await;
     }
 
-    /// Is a candidate, and leads, until the worker stops.
+    /// Stands as a candidate, and leads, until the worker stops. Retries after errors.
     async fn campaign(&self, candidacy: &Candidacy, context: &BackgroundContext) {
         while let Err(error) = self.campaign_once(candidacy, context).await {
             crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
@@ -82,17 +83,17 @@ impl<M: QueueMessage> Runner<M> {
         Ok(())
     }
 
-    /// Sends slots while leadership lasts. A slot that is being sent when the worker stops has a while to be noted as done: the next leader
-    /// would send it again.
+    /// Sends slots while leadership lasts. When the worker stops, a slot that is being sent has
+    /// [`STEP_GRACE`] to be recorded as done: otherwise the next leader sends it again.
     async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: Leadership) {
-        let given_up = async {
+        let grace_ended = async {
             context.stop.cancelled().await;
             tokio::time::sleep(STEP_GRACE).await;
         };
         tokio::select! {
             biased;
             () = self.lead(context, leadership) => {}
-            () = given_up => {}
+            () = grace_ended => {}
         }
     }
 
@@ -113,7 +114,7 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
-    /// Warns if slots were sent whose time has not come yet: a clock was ahead.
+    /// Warns if slots are done whose time has not come yet: the clock of a leader was ahead.
     async fn warn_if_sent_ahead(&self, context: &BackgroundContext) -> Result<(), Error> {
         let now = timestamp(context.storage().runtime())?;
         let state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
@@ -127,7 +128,7 @@ impl<M: QueueMessage> Runner<M> {
         Ok(())
     }
 
-    /// Sends the due slots. Returns how long to wait.
+    /// Sends the due slots. Returns the time to wait until the next step.
     async fn step(
         &self,
         context: &BackgroundContext,
@@ -139,7 +140,7 @@ impl<M: QueueMessage> Runner<M> {
         let mut state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
-            // The former leader may have sent it.
+            // The former leader may have sent the slot.
             if sent.slot != Some(slot) && !self.is_waiting(&queue, self.slot_id(slot)).await {
                 if state.paused {
                     crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
@@ -154,7 +155,7 @@ impl<M: QueueMessage> Runner<M> {
                 self.send_trigger(&queue, at).await?;
                 sent.trigger = Some(at);
             }
-            state = state.triggered(at).await?;
+            state = state.answer_trigger(at).await?;
         }
         for slot in self.due(state.done, now) {
             // Slots that become due during the pause are skipped.
@@ -165,7 +166,7 @@ impl<M: QueueMessage> Runner<M> {
                 return Ok(Duration::ZERO);
             }
             state = state.begin(slot).await?;
-            // An operator may have paused it since it was read.
+            // An operator may have paused the schedule since the state was read.
             if !state.paused {
                 self.send_or_skip(&queue, slot, sent).await?;
             }
@@ -194,7 +195,7 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     fn due(&self, done: Timestamp, now: Timestamp) -> Vec<Timestamp> {
-        let since = now.checked_sub(ON_TIME).unwrap_or(Timestamp::MIN);
+        let since = now.checked_sub(MAX_ON_TIME_DELAY).unwrap_or(Timestamp::MIN);
         // At most one slot per second.
         let on_time = self.timetable.due(done.max(since), now, usize::MAX);
         match self.missed {
@@ -205,8 +206,9 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
-    /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
-    /// and must not delay the others forever. If the storage fails, it waits, and the slots behind it may be missed.
+    /// Sends a slot. If its message cannot be made, skips the slot after [`MAX_SLOT_FAILURES`] failures: the
+    /// cause may concern no other slot, and must not delay the others forever. If the storage fails, the slot
+    /// waits, and later slots may be missed.
     async fn send_or_skip(
         &self,
         queue: &Queue<M>,
@@ -232,7 +234,8 @@ impl<M: QueueMessage> Runner<M> {
             let message = (self.make)(slot.into());
             queue.send(&message).source(SOURCE).id(id).await
         };
-        // A panic of `make`, or of the message while it is validated and encoded, would silently end the schedule on this worker.
+        // A panic of `make`, or of the message during validation and encoding, would silently end the
+        // schedule on this worker.
         let sent = AssertUnwindSafe(send).catch_unwind().await.unwrap_or_else(|_| {
             let text = "the function that makes the message, or the message, has panicked";
             Err(Error::new(ErrorKind::Invalid, text))
@@ -249,25 +252,27 @@ impl<M: QueueMessage> Runner<M> {
         format!("schedule/{}/{slot}", self.name)
     }
 
-    /// Returns whether the message with this id is visible in the queue, among the first 32 messages that a peek returns.
+    /// Returns whether the message with this id is visible in the queue, among the first 32 messages that a
+    /// peek returns.
     async fn is_waiting(&self, queue: &Queue<M>, id: String) -> bool {
         is_waiting(queue.core(), &Identity::new(SOURCE, id)).await
     }
 }
 
-/// The memory of this process of what it has sent, also if the schedule's state does not show it yet. It holds for all terms of leadership.
+/// The slots that this process has sent, even if the schedule's state does not show them yet. Kept over all
+/// terms of leadership.
 #[derive(Debug, Default)]
 pub(super) struct SentSlots {
     /// The last slot that was sent or skipped.
     slot: Option<Timestamp>,
     /// The last trigger whose job was sent or skipped.
     trigger: Option<Timestamp>,
-    /// The slot whose message could not be made, and how often.
+    /// The slot whose message could not be made, and the number of failures.
     failed: Option<(Timestamp, u32)>,
 }
 
 impl SentSlots {
-    /// Counts one more failure to make the message of `slot`, and returns their number.
+    /// Counts a failure to make the message of `slot`, and returns the number of failures.
     fn count_failure(&mut self, slot: Timestamp) -> u32 {
         let former = self.failed.filter(|(failed, _)| *failed == slot).map_or(0, |(_, failures)| failures);
         self.failed = Some((slot, former + 1));
