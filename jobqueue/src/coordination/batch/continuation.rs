@@ -1,8 +1,8 @@
 //! Seals a batch with its continuation, and sends the continuation.
 //!
-//! A child that sees its batch complete deletes its own message only after the continuation was certainly sent. The
-//! continuation is put twice if the process dies between the two steps here, or if two children end at once. Its
-//! copies have the same id and take turns like those of a child.
+//! The message of the child that completes the batch is deleted only after the continuation was certainly
+//! sent. The continuation is put twice if the process dies between the put and its record, or if two children
+//! end concurrently. Its copies have the same id and take turns like the copies of a child.
 
 use futures_util::future::BoxFuture;
 
@@ -24,9 +24,9 @@ pub(super) struct Outer<'b> {
     ledger: Ledger<'b>,
     index: u64,
     secret: String,
-    /// Its policy about dead letters, as a header has it.
+    /// The child's policy about dead letters, in the form of its header.
     on_dead: String,
-    /// The batch that the job continues.
+    /// The batch that the job continues, if it is a continuation.
     from: Option<String>,
 }
 
@@ -49,7 +49,7 @@ impl Batch {
             let ledger = self.ledger();
             if self.is_swept {
                 self.check_sealed(self.sealed.unwrap_or_default())?;
-                // The batch has ended the child that recorded it, and ends no other.
+                // The batch ended the child that recorded it, and ends no other child.
                 if let Some(Outer { ledger, index, .. }) = &outer
                     && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
                 {
@@ -64,7 +64,8 @@ impl Batch {
             }
             ledger.check_announced(self.next).await?;
             if let Some(Outer { ledger, index, from, .. }) = &outer {
-                // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
+                // Recorded before the batch is sealed, so that a later attempt of the sending job knows that
+                // its end was handed over.
                 ledger.hand_over(*index, &self.id, from.as_deref()).await?;
             }
             ledger.seal(&plan).await?;
@@ -81,7 +82,7 @@ impl Batch {
         })
     }
 
-    /// Notes that another message ends the sending job.
+    /// Tells the context that another message ends the sending job.
     fn note_hand_over(&self) {
         if let Some(context) = &self.context {
             context.hand_over();
@@ -115,14 +116,16 @@ impl Batch {
             .own_header(TOKEN, token)
     }
 
-    /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.
+    /// Returns the place of the sending job in the batch of which it is a child; the job hands the end of
+    /// that child over to this batch.
     pub(super) async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
         let Some(context) = &self.context else { return Ok(None) };
         let JobInfo { headers, source, id, .. } = context.info();
         let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
         let Ok(outer) = BatchId::new(&claimed.batch) else { return Ok(None) };
         let (ledger, index) = (Ledger::new(&self.storage, outer), claimed.index);
-        // Otherwise the headers were copied or written by another program, and there is nothing to hand over.
+        // Without a proof, the headers were copied or written by another program, and there is nothing to
+        // hand over.
         let secret = ledger.secret().await?.filter(|secret| claimed.is_proven(secret, source, id));
         let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
         let from = headers.get(OF).cloned();

@@ -1,4 +1,5 @@
-//! The requests that take, keep and end the turn of a copy: where a log keeps the order of the job, it gives the turns, and there is no claim.
+//! The requests that take, keep and end the turn of a copy. Where a log keeps the order of the job, the log
+//! gives the turns, and there is no claim.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,11 @@ use crate::error::Error;
 use crate::json_blob::{JsonBlob, Known, is_raced};
 use crate::storage::{BlobStore, MessageId};
 
-/// The interval between two signs of life: a third of the shortest time in which a copy has waited that often.
+/// The interval between two heartbeats: a third of the shortest time in which a copy waits [four
+/// times](super::claim).
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The turn of a delivery that has made a claim, or makes it at its first sign of life.
+/// The turn of a delivery that has made a claim, or makes it with its first heartbeat.
 struct ClaimedTurn {
     document: JsonBlob<Claim>,
     message: MessageId,
@@ -27,18 +29,19 @@ struct ClaimedTurn {
 impl ClaimedTurn {
     async fn confirm(self: Arc<Self>) -> Result<Option<Instant>, Error> {
         let is_claimed = self.is_claimed.load(Ordering::Relaxed);
-        let keep = |found| Claim::keep(found, &self.message, is_claimed);
+        let heartbeat = |found| Claim::heartbeat(found, &self.message, is_claimed);
         let known = if is_claimed { Known::Nothing } else { Known::Absent };
-        let has_turn = self.document.change(known, keep).await?.result;
+        let has_turn = self.document.change(known, heartbeat).await?.result;
         self.is_claimed.store(true, Ordering::Relaxed);
-        // Without signs of life it runs on: most children have no other copy, and would begin anew for nothing.
+        // A delivery without heartbeats continues: most children have no other copy, and would be restarted
+        // for nothing.
         Ok(has_turn.then(|| Instant::now() + WITHOUT_END))
     }
 }
 
 impl Ledger<'_> {
-    /// Gives the turn of `who` to this delivery until its lease ends, unless another copy has it. The delivery loses its lease if
-    /// another copy takes the turn over.
+    /// Gives the turn of `place` to this delivery until its lease ends, unless another copy has the turn. The
+    /// delivery loses its lease if another copy takes the turn over.
     pub(super) async fn turn_of(
         &self,
         place: &str,
@@ -61,8 +64,8 @@ impl Ledger<'_> {
         Ok(turn)
     }
 
-    /// Renews the claim of the turn of `who` until the lease of this delivery ends, or makes it unless it `is_claimed`. The delivery loses
-    /// its lease if another copy has the turn.
+    /// Sends heartbeats for the turn of `place` until the lease of this delivery ends. The first heartbeat
+    /// makes the claim unless `is_claimed`. The delivery loses its lease if another copy has the turn.
     pub(super) fn keep_turn(
         &self,
         place: &str,
@@ -85,7 +88,7 @@ impl Ledger<'_> {
         Ok(JsonBlob::new(blobs, self.storage.runtime(), blob, MAX_BYTES))
     }
 
-    /// Returns whether no other copy has the turn of `who`.
+    /// Returns whether no other copy has the turn of `place`.
     pub(super) async fn may_end(&self, place: &str, delivery: HookContext<'_>) -> Result<bool, Error> {
         if let Some(position) = position_of(delivery.leased_job) {
             return delivery.leased_job.core.groups.may_end(position).await;
@@ -94,7 +97,8 @@ impl Ledger<'_> {
         Ok(claim.is_none_or(|claim| claim.value.is_free_for(delivery.message, false)))
     }
 
-    /// Ends the turn of a message that is being dead-lettered and would return as another message.
+    /// Ends the turn of a message that is being dead-lettered: a redrive would put the job back as another
+    /// message.
     pub(super) async fn end_turn(&self, place: &str, delivery: HookContext<'_>) -> Result<(), Error> {
         if position_of(delivery.leased_job).is_some() {
             return Ok(());
