@@ -74,12 +74,12 @@ impl<'a> Container<'a> {
 
     /// Returns the fields of the struct, or those of each variant.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &[Field<'a>]> {
-        let (one, many) = match &self.body {
+        let (fields, variants) = match &self.body {
             Body::Struct(fields) => (Some(fields.as_slice()), [].as_slice()),
             Body::Enum(variants) => (None, variants.as_slice()),
             Body::Union(_) => (None, [].as_slice()),
         };
-        one.into_iter().chain(many.iter().map(|variant| variant.fields.as_slice()))
+        fields.into_iter().chain(variants.iter().map(|variant| variant.fields.as_slice()))
     }
 }
 

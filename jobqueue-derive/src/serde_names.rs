@@ -19,7 +19,7 @@ pub(crate) struct SerdeContainer {
 impl SerdeContainer {
     pub(crate) fn from_attrs(attrs: &[Attribute]) -> Self {
         let mut found = Self::default();
-        each(attrs, |name, value| match name {
+        for_each_attribute(attrs, |name, value| match name {
             "rename_all" => found.rename_all = value,
             "rename_all_fields" => found.rename_all_fields = value,
             "transparent" => found.transparent = true,
@@ -66,13 +66,13 @@ pub(crate) fn variant_name(ident: &Ident, attrs: &[Attribute], rename_all: Optio
 /// Returns whether the attributes have one of these names.
 pub(crate) fn has(attrs: &[Attribute], names: &[&str]) -> bool {
     let mut found = false;
-    each(attrs, |name, _| found |= names.contains(&name));
+    for_each_attribute(attrs, |name, _| found |= names.contains(&name));
     found
 }
 
 fn renamed(attrs: &[Attribute]) -> Option<String> {
     let mut renamed = None;
-    each(attrs, |name, value| {
+    for_each_attribute(attrs, |name, value| {
         if name == "rename" && value.is_some() {
             renamed = value;
         }
@@ -82,7 +82,7 @@ fn renamed(attrs: &[Attribute]) -> Option<String> {
 
 /// Calls `visit` with each serde attribute and its text; for `rename(serialize = "a", deserialize = "b")` the text is
 /// the serialized name.
-fn each(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
+fn for_each_attribute(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("serde")) {
         let _ = attr.parse_nested_meta(|meta| {
             let mut value = None;

@@ -8,7 +8,7 @@ use syn::{Attribute, Ident, Meta, Token, token};
 use crate::ctxt::Ctxt;
 
 /// Calls `item` with each name in each `#[message(…)]`. After a mistake it continues with the next item.
-pub(super) fn each(
+pub(super) fn for_each_item(
     ctxt: &Ctxt,
     attrs: &[Attribute],
     mut item: impl FnMut(&Ident, ParseStream<'_>) -> syn::Result<()>,
@@ -20,7 +20,7 @@ pub(super) fn each(
         }
         let outcome = attr.parse_args_with(|input: ParseStream<'_>| {
             while !input.is_empty() {
-                if let Err(error) = one(input, &mut item) {
+                if let Err(error) = parse_item(input, &mut item) {
                     ctxt.push(error);
                     skip_to_comma(input);
                 }
@@ -38,7 +38,7 @@ pub(super) fn each(
     }
 }
 
-fn one(
+fn parse_item(
     input: ParseStream<'_>,
     item: &mut impl FnMut(&Ident, ParseStream<'_>) -> syn::Result<()>,
 ) -> syn::Result<()> {

@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
 }
 
 /// The names that are understood on a type, in the order in which they are documented.
-const ON_TYPES: &[&str] = &[
+const TYPE_ATTRIBUTES: &[&str] = &[
     "queue",
     "kind",
     "version",
@@ -41,7 +41,7 @@ const ON_TYPES: &[&str] = &[
     "crate",
 ];
 /// The names that are understood on a field.
-const ON_FIELDS: &[&str] =
+const FIELD_ATTRIBUTES: &[&str] =
     &["key", "range", "length", "non_empty", "url", "email", "pattern", "nested", "with"];
 
 /// An attribute that may be given once.

@@ -4,7 +4,7 @@ use syn::Ident;
 
 /// Returns the error for a name that no place understands.
 pub(super) fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
-    let advice = match meant(name, known) {
+    let advice = match suggestion(name, known) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => {
             let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
@@ -15,7 +15,7 @@ pub(super) fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
 }
 
 /// Returns the known name that is most similar to a misspelt one.
-pub(super) fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
+pub(super) fn suggestion<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
     let written = name.to_string();
     let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();
     nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)

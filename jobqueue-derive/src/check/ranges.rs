@@ -18,9 +18,9 @@ pub(super) fn range(ctxt: &Ctxt, bounds: &Bounds, shape: &Shape) {
         }
     }
     if fits && matches!(shape, Shape::Unsigned(..)) && ends_at_zero(bounds) {
-        nothing(ctxt, bounds, "range");
+        report_ends_at_zero(ctxt, bounds, "range");
     } else if fits && is_empty(bounds) {
-        empty(ctxt, bounds, "range");
+        report_empty(ctxt, bounds, "range");
     }
 }
 
@@ -42,9 +42,9 @@ pub(super) fn length(ctxt: &Ctxt, bounds: &Bounds) {
         fits = false;
     }
     if fits && ends_at_zero(bounds) {
-        nothing(ctxt, bounds, "length");
+        report_ends_at_zero(ctxt, bounds, "length");
     } else if fits && is_empty(bounds) {
-        empty(ctxt, bounds, "length");
+        report_empty(ctxt, bounds, "length");
     }
 }
 
@@ -84,11 +84,11 @@ fn ends_at_zero(bounds: &Bounds) -> bool {
     bounds.low.is_none() && !bounds.closed && matches!(high, Some(Literal::Integer { magnitude: 0, .. }))
 }
 
-fn nothing(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
+fn report_ends_at_zero(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
     ctxt.error(&bounds.tokens, format!("no value is in this range; write `{name}(..=0)` for 0 alone"));
 }
 
-fn empty(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
+fn report_empty(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
     let (Some(low), Some(high)) = (&bounds.low, &bounds.high) else { return };
     let (low, high) = (low.text(), high.text());
     let advice = if bounds.closed {

@@ -23,12 +23,12 @@ pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, 
     let mut calls = TokenStream::new();
     if let Some(bounds) = attrs.range.get() {
         let shape = Shape::of(ty, params);
-        let (order, limits) = range(bounds, &shape);
-        calls.extend(quote! { #order <#ty as __jobqueue::Ranged>::range(#value, #place, #limits); });
+        let (assertion, limits) = range(bounds, &shape);
+        calls.extend(quote! { #assertion <#ty as __jobqueue::Ranged>::range(#value, #place, #limits); });
     }
     if let Some(bounds) = attrs.length.get() {
-        let (measured, (order, limits)) = (measured(), length(bounds));
-        calls.extend(quote! { #order __jobqueue::length(#measured, #limits); });
+        let (measured, (assertion, limits)) = (measured(), length(bounds));
+        calls.extend(quote! { #assertion __jobqueue::length(#measured, #limits); });
     }
     if attrs.non_empty.is_set() {
         let measured = measured();
@@ -78,11 +78,11 @@ fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
         }
         None => quote!(__jobqueue::Limit::None),
     };
-    let order = shape.number().and_then(|primitive| {
+    let assertion = shape.number().and_then(|primitive| {
         let primitive = Ident::new(primitive, proc_macro2::Span::call_site());
-        order(bounds, quote!(::core::primitive::#primitive), number)
+        order_assertion(bounds, quote!(::core::primitive::#primitive), number)
     });
-    (order, quote!((#low, #high)))
+    (assertion, quote!((#low, #high)))
 }
 
 /// Returns an assertion about the limits, and the argument.
@@ -106,8 +106,8 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
         }
         None => quote!(::core::primitive::usize::MAX),
     };
-    let order = order(bounds, quote!(::core::primitive::usize), as_written);
-    (order, quote!((#min, #max)))
+    let assertion = order_assertion(bounds, quote!(::core::primitive::usize), as_written);
+    (assertion, quote!((#min, #max)))
 }
 
 /// Returns an assertion about bounds that are constants, whose values the macro cannot see. It fails when the program is built; `cargo check` does not
@@ -122,7 +122,7 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
 ///     n: u32,
 /// }
 /// ```
-fn order(
+fn order_assertion(
     bounds: &Bounds,
     primitive: TokenStream,
     number: impl Fn(&Bound) -> TokenStream,
