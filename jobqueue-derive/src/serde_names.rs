@@ -1,6 +1,6 @@
 //! Computes the names that serde gives to fields and variants, so that paths show the names on the wire.
 //!
-//! The module reads serde's attributes and never reports their mistakes: that is serde's task.
+//! The module reads serde's attributes, and leaves their mistakes to serde.
 
 use syn::ext::IdentExt;
 use syn::{Attribute, Expr, Ident, LitStr, Token, token};
@@ -80,8 +80,8 @@ fn renamed(attrs: &[Attribute]) -> Option<String> {
     renamed
 }
 
-/// Calls `visit` with each serde attribute and its text; for `rename(serialize = "a", deserialize = "b")` the text is
-/// the serialized name.
+/// Calls `visit` with each serde attribute and its text. For `rename(serialize = "a", deserialize = "b")`,
+/// the text is the serialized name.
 fn for_each_attribute(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("serde")) {
         let _ = attr.parse_nested_meta(|meta| {
@@ -109,8 +109,8 @@ fn for_each_attribute(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<St
     }
 }
 
-/// Returns the lower-case words of a snake-case name. Empty words keep doubled and leading underscores where serde
-/// keeps them.
+/// Returns the words of a snake-case name. Empty words preserve doubled and leading underscores, as serde
+/// does.
 fn words_of_field(name: &str) -> Vec<String> {
     name.split('_').map(str::to_owned).collect()
 }
@@ -131,7 +131,7 @@ fn apply(rule: &str, words: &[String]) -> Option<String> {
     Some(match rule {
         "lowercase" | "snake_case" => words.join("_"),
         "UPPERCASE" | "SCREAMING_SNAKE_CASE" => upper(),
-        // A word of a variant may have underscores of its own.
+        // A word of a variant may contain underscores.
         "kebab-case" => words.join("_").replace('_', "-"),
         "SCREAMING-KEBAB-CASE" => upper().replace('_', "-"),
         "PascalCase" => words.iter().map(|word| capitalized(word)).collect(),

@@ -22,7 +22,8 @@ pub(crate) struct ContainerAttrs {
     pub backoff: Slot<Backoff>,
     pub validate: Slot<Path>,
     pub krate: Slot<Path>,
-    /// Names that were written with a mistake; they must not be reported as missing too.
+    /// The names that were written, with or without a mistake. An attribute with a mistake must not be
+    /// reported as missing too.
     pub attempted: Vec<String>,
 }
 

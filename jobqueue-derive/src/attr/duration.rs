@@ -8,7 +8,7 @@ pub(crate) enum DurationError {
     TooLong,
 }
 
-/// The longest duration in seconds: 7 days, Azure's limit of a lease and of a delay.
+/// The longest duration in seconds: 7 days, Azure's limit for leases and delays.
 const MAX_SECONDS: u64 = 604_800;
 
 /// Returns the seconds in a duration of 1 second to 7 days.

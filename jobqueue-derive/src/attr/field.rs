@@ -24,7 +24,8 @@ pub(crate) struct FieldAttrs {
 impl FieldAttrs {
     /// Returns the names of the rules on the field, as written; `key` is not a rule.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Ident> {
-        // A rule that is missing here would never be checked, so a new attribute does not compile before it has its place.
+        // A rule that is missing here would never be checked. The full pattern makes a new attribute a
+        // compile error until it is added.
         let Self { key: _, range, length, non_empty, url, email, pattern, nested, with } = self;
         [
             range.name(),

@@ -7,7 +7,7 @@ use syn::{Attribute, Ident, Meta, Token, token};
 
 use crate::ctxt::Ctxt;
 
-/// Calls `item` with each name in each `#[message(…)]`. After a mistake it continues with the next item.
+/// Calls `item` with each name in each `#[message(…)]`. After a mistake, continues with the next item.
 pub(super) fn for_each_item(
     ctxt: &Ctxt,
     attrs: &[Attribute],
@@ -66,7 +66,7 @@ fn skip_to_comma(input: ParseStream<'_>) {
     }
 }
 
-/// Parses the value after `=`. `example` is the whole attribute as it should look.
+/// Parses the value after `=`. `example` is a valid form of the whole attribute, for errors.
 pub(super) fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> syn::Result<T> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(name.span(), format!("`{name}` needs a value: write `{example}`")));
@@ -99,7 +99,7 @@ pub(super) fn parenthesized<T>(
     }
     let parsed = parse(&content);
     if parsed.is_err() {
-        // The rest would be reported as a second mistake.
+        // Consumes the rest, which would otherwise be reported as a second mistake.
         content.parse::<TokenStream>()?;
     }
     parsed

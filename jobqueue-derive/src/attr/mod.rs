@@ -1,4 +1,5 @@
-//! Parses `#[message(…)]`. The module knows the grammar of each attribute; [`crate::check`] checks the values.
+//! Parses `#[message(…)]`. The module knows the grammar of each attribute; [`crate::check`] checks the
+//! values.
 
 mod bounds;
 mod container;
@@ -25,7 +26,7 @@ pub(crate) enum Purpose {
     Part,
 }
 
-/// The names that are understood on a type, in the order in which they are documented.
+/// The attributes that a type takes, in the order of the documentation.
 const TYPE_ATTRIBUTES: &[&str] = &[
     "queue",
     "kind",
@@ -40,7 +41,7 @@ const TYPE_ATTRIBUTES: &[&str] = &[
     "validate",
     "crate",
 ];
-/// The names that are understood on a field.
+/// The attributes that a field takes.
 const FIELD_ATTRIBUTES: &[&str] =
     &["key", "range", "length", "non_empty", "url", "email", "pattern", "nested", "with"];
 

@@ -8,10 +8,10 @@ use syn::LitStr;
 use crate::attr::{ContainerAttrs, Slot};
 use crate::ctxt::Ctxt;
 
-/// The greatest length of a queue's name: Azure's 63 less the seven of `-poison`.
+/// The maximum length of a queue name: Azure's 63 characters minus the seven of `-poison`.
 const MAX_QUEUE_CHARS: usize = 56;
 const MAX_KIND_CHARS: usize = 128;
-/// The beginning of the framework's own kinds.
+/// The prefix of the framework's own kinds.
 const OWN_KINDS: &str = "jobqueue.";
 
 pub(super) fn check(ctxt: &Ctxt, attrs: &ContainerAttrs) {
@@ -40,8 +40,8 @@ fn required(ctxt: &Ctxt, attrs: &ContainerAttrs, name: &str, slot: &Slot<LitStr>
     }
 }
 
-/// Checks [Azure's rules](https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata), and reports
-/// each broken one.
+/// Checks [Azure's rules](https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata),
+/// and reports each rule that the name breaks.
 fn queue(ctxt: &Ctxt, literal: &LitStr) {
     let name = literal.value();
     let length = name.chars().count();

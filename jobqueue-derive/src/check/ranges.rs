@@ -1,4 +1,4 @@
-//! Checks the bounds of `range(…)` and `length(…)`, as far as they are literals.
+//! Checks the bounds of `range(…)` and `length(…)` that are literals.
 
 use std::cmp::Ordering;
 
@@ -78,7 +78,7 @@ fn not_numbers(ctxt: &Ctxt, bounds: &Bounds) -> bool {
     found
 }
 
-/// Returns whether the range is `..0`, which has no value that is not negative.
+/// Returns whether the range is `..0`, which contains only negative values.
 fn ends_at_zero(bounds: &Bounds) -> bool {
     let high = bounds.high.as_ref().map(|high| &high.literal);
     bounds.low.is_none() && !bounds.closed && matches!(high, Some(Literal::Integer { magnitude: 0, .. }))
@@ -110,7 +110,7 @@ fn is_empty(bounds: &Bounds) -> bool {
 
 fn compare(low: &Bound, high: &Bound) -> Option<Ordering> {
     let integer = |literal: &Literal| match literal {
-        // Of two negative numbers the one of greater magnitude is the smaller.
+        // Of two negative numbers, the number with the greater magnitude is smaller.
         Literal::Integer { negative: true, magnitude } => Some((false, u128::MAX - magnitude)),
         Literal::Integer { magnitude, .. } => Some((true, *magnitude)),
         _ => None,

@@ -1,7 +1,8 @@
 //! Emits the call for each rule on a field: `__path` and `__violations` are in scope.
 //!
-//! The field's type is passed to each function, so that a trait error points at the type in the user's source. A rule
-//! is one call with plain arguments where possible, since the user's crate compiles it in each build.
+//! The field's type is passed to each function, so that a trait error points at the type in the user's
+//! source. A rule is one call with plain arguments where possible, since the user's crate compiles it in each
+//! build.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,7 +14,8 @@ use crate::attr::{Bound, Bounds, Literal};
 use crate::check::is_checked_by_compiler;
 use crate::shape::Shape;
 
-/// Emits the rules of a field. `value` is an expression for a reference to the field, `name` its name below `__path`.
+/// Emits the rules of a field. `value` is an expression for a reference to the field; `name` is the field's
+/// name below `__path`.
 pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &str) -> TokenStream {
     let attrs = &field.attrs;
     let ty = field.ty;
@@ -110,8 +112,8 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
     (assertion, quote!((#min, #max)))
 }
 
-/// Returns an assertion about bounds that are constants, whose values the macro cannot see. It fails when the program is built; `cargo check` does not
-/// evaluate it.
+/// Returns an assertion that the bounds are in order, if they are constants whose values the macro cannot
+/// see. The assertion fails when the program is built; `cargo check` does not evaluate it.
 ///
 /// ```compile_fail
 /// const LOW: u32 = 5;
@@ -142,7 +144,7 @@ fn order_assertion(
     })
 }
 
-/// Returns the bound as a literal of the field's type: a whole number is valid as a bound of a float.
+/// Returns the bound as a literal of the field's type: a whole number may bound a float.
 fn in_type(bound: &Bound, shape: &Shape) -> TokenStream {
     match (&bound.literal, shape) {
         (Literal::Integer { negative, magnitude }, Shape::Float(_)) => {
