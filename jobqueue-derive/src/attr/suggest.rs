@@ -14,7 +14,7 @@ pub(super) fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
     syn::Error::new(name.span(), format!("unknown attribute `{name}`; {advice}"))
 }
 
-/// Returns the known name that is most similar to a misspelt one.
+/// Returns the known name that is most similar to a misspelt name.
 pub(super) fn suggestion<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
     let written = name.to_string();
     let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();

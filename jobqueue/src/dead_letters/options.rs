@@ -139,7 +139,7 @@ pub struct RedriveReport {
     pub began: Option<SystemTime>,
     /// The cause, if the redrive ended early or may have missed dead letters: the storage failed several
     /// times in a row, a part of it did not answer, the answer to a request was lost, or the first dead
-    /// letters came back before all were read.
+    /// letters became visible again before all were read.
     pub stopped: Option<String>,
 }
 
@@ -162,7 +162,7 @@ pub struct PurgeReport {
     pub unseen: Option<u64>,
     /// The cause, if the purge ended early or may have missed dead letters: the storage failed several times
     /// in a row, a part of it did not answer, the answer to a request was lost, or the first dead letters
-    /// came back before all were read.
+    /// became visible again before all were read.
     pub stopped: Option<String>,
 }
 

@@ -76,20 +76,20 @@ impl DeadLetterQueue {
             action,
             began: options.before,
             now: None,
-            looked_at: HashSet::new(),
-            next: Instant::now(),
+            known_ids: HashSet::new(),
+            next_at: Instant::now(),
             concurrency: 1,
             failures: 0,
             report: RedriveReport::default(),
-            held: Vec::new(),
+            to_release: Vec::new(),
             answer_lost: false,
         };
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
-        self.release(pass.held).await;
+        self.release(pass.to_release).await;
         match done {
-            Err(error) if pass.looked_at.is_empty() || action.only_reports() => return Err(error),
+            Err(error) if pass.known_ids.is_empty() || action.only_reports() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
             Ok(Some(doubt)) if pass.report.unseen != Some(0) => {
                 pass.report.stopped.get_or_insert_with(|| doubt.to_owned());
@@ -119,11 +119,11 @@ impl DeadLetterQueue {
             // With many letters, the first may become visible again before the last was read, and be returned
             // before it: storages promise no order. So the pass ends at an empty page, or after as many known
             // letters in a row as it has seen in all.
-            let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
+            let is_known = |leased: &LeasedMessage| pass.known_ids.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
-            if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
+            if page.is_empty() || known_in_a_row >= pass.known_ids.len().max(1) {
                 let too_many = (!page.is_empty()).then_some(TOO_MANY_LETTERS);
-                pass.held.extend(page.into_iter().map(|leased| leased.message));
+                pass.to_release.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
                     return Ok(pass.answer_lost.then_some(ANSWER_LOST).or(too_many));
                 }
@@ -213,8 +213,8 @@ impl DeadLetterQueue {
     /// Returns a letter that a request has leased at `requested`, if the pass handles it.
     fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<HeldLetter> {
         let LeasedMessage { message, text, inserted, dead, original_id, group, granted, .. } = leased;
-        if !pass.looked_at.insert(message.id.clone()) {
-            pass.held.push(message);
+        if !pass.known_ids.insert(message.id.clone()) {
+            pass.to_release.push(message);
             return None;
         }
         let is_over = pass.is_over();

@@ -43,22 +43,23 @@ pub(super) struct Pass<'p> {
     pub(super) began: Option<SystemTime>,
     /// The time at which the current page was leased, by the storage's clock.
     pub(super) now: Option<SystemTime>,
-    pub(super) looked_at: HashSet<MessageId>,
+    /// The ids of the letters that the pass has seen.
+    pub(super) known_ids: HashSet<MessageId>,
     /// The earliest time for the next letter at the requested rate.
-    pub(super) next: Instant,
+    pub(super) next_at: Instant,
     /// The number of letters that are handled concurrently: doubled after each success, 1 after a failure.
     pub(super) concurrency: usize,
     pub(super) failures: u32,
     pub(super) report: RedriveReport,
     /// The letters to make visible again.
-    pub(super) held: Vec<MessageRef>,
+    pub(super) to_release: Vec<MessageRef>,
     /// True if a request for letters failed and may have leased some.
     pub(super) answer_lost: bool,
 }
 
 impl Pass<'_> {
     /// Returns the number of letters that may still be changed.
-    pub(super) fn room(&self) -> u64 {
+    pub(super) fn remaining(&self) -> u64 {
         // A job that is put back counts, whether or not its letter could be deleted.
         let changed =
             self.report.moved.len() + self.report.skipped.iter().filter(|letter| letter.maybe_moved).count();
@@ -66,7 +67,7 @@ impl Pass<'_> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.room() == 0
+        self.remaining() == 0
             || self.report.stopped.is_some()
             || self.options.stop.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
@@ -74,7 +75,7 @@ impl Pass<'_> {
     /// Counts a letter that is not handled, and keeps it for its release.
     pub(super) fn leave(&mut self, message: MessageRef) {
         self.report.left += 1;
-        self.held.push(message);
+        self.to_release.push(message);
     }
 
     /// Counts a failure, and returns its text. [`MAX_FAILURES`] failures of the storage in a row end the
@@ -94,17 +95,17 @@ impl Pass<'_> {
     /// Takes the next letters that can be handled concurrently: letters of different jobs and groups, with
     /// payloads that together fit into memory.
     pub(super) fn next_letters(&mut self, picked: &mut VecDeque<HeldLetter>) -> Vec<Task> {
-        let room = usize::try_from(self.room()).unwrap_or(usize::MAX);
+        let remaining = usize::try_from(self.remaining()).unwrap_or(usize::MAX);
         let (mut jobs, mut groups) = (HashSet::new(), HashSet::new());
         let (mut tasks, mut bytes) = (Vec::new(), 0);
-        while tasks.len() < self.concurrency.min(room)
+        while tasks.len() < self.concurrency.min(remaining)
             && let Some(next) = picked.front()
         {
             bytes = next.blob_bytes().saturating_add(bytes);
             let is_independent = jobs.insert(LetterKey::of(next))
                 && next.ordering_group().is_none_or(|group| groups.insert(group));
             // The stop is checked between rounds, so no round may wait long for its rate.
-            let starts_soon = self.next <= Instant::now() + Duration::from_secs(1);
+            let starts_soon = self.next_at <= Instant::now() + Duration::from_secs(1);
             let may_join = is_independent && starts_soon && bytes <= MAX_CONCURRENT_BYTES;
             if !tasks.is_empty() && !may_join {
                 break;
@@ -112,18 +113,18 @@ impl Pass<'_> {
             let Some(held) = picked.pop_front() else { break };
             if Instant::now() >= held.until {
                 // Another client may have leased the letter by now; a later page returns it again.
-                self.looked_at.remove(&held.message.id);
+                self.known_ids.remove(&held.message.id);
                 continue;
             }
             let role = self.seen.role(&held, self.began);
-            let begin = self.next;
+            let begin = self.next_at;
             match (role, self.options.per_second) {
                 (LetterRole::Leave, _) => {
                     self.leave(held.message);
                     continue;
                 }
                 (LetterRole::First, Some(rate)) if !self.action.only_reports() => {
-                    self.next = self.next.max(Instant::now()) + Duration::from_secs(1) / rate;
+                    self.next_at = self.next_at.max(Instant::now()) + Duration::from_secs(1) / rate;
                 }
                 _ => {}
             }
@@ -160,7 +161,7 @@ impl Pass<'_> {
                     self.report.moved.push(held.letter.id);
                 }
                 if self.action.only_reports() {
-                    self.held.push(held.message);
+                    self.to_release.push(held.message);
                 }
             }
             Err((certainty, error)) => {
@@ -171,7 +172,7 @@ impl Pass<'_> {
                 let DeadLetter { id, source, .. } = held.letter;
                 let maybe_moved = certainty != Certainty::NotApplied;
                 self.report.skipped.push(SkippedLetter { id, source, why, maybe_moved });
-                self.held.push(held.message);
+                self.to_release.push(held.message);
             }
         }
     }
@@ -182,7 +183,7 @@ impl Pass<'_> {
             PassAction::Report | PassAction::ReportPutBack => 0,
             PassAction::PutBack | PassAction::Delete => self.report.moved.len() as u64 + self.report.copies,
         };
-        count.saturating_sub((self.looked_at.len() as u64).saturating_sub(gone))
+        count.saturating_sub((self.known_ids.len() as u64).saturating_sub(gone))
     }
 }
 

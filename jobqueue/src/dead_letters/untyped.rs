@@ -32,7 +32,7 @@ pub struct PeekedLetters {
 pub struct DeadLetterQueue {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) name: QueueName,
-    /// The kind that is shown for letters without one.
+    /// The kind that is shown for letters without a kind.
     external_kind: &'static str,
 }
 

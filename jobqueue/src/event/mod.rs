@@ -91,7 +91,7 @@ pub enum Event {
     /// A delivery has ended.
     #[non_exhaustive]
     Finished {
-        /// The job, with the number of its attempt; `None` if the message could not be read as one.
+        /// The job, with the number of its attempt; `None` if the message could not be read as a job.
         job: Option<Arc<JobInfo>>,
         /// The queue.
         queue: QueueName,
@@ -108,7 +108,7 @@ pub enum Event {
     /// storage did not answer, the next delivery may emit the event again.
     #[non_exhaustive]
     DeadLettered {
-        /// The job; `None` if the message could not be read as one.
+        /// The job; `None` if the message could not be read as a job.
         job: Option<Arc<JobInfo>>,
         /// The queue from which the message came.
         queue: QueueName,

@@ -156,15 +156,15 @@ impl Storage {
     /// Returns whether `other` keeps its blobs elsewhere, judged by names: another name of the same server
     /// counts as another storage, as it does for transactions.
     pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
-        let [one, another] = [self, other].map(Self::blob_powers);
+        let [own, others] = [self, other].map(Self::blob_powers);
         let names = |powers: &BlobPowers| (powers.transaction_place.clone(), powers.address.clone());
-        one.identity != another.identity && names(one) != names(another)
+        own.identity != others.identity && names(own) != names(others)
     }
 
     /// Returns the leases of the blobs.
     ///
     /// # Errors
-    /// `Unsupported` if the storage has none.
+    /// `Unsupported` if the storage has no leases.
     pub fn leases(&self) -> Result<&Arc<dyn BlobLeases>, StoreError> {
         self.stores.leases()
     }

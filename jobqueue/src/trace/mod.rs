@@ -1,7 +1,7 @@
 //! The trace to which a job belongs, in the form of W3C, and the interface of tracing systems.
 //!
 //! The framework carries the text form ([W3C Trace Context]). A [`Tracer`] creates spans and exports them;
-//! the crate `jobqueue-opentelemetry` has one.
+//! the crate `jobqueue-opentelemetry` has a tracer.
 //!
 //! [W3C Trace Context]: https://www.w3.org/TR/trace-context/
 

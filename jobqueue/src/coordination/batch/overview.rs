@@ -188,7 +188,8 @@ mod tests {
         assert!(ended < 5_001 && batch.listed_until == Some(ended - 1), "{batch:?}");
         let (listed, complete) = batches(&storage, 2).await.unwrap();
         assert!(complete && listed.iter().all(|batch| batch.listed_until.is_none()));
-        assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (5_001, 1));
+        assert_eq!(listed[0].ended.len(), 5_001);
+        assert_eq!(listed[0].failed.len(), 1);
     }
 
     #[tokio::test]
@@ -196,7 +197,8 @@ mod tests {
         let storage = Storage::memory();
         put(&storage, "b", 3, 2).await;
         let (listed, _) = batches(&storage, 1).await.unwrap();
-        assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (2, 1));
+        assert_eq!(listed[0].ended.len(), 2);
+        assert_eq!(listed[0].failed.len(), 1);
     }
 
     #[test]

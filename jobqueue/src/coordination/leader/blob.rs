@@ -73,8 +73,8 @@ impl LeaderBlob {
         now: SystemTime,
     ) -> Result<Attempt, Error> {
         let mut failure = None;
-        // Up to five attempts: one succeeds, the others meet a missing container, a missing blob, a lost
-        // answer, and one of these again.
+        // A missing container, a missing blob and a lost answer cost an attempt each, and one of them may
+        // happen twice.
         for _ in 0..5 {
             let requested = Instant::now();
             let call = self.leases.acquire_lease(&self.name, self.lease, proposed);

@@ -87,7 +87,7 @@ impl Candidacy {
         }
     }
 
-    /// Releases all schedules, because the lease of one was broken so that another worker leads it.
+    /// Releases all schedules: the lease of a schedule was broken so that another worker leads the schedule.
     pub(super) fn step_down(&self) {
         self.broken.notify_waiters();
     }

@@ -155,7 +155,8 @@ mod tests {
     fn new_schedule_begins_now_and_keeps_its_progress_when_it_is_described_anew() {
         let about = ScheduleDescription::default();
         let new = described(None, &about);
-        assert_eq!((new.done, new.pending), (100_000, None));
+        assert_eq!(new.done, 100_000);
+        assert_eq!(new.pending, None);
         assert!(matches!(Stored::described(Some(new.clone()), &about, at(200)), Edit::Keep(())));
         let other =
             ScheduleDescription { cron: Some("0 6 * * *".to_owned()), ..ScheduleDescription::default() };
@@ -171,9 +172,11 @@ mod tests {
             Edit::Write(begun, true) => begun,
             _ => panic!("the leader knows the stored progress"),
         };
-        assert_eq!((begun.done, begun.pending), (100_000, Some(160_000)));
+        assert_eq!(begun.done, 100_000);
+        assert_eq!(begun.pending, Some(160_000));
         let finished = begun.clone().finished(at(160));
-        assert_eq!((finished.done, finished.pending), (160_000, None));
+        assert_eq!(finished.done, 160_000);
+        assert_eq!(finished.pending, None);
         // A clock that was set back undoes nothing.
         assert_eq!(finished.clone().finished(at(130)), finished);
         // A former leader, and a leader whose state was deleted.
@@ -201,11 +204,13 @@ mod tests {
             Edit::Write(led, true) => led,
             _ => panic!("the requests are no progress"),
         };
-        assert_eq!((led.paused, led.triggered), (true, Some(110_000)));
+        assert!(led.paused);
+        assert_eq!(led.triggered, Some(110_000));
         // A former leader has sent the job of another trigger.
         assert_eq!(led.clone().answered(at(100)).triggered, Some(110_000));
         let answered = ask(Some(led.answered(at(110))), ScheduleRequest::Pause(false)).unwrap();
-        assert_eq!((answered.paused, answered.triggered), (false, None));
+        assert!(!answered.paused);
+        assert_eq!(answered.triggered, None);
         assert!(matches!(Stored::asked(None, ScheduleRequest::Pause(true)), Edit::Keep(None)));
     }
 }

@@ -15,7 +15,7 @@ const MAX_TIMES: usize = 1_440;
 
 #[derive(Debug, Clone)]
 pub(super) enum Timetable {
-    /// Has a slot whenever an expression has one.
+    /// The slots of all expressions together.
     Cron {
         crons: Vec<Cron>,
         zone: TimeZone,
