@@ -1,6 +1,7 @@
-//! The one door to the inside of this crate, for the crates, models and benchmarks of this repository that have its version:
-//! `jobqueue-admin` reads and changes what workers and senders keep in the storage, `jobqueue-opentelemetry` looks at queues,
-//! `jobqueue-testing` judges runs, benchmarks measure parts. Nothing here is promised to others; it changes with any release.
+//! The internals of this crate that other crates, models and benchmarks of this repository use. They have the
+//! version of this crate: `jobqueue-admin` reads and changes the records of workers and senders,
+//! `jobqueue-opentelemetry` reads queues, `jobqueue-testing` checks runs, and benchmarks measure parts. No
+//! other crate may rely on these items: they change with any release.
 
 use crate::error::Error;
 use crate::message::QueueMessage;
@@ -42,15 +43,16 @@ pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
 pub use jobqueue_storage::text::{is_hidden, visible};
 pub use jobqueue_storage::{debug_fields, setters};
 
-/// Returns the text that [`Queue::send`] would store: validated, encoded, in an event with a new id.
+/// Returns the text that [`Queue::send`] would store: the validated and encoded message in an event with a
+/// new id.
 ///
 /// # Errors
-/// Those of [`Queue::send`], except for the storage's.
+/// The errors of [`Queue::send`], except for errors of the storage.
 pub fn text_of<M: QueueMessage>(queue: &Queue<M>, message: &M) -> Result<String, Error> {
     Ok(prepare(queue.core(), message, SendOptions::new(), Purpose::Check)?.put.text)
 }
 
-/// Returns the message in a text of the queue, decoded and validated. Asks the storage only if the payload is in a
+/// Decodes and validates the message in a text of the queue. Reads the storage only if the payload is in a
 /// blob.
 ///
 /// # Errors
@@ -59,7 +61,7 @@ pub async fn read_text<M: QueueMessage>(queue: &Queue<M>, text: &str) -> Result<
     crate::receive::read_text(queue.core(), text).await
 }
 
-/// Returns whether a text of a queue is an event of another kind than those of `M`.
+/// Returns whether a text of a queue is an event of a kind that `M` does not have.
 pub fn is_of_another_kind<M: QueueMessage>(text: &str) -> bool {
     crate::receive::is_of_another_kind::<M>(text)
 }

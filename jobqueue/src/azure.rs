@@ -1,6 +1,6 @@
 //! Azure Storage: queues, blobs and blob leases of a storage account, or of the emulator Azurite.
 //!
-//! It is the crate [`jobqueue_azure`], whose page has the limits of the service.
+//! Re-exports the crate [`jobqueue_azure`], whose page lists the limits of the service.
 
 #[doc(inline)]
 pub use jobqueue_azure::Options;

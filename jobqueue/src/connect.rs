@@ -1,4 +1,4 @@
-//! Opens a storage from one string. No other module depends on all adapters.
+//! Opens a storage from a connection string. No other module depends on all adapters.
 
 use futures_util::future::BoxFuture;
 
@@ -28,9 +28,9 @@ impl Storage {
     /// | `Endpoint=sb://NAMESPACE.servicebus.windows.net;Blobs=STRING` | the same, by Entra ID | `servicebus` |
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage whose
-    /// feature is off; the text never quotes a secret. [`Storage`](ErrorKind::Storage) when the storage cannot be
-    /// opened.
+    /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage
+    /// whose feature is off; the text never quotes a secret. [`Storage`](ErrorKind::Storage) when the storage
+    /// cannot be opened.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open; a SQLite file may have been created.
@@ -39,15 +39,18 @@ impl Storage {
     }
 }
 
-/// Opens a storage as [`Storage::connect`] does, if it exists: no file and no table is made, and tables of an older version stay as they are.
+/// Opens an existing storage as [`Storage::connect`] does. Creates no file and no table, and does not migrate
+/// tables of an older version.
 ///
 /// # Errors
-/// Those of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there are no tables that this version can use.
+/// The errors of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there are no tables
+/// that this version can use.
 pub async fn connect_existing(connection: &str) -> Result<Storage, Error> {
     connect(connection.trim(), false).await
 }
 
-/// Opens a storage. If it `creates`, files and tables are made that are missing, and tables migrated, also those of the blobs.
+/// Opens a storage. If `creates` is true, creates missing files and tables and migrates old tables, for
+/// queues and blobs.
 fn connect(connection: &str, creates: bool) -> BoxFuture<'_, Result<Storage, Error>> {
     Box::pin(async move {
         if connection == "memory:" || connection == "memory" {
@@ -60,7 +63,7 @@ fn connect(connection: &str, creates: bool) -> BoxFuture<'_, Result<Storage, Err
             return postgres(connection, creates).await;
         }
         if let Some((queues, blobs)) = service_bus_string(connection) {
-            // Such a string within the string is refused, so that this ends.
+            // `service_bus` refuses another Service Bus string as `Blobs`, so the recursion ends.
             return service_bus(queues, blobs, creates).await;
         }
         let is_azure = connection.starts_with("https://")
@@ -103,7 +106,8 @@ async fn sqlite(_: &str, _: bool) -> Result<Storage, Error> {
 #[cfg(feature = "postgres")]
 async fn postgres(connection: &str, creates: bool) -> Result<Storage, Error> {
     let options = crate::postgres::Options::from_connection_string(connection)?;
-    // A program of an operator receives nothing, and a command would wait for the proof that notifications come.
+    // An operator's tool receives no messages, and a command would wait for the proof that notifications
+    // arrive.
     let options = if creates { options } else { options.listen(false) };
     Storage::open(options.migrate(creates)).await
 }
@@ -131,7 +135,8 @@ async fn azure(_: &str) -> Result<Storage, Error> {
     Err(missing_feature("azure"))
 }
 
-/// Returns the parts of a string for Service Bus: that of the namespace, and that of the blobs if there is one.
+/// Splits a connection string of Service Bus into the string of the namespace and, if present, the string of
+/// the blobs. Returns `None` for any other string.
 fn service_bus_string(connection: &str) -> Option<(&str, Option<&str>)> {
     let lower = connection.to_ascii_lowercase();
     let is_namespace = lower.split(';').any(|setting| {
@@ -139,7 +144,7 @@ fn service_bus_string(connection: &str) -> Option<(&str, Option<&str>)> {
             .split_once('=')
             .is_some_and(|(name, value)| name.trim() == "endpoint" && value.trim_start().starts_with("sb:"))
     });
-    // Lower-casing ASCII keeps all places.
+    // Lower-casing ASCII keeps all byte offsets.
     let blobs = lower.find(";blobs=").map(|at| (at, at + ";blobs=".len()));
     match blobs {
         _ if !is_namespace => None,

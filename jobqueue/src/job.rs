@@ -1,5 +1,5 @@
-//! Information about a job besides its message: its id and attempt, the outcome of a delivery, and the delay between
-//! attempts.
+//! Information about a job besides its message: its id and attempt, the outcome of a delivery, and the delay
+//! between attempts.
 
 #[doc(inline)]
 pub use jobqueue_message::job::{
@@ -11,14 +11,15 @@ pub(crate) mod outcome {
     pub(crate) use jobqueue_message::job::{BoxError, JobError, Outcome, Reason, Verdict};
     pub(crate) use jobqueue_storage::text::{chain, panic_text, printable};
 
-    /// The most bytes that records keep of a key or a kind: a producer may write any text. An id and a source are not longer.
-    const MAX_TEXT: usize = 1_024;
+    /// The maximum number of bytes that records keep of a key or a kind, which a producer may make
+    /// arbitrarily long. Ids and sources are never longer.
+    const MAX_RECORDED_BYTES: usize = 1_024;
 
     /// Returns the part of a key or kind that records keep: its first 1,024 bytes.
     pub fn kept_text(text: &str) -> &str {
         match text.len() {
-            0..=MAX_TEXT => text,
-            _ => (0..=MAX_TEXT).rev().find_map(|end| text.get(..end)).unwrap_or_default(),
+            0..=MAX_RECORDED_BYTES => text,
+            _ => (0..=MAX_RECORDED_BYTES).rev().find_map(|end| text.get(..end)).unwrap_or_default(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Maintenance: removes leftovers of crashes and ended jobs from a storage.
-// Connects the sweeper with the modules that write temporary blobs, which do not depend on each other.
+// Connects the sweeper with the modules that write temporary blobs; these modules do not depend on each
+// other.
 
 use crate::claim_check::{PAYLOADS, SweptContainer, sweep_containers};
 use crate::error::Error;
@@ -8,7 +9,7 @@ use crate::{delivery, queue_core, send};
 
 pub use crate::claim_check::{SweepOptions, SweepReport};
 
-/// A list of all containers with temporary blobs.
+/// All containers with temporary blobs.
 pub(crate) const CONTAINERS: &[SweptContainer] = &[
     PAYLOADS,
     SweptContainer::reused(queue_core::ONCE),
@@ -16,13 +17,14 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
     SweptContainer::reused(send::UNIQUE),
 ];
 
-/// Deletes orphaned blobs of the framework, left by crashes between two writes, and expired records. Batches are not
-/// included; see [`sweep_batches`](crate::batch::sweep_batches). Workers do this only if
+/// Deletes orphaned blobs of the framework, left by crashes between two writes, and expired records. Leaves
+/// batches to [`sweep_batches`](crate::batch::sweep_batches). Workers sweep only if
 /// [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is set.
 ///
 /// # Errors
-/// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails. Blobs that were already removed
-/// stay removed, and the error has their number. A single blob that cannot be removed is only counted.
+/// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails. Blobs that were already
+/// removed stay removed, and the error contains their number. A blob that cannot be removed causes no error;
+/// it is counted.
 ///
 /// # Cancel safety
 /// If the future is dropped, the sweep stops; another can be started at any time.

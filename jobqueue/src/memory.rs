@@ -1,11 +1,12 @@
-//! A storage in memory: the strict reference of the port's promises, for tests, simulations and throw-away work.
+//! A storage in memory: the strict reference of the port's promises, for tests, simulations and throw-away
+//! work.
 //!
-//! It applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in seconds. Nothing
-//! is written to disk: when the last clone of the [`Storage`] is dropped, its content is gone. Deletions take effect at
-//! once, so `QueueBeingDeleted` never occurs.
+//! The storage applies every documented rule of Azure Storage, in milliseconds or finer where Azure counts in
+//! seconds. Nothing is written to disk: when the last clone of the [`Storage`] is dropped, its content is
+//! gone. Deletions take effect at once, so `QueueBeingDeleted` never occurs.
 //!
-//! Messages are delivered in the order in which they become visible, then of insertion. The port promises no order;
-//! this order makes tests repeatable.
+//! Messages are delivered in the order in which they become visible, then of insertion. The port promises no
+//! order; this order makes tests repeatable.
 
 use jobqueue_storage::memory;
 
@@ -15,16 +16,16 @@ use crate::storage::Storage;
 #[doc(inline)]
 pub use jobqueue_storage::clock::TokioClock;
 
-/// Opens an empty storage that takes the time from tokio's clock, which stands still and moves as a test's paused
-/// runtime does.
+/// Opens an empty storage that takes the time from tokio's clock: on a paused test runtime, its time stands
+/// still and advances with the runtime's.
 ///
 /// See [`TokioClock`] for threads outside the runtime.
 pub fn open() -> Storage {
     memory::open().into()
 }
 
-/// Opens an empty storage that takes the time and its ids from `runtime`, as does everything that is built on it. A time
-/// that goes backwards is treated as standing still.
+/// Opens an empty storage that takes the time and its ids from `runtime`, as do the queues and workers built
+/// on it. If the clock goes backwards, the storage treats it as standing still.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {

@@ -1,6 +1,8 @@
-//! A storage of queues and blobs in a PostgreSQL database, shared by any number of processes on any number of machines.
+//! A storage of queues and blobs in a PostgreSQL database, shared by any number of processes on any number of
+//! machines.
 //!
-//! It is the crate [`jobqueue_postgres`], whose page has its promises and limits. [The guide](crate::guide::postgres) says how to run it.
+//! Re-exports the crate [`jobqueue_postgres`], whose page lists its promises and limits. [The
+//! guide](crate::guide::postgres) says how to run it.
 
 #[cfg(feature = "postgres-entra")]
 pub use jobqueue_postgres::azure_core;

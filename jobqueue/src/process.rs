@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-/// The most characters of a host's name.
-const MAX_CHARS: usize = 100;
+/// The maximum length of a host's name.
+const MAX_HOST_CHARS: usize = 100;
 
 /// Returns the name of this program's file, without characters that a URI reference would have to escape.
 pub(crate) fn program() -> String {
@@ -13,7 +13,7 @@ pub(crate) fn program() -> String {
     stem.as_deref().unwrap_or("program").chars().take(80).map(plain).collect()
 }
 
-/// Returns the name of this host, as far as the environment or the system's files tell it; `unknown` otherwise.
+/// Returns the name of this host from the system's files or the environment, or else `unknown`.
 pub(crate) fn host() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| {
@@ -22,7 +22,8 @@ pub(crate) fn host() -> &'static str {
         let from_environment =
             ["HOSTNAME", "COMPUTERNAME"].iter().filter_map(|name| std::env::var(name).ok());
         let plain = |name: String| {
-            let name = name.trim().chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect::<String>();
+            let name =
+                name.trim().chars().filter(|c| !c.is_control()).take(MAX_HOST_CHARS).collect::<String>();
             Some(name).filter(|name| !name.is_empty())
         };
         from_files.chain(from_environment).find_map(plain).unwrap_or_else(|| "unknown".to_owned())

@@ -1,8 +1,8 @@
-//! Typed queues: send messages, receive them by hand, cancel jobs, and read dead letters.
+//! Typed queues: send messages, receive messages by hand, cancel jobs, and read dead letters.
 //!
-//! [`Storage::queue`](crate::Storage::queue) opens a [`Queue`]. [`Queue::send`] returns a [`SendRequest`], which collects
-//! options and sends when it is awaited. A [`Worker`](crate::Worker) is the usual receiver; [`Queue::receive`] returns a
-//! [`Delivery`] to programs that receive by hand.
+//! [`Storage::queue`](crate::Storage::queue) opens a [`Queue`]. [`Queue::send`] returns a [`SendRequest`],
+//! which collects options and sends when it is awaited. A [`Worker`](crate::Worker) is the usual receiver;
+//! [`Queue::receive`] returns a [`Delivery`] to programs that receive by hand.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

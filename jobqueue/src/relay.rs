@@ -1,7 +1,8 @@
 //! Relays: workers that forward the jobs of a queue to another storage.
 //!
-//! A relay is a handler for events of every kind that sends each to another storage. The worker around it does the rest: an outage
-//! costs no attempt, what cannot be forwarded becomes a dead letter, and the next job of a key waits for the one before it.
+//! A relay is a handler for events of every kind that sends each event to another storage. The worker around
+//! it does the rest: an outage costs no attempt, an event that cannot be forwarded becomes a dead letter, and
+//! the jobs of a key are forwarded in order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,19 +25,22 @@ use crate::untyped_queue::UntypedQueue;
 use crate::worker::WorkerBuilder;
 
 impl WorkerBuilder {
-    /// Forwards all jobs of a queue to the queue of the same name in `destination`, which must exist. So a job that was sent in a
-    /// transaction of your database runs on another storage: a transactional outbox. [The
-    /// guide](crate::guide::outbox) has an example, and says what a relay keeps and what it cannot forward.
+    /// Forwards all jobs of a queue to the queue of the same name in `destination`, which must exist. A job
+    /// that was sent in a transaction of your database can thus run on another storage: a transactional
+    /// outbox. [The guide](crate::guide::outbox) has an example, and lists the properties that a relay keeps
+    /// and the jobs that it cannot forward.
     ///
-    /// Each job is sent there under its own id and source, and then deleted here: at least once. Any number of workers may have
-    /// the same relay, and other handlers for other queues.
+    /// The relay sends each job under its own id and source, and then deletes it from this storage: delivery
+    /// is at least once. Any number of workers may have the same relay, and other handlers for other queues.
     ///
-    /// [`build`](Self::build) fails if `destination` is the storage of this worker or has [the same blobs](crate::guide::outbox#blobs-of-its-own), or another
-    /// handler is on the queue. It recognises the same handle, the same SQLite file, the same PostgreSQL database under the same host names, and the same
-    /// address of Azure's blobs. Another name for one of them is not recognised: the relay would send to itself without end, or lose jobs.
+    /// [`build`](Self::build) fails if `destination` is the storage of this worker or has [the same
+    /// blobs](crate::guide::outbox#blobs-of-its-own), or if the queue has another handler. It recognises the
+    /// same handle, the same SQLite file, the same PostgreSQL database under the same host names, and the
+    /// same address of Azure's blobs. It does not recognise the same storage under another name: the relay
+    /// would send to itself without end, or lose jobs.
     pub fn relay(self, queue: impl Into<String>, destination: &Storage) -> Self {
         let queue = queue.into();
-        if let Some(mistake) = shared(self.storage(), destination) {
+        if let Some(mistake) = shared_place(self.storage(), destination) {
             let text = format!("the relay of the queue `{queue}` {mistake}");
             return self.mistaken(Error::new(ErrorKind::Configuration, text));
         }
@@ -51,22 +55,23 @@ impl WorkerBuilder {
     }
 }
 
-/// Returns the consequence of what two storages share, as far as they show it; `None` if they may be an outbox and its destination.
-fn shared(outbox: &Storage, destination: &Storage) -> Option<&'static str> {
-    let [one, other] = [outbox, destination].map(|storage| &storage.queues().powers().transaction_place);
-    if Arc::ptr_eq(outbox.queues(), destination.queues()) || one.is_some() && one == other {
+/// Returns the consequence of a place that two storages share, as far as the storages reveal it; `None` if
+/// they may be an outbox and its destination.
+fn shared_place(outbox: &Storage, destination: &Storage) -> Option<&'static str> {
+    let [from, to] = [outbox, destination].map(|storage| &storage.queues().powers().transaction_place);
+    if Arc::ptr_eq(outbox.queues(), destination.queues()) || from.is_some() && from == to {
         return Some("would send its jobs to itself");
     }
-    let [one, other] = [outbox, destination].map(Storage::blob_powers);
-    let is_same = one.identity == other.identity
-        || one.transaction_place.is_some() && one.transaction_place == other.transaction_place
-        || one.address.is_some() && one.address == other.address;
+    let [from, to] = [outbox, destination].map(Storage::blob_powers);
+    let is_same = from.identity == to.identity
+        || from.transaction_place.is_some() && from.transaction_place == to.transaction_place
+        || from.address.is_some() && from.address == to.address;
     is_same.then_some(
         "would confuse its jobs with those of the destination, which has the same blobs: give each storage its own blobs",
     )
 }
 
-/// The queue that receives the jobs. It is opened with the first of them.
+/// The queue that receives the jobs. The first job opens it.
 struct Destination {
     storage: Storage,
     queue: String,
@@ -74,7 +79,7 @@ struct Destination {
 }
 
 impl Destination {
-    /// Sends a job whose payload was read. The job is deleted after that, and its blob.
+    /// Sends a job whose payload was read. The worker then deletes the job and its blob.
     async fn forward(&self, leased_job: &LeasedJob, payload: Bytes) -> Result<(), JobError> {
         let Some(event) = leased_job.envelope() else {
             return Err(refused("the message is not an event"));
@@ -85,17 +90,17 @@ impl Destination {
             ));
         }
         let mut event = with_payload(event.into_sent(), payload);
-        // The destination does not have the settings of this queue.
+        // This queue's settings may give the version; the destination does not have them.
         event.version = leased_job.payload_form().0;
-        // Its sender has set no time to live; a storage may give each message one.
-        let options = if is_in_order(&event) { SendOptions::new() } else { options(leased_job) };
-        // What the relay may read, it may send.
+        // A sender sets no time to live for a job in order, but the storage may give every message one.
+        let options = if is_in_order(&event) { SendOptions::new() } else { with_remaining_ttl(leased_job) };
+        // Every payload that the relay may read may be sent.
         let max_payload_bytes = leased_job.core.claim_checks.max_bytes();
         match self.send(event, options, max_payload_bytes).await {
             Err(error) if matches!(error.kind(), ErrorKind::TooLarge | ErrorKind::Invalid) => {
                 Err(refused(error))
             }
-            // Passed on as it is, so that the worker recognises an outage.
+            // The error is passed on unchanged, so that the worker recognises an outage.
             sent => Ok(sent?),
         }
     }
@@ -112,14 +117,14 @@ fn refused(error: impl Into<BoxError>) -> JobError {
     JobError::dead_letter(error).with_reason(Reason::NOT_FORWARDED)
 }
 
-/// Returns the time that the job has left. Its delay is over.
-fn options(leased_job: &LeasedJob) -> SendOptions {
-    // Some storages have a time in the far future for messages that do not expire.
+/// Returns options with the remaining time to live of the job. They have no delay: it is over.
+fn with_remaining_ttl(leased_job: &LeasedJob) -> SendOptions {
+    // Some storages store a time in the far future for messages that do not expire.
     let left = leased_job.lease.left_to_live().filter(|left| *left < WITHOUT_END);
     left.map_or_else(SendOptions::new, |left| SendOptions::new().ttl(left.max(Duration::from_secs(1))))
 }
 
-/// Returns the event with its payload inside. If that is too large there, the send writes a blob.
+/// Returns the event with its payload inline. If the payload is too large for that, the send writes a blob.
 fn with_payload(mut event: Envelope, payload: Bytes) -> Envelope {
     if let Payload::Stored(_) = event.payload {
         let is_json = event.media_type().is_some_and(|media_type| is_json(&media_type));

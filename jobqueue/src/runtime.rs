@@ -1,4 +1,4 @@
-//! The clock, the random numbers and the tasks of a process, as one handle.
+//! A handle to the clock, the random numbers and the tasks of a process.
 
 #[doc(inline)]
 pub use jobqueue_storage::runtime::{Runtime, TaskGate};

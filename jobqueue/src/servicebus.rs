@@ -1,6 +1,7 @@
 //! Azure Service Bus: queues of a namespace, with the blobs of another storage.
 //!
-//! It is the crate [`jobqueue_servicebus`], whose page says how the service differs from the contract of the port.
+//! Re-exports the crate [`jobqueue_servicebus`], whose page says how the service differs from the port's
+//! contract.
 
 #[doc(inline)]
 pub use jobqueue_servicebus::Options;

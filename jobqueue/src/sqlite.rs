@@ -1,6 +1,6 @@
 //! A storage of queues and blobs in one SQLite file on one machine, shared by any number of processes.
 //!
-//! It is the crate [`jobqueue_sqlite`], whose page has its promises and limits.
+//! Re-exports the crate [`jobqueue_sqlite`], whose page lists its promises and limits.
 
 pub use jobqueue_sqlite::rusqlite;
 #[doc(inline)]

@@ -1,4 +1,4 @@
-//! Connects the worker with the hooks of coordination: neither of them knows the other.
+//! Connects the worker with the hooks of batches and order; neither side depends on the other.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use crate::storage::Storage;
 use crate::worker::{Worker, WorkerBuilder};
 
 impl Worker {
-    /// Returns a builder for a worker of `storage`, with the hooks of batches, order and unique work.
+    /// Returns a builder for a worker of `storage`, with the hooks of batches and order.
     pub fn builder(storage: Storage) -> WorkerBuilder {
-        // A child ends in its batch before it ends in its order: then the next of its key may run.
+        // Order matters: a child must end in its batch before it ends in its key's order, because the next
+        // job of the key may run after that.
         let hooks: Vec<Arc<dyn Hook>> = vec![Arc::new(Membership::default()), Arc::new(OrderHook::new())];
         WorkerBuilder::new(storage, hooks, CONTAINERS)
     }

@@ -1,4 +1,5 @@
-//! A queue without its message type, as operators and relays open it: sends, looks at messages, finds the dead letters.
+//! A queue without its message type, as operators and relays open it: sends events, inspects messages, and
+//! opens the dead letters.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -18,14 +19,14 @@ use crate::group_log::{forget_message, is_in_order};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
 use crate::queue_core::{
-    QueueCore, QueueCoreOptions, UNANSWERED, UNCERTAIN_END, check_length, payload_error,
+    QueueCore, QueueCoreOptions, RESCAN_SECONDS, UNCERTAIN_END, check_length, payload_error,
 };
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
 use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
 
-/// The number of messages that are put back at once.
-const RELEASED_AT_ONCE: usize = 16;
+/// The number of messages that an inspection puts back concurrently.
+const CONCURRENT_RELEASES: usize = 16;
 
 /// A queue that was opened without its message type.
 #[derive(Debug)]
@@ -34,12 +35,12 @@ pub struct UntypedQueue {
 }
 
 impl UntypedQueue {
-    /// Opens an existing queue; the messages that it writes name the operator.
+    /// Opens an existing queue. Messages that it writes name `operator`.
     pub async fn open(storage: &Storage, queue: &str, operator: &Arc<str>) -> Result<Self, Error> {
         Self::open_with(storage, queue, operator, DEFAULT_MAX_PAYLOAD_BYTES).await
     }
 
-    /// Opens an existing queue for payloads of at most this length.
+    /// Opens an existing queue for payloads of at most `max_payload_bytes`.
     pub(crate) async fn open_with(
         storage: &Storage,
         queue: &str,
@@ -51,12 +52,12 @@ impl UntypedQueue {
         Ok(Self { core: QueueCore::open_existing(storage, QueueName::new(queue)?, options).await? })
     }
 
-    /// Returns its dead letters.
+    /// Returns the dead letters of the queue.
     pub fn dead_letters(&self) -> Result<DeadLetterQueue, Error> {
         DeadLetterQueue::new(Arc::clone(&self.core), "")
     }
 
-    /// Returns the event with the id, the source and the key of the options, and with a new id if it has none.
+    /// Returns the event with the id, source and key of the options. An event without an id gets a new id.
     pub fn identify(
         runtime: &Runtime,
         mut event: Envelope,
@@ -74,8 +75,8 @@ impl UntypedQueue {
         Ok(event)
     }
 
-    /// Sends an event. Its text may be that of a message, which may still exist: the new message is distinguishable from that one. The time
-    /// and the order that the event names hold unless the options have others.
+    /// Sends an event. The event may be the text of another message, which may still exist: the new message
+    /// is distinguishable from it. The time and the order in the event apply unless the options set others.
     pub async fn send(&self, mut event: Envelope, options: SendOptions) -> Result<Sent, Error> {
         mark_copy(&mut event)?;
         forget_message(&mut event);
@@ -89,11 +90,11 @@ impl UntypedQueue {
         dispatch(&self.core, prepare_envelope(&self.core, event, options, Purpose::One)?).await
     }
 
-    /// Receives up to `limit` visible messages and calls `look` once for each. Puts them back at its end, which comes early once `stop`
-    /// fires or a request fails.
+    /// Receives up to `limit` visible messages, calls `look` once for each, and then puts them back. Stops
+    /// early when `stop` fires or a request fails.
     ///
     /// # Errors
-    /// The queue, or a part of it, could not be read: `look` may not have been called for all messages.
+    /// The queue, or a part of it, could not be read: `look` may have missed some of its messages.
     pub async fn inspect(
         &self,
         limit: usize,
@@ -102,7 +103,7 @@ impl UntypedQueue {
     ) -> Result<(), Error> {
         let settings = self.core.settings();
         let (mut held, mut seen) = (Vec::<LeasedJob>::new(), HashSet::new());
-        let (mut ended, mut pauses) = (Ok(()), UNANSWERED.iter());
+        let (mut ended, mut pauses) = (Ok(()), RESCAN_SECONDS.iter());
         while seen.len() < limit && !stop.is_cancelled() {
             let count = u32::try_from(limit - seen.len()).unwrap_or(u32::MAX).min(MAX_MESSAGES);
             let (received, requested) = match self.core.get(count, &settings).await {
@@ -116,7 +117,7 @@ impl UntypedQueue {
                 if !received.is_uncertain && !received.is_partial {
                     break;
                 }
-                // An end that is not certain is no end.
+                // The queue may not be empty: retry.
                 let Some(seconds) = pauses.next() else {
                     ended = Err(Error::new(ErrorKind::Storage, UNCERTAIN_END).with_retryable(true));
                     break;
@@ -124,7 +125,7 @@ impl UntypedQueue {
                 let _ = stop.run_until_cancelled(tokio::time::sleep(Duration::from_secs(*seconds))).await;
                 continue;
             }
-            pauses = UNANSWERED.iter();
+            pauses = RESCAN_SECONDS.iter();
             for leased in received.messages {
                 if seen.insert(leased.message.id.clone()) {
                     look(&leased);
@@ -139,20 +140,21 @@ impl UntypedQueue {
                 crate::log::warn!(%queue, error = %chain(&error), "a message stays invisible until its lease is over");
             }
         };
-        stream::iter(held).for_each_concurrent(RELEASED_AT_ONCE, release).await;
+        stream::iter(held).for_each_concurrent(CONCURRENT_RELEASES, release).await;
         ended
     }
 }
 
-/// Returns the time of an attribute `notbefore`.
+/// Parses the attribute `notbefore`.
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid) for a text that is not one.
+/// [`Invalid`](ErrorKind::Invalid) if the text is not an RFC 3339 time.
 pub fn time_of(not_before: &str) -> Result<SystemTime, Error> {
     let text = "the attribute `notbefore` is not an RFC 3339 time";
     parse_rfc3339(not_before).ok_or_else(|| Error::new(ErrorKind::Invalid, text))
 }
 
+/// Accepts messages of every kind and version.
 struct AnyKind;
 
 impl Kinds for AnyKind {
@@ -173,7 +175,7 @@ impl Kinds for AnyKind {
     }
 }
 
-/// Reads the blob with a payload or a checkpoint of a message in `queue`: at most 32 MiB.
+/// Reads the blob of a payload or a checkpoint of a message in `queue`: at most 32 MiB.
 pub async fn load_blob(
     storage: &Storage,
     queue: &QueueName,
@@ -183,7 +185,7 @@ pub async fn load_blob(
     data.map_err(payload_error)
 }
 
-/// Checks that the blob with a payload of a message in `queue` is there and has its length.
+/// Checks that the blob of a payload of a message in `queue` exists and has the payload's length.
 pub async fn check_blob(
     storage: &Storage,
     queue: &QueueName,

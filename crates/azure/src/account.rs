@@ -5,12 +5,12 @@ use url::Url;
 use jobqueue_entra::TokenSource;
 use jobqueue_storage::secret::{self, Secret};
 
-/// A storage account as the adapter needs it. `Debug` shows no secret.
+/// A storage account. `Debug` shows no secret.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
-    /// The account's name, for descriptions and signatures.
+    /// The account name, for descriptions and signatures.
     pub(super) name: String,
-    /// The address of its queues, without a slash at the end of the path.
+    /// The address of the queues, without a trailing slash.
     pub(super) queues: Url,
     pub(super) blobs: Url,
     /// The credential for all requests.
@@ -19,7 +19,7 @@ pub(super) struct Account {
 
 #[derive(Debug, Clone)]
 pub(super) enum Credential {
-    /// The account's key, which grants everything and signs each request.
+    /// The account key, which grants everything and signs each request.
     SharedKey(Secret<Vec<u8>>),
     /// A shared access signature: a query string that is added to each request.
     Sas(Secret<String>),
@@ -30,7 +30,8 @@ pub(super) enum Credential {
 /// The reason why an address cannot be used.
 pub(super) type Problem = String;
 
-/// Parses one endpoint. `part` names it in the reason; the reason never repeats the text, which may hold a secret.
+/// Parses an endpoint. `part` names it in the reason, which never repeats the text, because that may contain
+/// a secret.
 pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
     let mut url = Url::parse(text.trim()).map_err(|error| format!("{part} is not a URL ({error})"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -59,21 +60,24 @@ pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
     Ok(url)
 }
 
-/// Returns whether the host is this machine, so that no request leaves it. The emulator has a name below `localhost` for each account.
+/// Returns whether the host is this machine, so that no request leaves it. The emulator has a subdomain of
+/// `localhost` for each account.
 pub(super) fn is_loopback(url: &Url) -> bool {
     url.host_str().is_some_and(|host| secret::is_loopback(host) || host.ends_with(".localhost"))
 }
 
-/// Returns the sister endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` when the host does not show which it is.
-pub(super) fn sister(url: &Url, from: &str, to: &str) -> Option<Url> {
+/// Returns the sibling endpoint: `ACCOUNT.queue.…` ↔ `ACCOUNT.blob.…`; `None` if the host names neither
+/// service.
+pub(super) fn sibling(url: &Url, from: &str, to: &str) -> Option<Url> {
     let host = url.host_str()?;
     let (head, tail) = host.split_once(&format!(".{from}."))?;
-    let mut sister = url.clone();
-    sister.set_host(Some(&format!("{head}.{to}.{tail}"))).ok()?;
-    Some(sister)
+    let mut sibling = url.clone();
+    sibling.set_host(Some(&format!("{head}.{to}.{tail}"))).ok()?;
+    Some(sibling)
 }
 
-/// Returns the account's name in an endpoint: the last path segment of a path-style address, else the first label.
+/// Returns the account name in an endpoint: the last path segment of a path-style address, otherwise the
+/// first label of the host.
 pub(super) fn account_name(url: &Url) -> Option<String> {
     let from_path =
         url.path_segments().and_then(|mut parts| parts.next_back()).filter(|part| !part.is_empty());
@@ -84,7 +88,7 @@ pub(super) fn account_name(url: &Url) -> Option<String> {
     }
 }
 
-/// Checks an account's name before it becomes part of an address.
+/// Checks an account name before it becomes part of an address.
 pub(super) fn check_name(name: &str) -> Result<(), Problem> {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || name.len() > 63 || !name.chars().all(allowed) {

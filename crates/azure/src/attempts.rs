@@ -1,4 +1,4 @@
-//! Makes calls to the service: the deadline of each, and how often one is made.
+//! Makes calls to the service, with a deadline for each and a limit for repetitions.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::pipeline::time_limit;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The greatest number of times that a repeatable call is made.
-const ATTEMPTS: u32 = 3;
+/// The maximum number of attempts of a repeatable call.
+const MAX_ATTEMPTS: u32 = 3;
 /// The mean pause after the first attempt.
-const PAUSE: Duration = Duration::from_millis(100);
+const MEAN_PAUSE: Duration = Duration::from_millis(100);
 
 impl Call<'_> {
     pub(super) async fn run<T>(
@@ -30,8 +30,8 @@ impl Call<'_> {
         }
     }
 
-    /// Makes a call that may be repeated up to three times, with short pauses, while the service is unavailable.
-    pub(super) async fn run_again<T, F>(
+    /// Makes a repeatable call up to three times, with short pauses, while the service is unavailable.
+    pub(super) async fn run_repeatable<T, F>(
         self,
         runtime: &Runtime,
         mut call: impl FnMut() -> F,
@@ -41,19 +41,19 @@ impl Call<'_> {
     {
         debug_assert_ne!(self.effect, Effect::Once);
         let mut attempt = 1;
-        let mut open = false;
+        let mut is_ambiguous = false;
         loop {
             match self.run(call()).await {
-                Err(error) if attempt < ATTEMPTS && error.kind() == StoreErrorKind::Unavailable => {
-                    open |= error.is_ambiguous();
-                    let pause = runtime.jitter(PAUSE * attempt, 0.5..=1.5);
+                Err(error) if attempt < MAX_ATTEMPTS && error.kind() == StoreErrorKind::Unavailable => {
+                    is_ambiguous |= error.is_ambiguous();
+                    let pause = runtime.jitter(MEAN_PAUSE * attempt, 0.5..=1.5);
                     tokio::time::sleep(error.retry_after().unwrap_or(pause).min(Duration::from_secs(1)))
                         .await;
                     attempt += 1;
                 }
-                // An earlier attempt may have been applied, whatever the last one says.
+                // An earlier attempt may have been applied, whatever the outcome of the last one.
                 Err(error) => {
-                    let ambiguous = open || error.is_ambiguous();
+                    let ambiguous = is_ambiguous || error.is_ambiguous();
                     return Err(error.with_ambiguous(ambiguous));
                 }
                 Ok(answer) => return Ok(answer),
@@ -72,14 +72,15 @@ mod tests {
 
     use super::*;
 
-    /// No call outlives the cap, and its outcome is unknown unless it only reads.
+    /// No call outlives its time limit. Its outcome is then unknown, unless it only reads.
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_hangs_ends() {
-        for (call, open) in
+    async fn hanging_call_times_out() {
+        for (call, is_ambiguous) in
             [(Call::once("put message", &"q"), true), (Call::reads("peek messages", &"q"), false)]
         {
             let error = call.run(std::future::pending::<azure_core::Result<()>>()).await.unwrap_err();
-            assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, open), "{error}");
+            assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+            assert_eq!(error.is_ambiguous(), is_ambiguous, "{error}");
         }
     }
 
@@ -96,29 +97,31 @@ mod tests {
         let tried = Cell::new(0);
         let call = Call::repeatable("renew lease", &"b");
         let error = call
-            .run_again(&Runtime::new(), || async {
+            .run_repeatable(&Runtime::new(), || async {
                 tried.set(tried.get() + 1);
                 answer(500)
             })
             .await
             .unwrap_err();
-        assert_eq!((tried.get(), error.is_ambiguous()), (3, true));
+        assert_eq!(tried.get(), 3);
+        assert!(error.is_ambiguous());
     }
 
-    /// Checks that a refusal after a lost answer says nothing about the first attempt.
+    /// A refusal after a lost answer does not show whether the first attempt was applied.
     #[tokio::test(start_paused = true)]
-    async fn an_earlier_attempt_stays_open() {
+    async fn earlier_attempt_stays_ambiguous() {
         let tried = Cell::new(0);
         let call = Call::repeatable("renew lease", &"b");
         let error = call
-            .run_again(&Runtime::new(), || async {
+            .run_repeatable(&Runtime::new(), || async {
                 tried.set(tried.get() + 1);
                 answer(if tried.get() == 1 { 500 } else { 403 })
             })
             .await
             .unwrap_err();
-        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unauthorized, true));
-        let refused = call.run_again(&Runtime::new(), || async { answer(403) }).await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unauthorized);
+        assert!(error.is_ambiguous());
+        let refused = call.run_repeatable(&Runtime::new(), || async { answer(403) }).await.unwrap_err();
         assert!(!refused.is_ambiguous());
     }
 }

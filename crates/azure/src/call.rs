@@ -1,4 +1,4 @@
-//! One call to the service: its operation, its subject, and the effect that it may have had.
+//! A call to the service: its operation, its subject, and its possible effect.
 
 use std::fmt::Display;
 
@@ -7,23 +7,23 @@ use azure_core::http::{ClientMethodOptions, Context};
 use super::pipeline::{AnswerLimit, Receipt};
 use jobqueue_storage::{PopReceipt, StoreError, StoreErrorKind};
 
-/// The effect that a call may have had when its answer is lost.
+/// The effect that a call may have had if its answer is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     Reads,
-    /// The call may have been applied; making it again is harmless.
+    /// The call may have been applied; repeating it is harmless.
     Repeatable,
-    /// The call may have been applied, and making it again may have another effect.
+    /// The call may have been applied, and repeating it may have another effect.
     Once,
 }
 
-/// One call: its operation and its subject.
+/// A call: its operation and its subject.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) operation: &'static str,
     pub(super) subject: &'a (dyn Display + Sync),
     pub(super) effect: Effect,
-    /// The greatest number of bytes of content that it carries, in one direction or the other.
+    /// The maximum size of the content that the call carries, in either direction, in bytes.
     pub(super) content: Option<u64>,
 }
 
@@ -52,12 +52,12 @@ impl<'a> Call<'a> {
         StoreError::new(kind, self.operation, self.subject)
     }
 
-    /// Returns the error of an argument that was refused before anything was sent.
+    /// Returns the error for an argument that was refused before anything was sent.
     pub(super) fn refuse(self, detail: impl Into<String>) -> StoreError {
         self.error(StoreErrorKind::InvalidInput).with_detail(detail)
     }
 
-    /// Returns the error of an answer that was received and not understood.
+    /// Returns the error for an answer that was received but not understood.
     pub(super) fn unreadable(self, detail: impl Into<String>) -> StoreError {
         self.error(StoreErrorKind::Protocol).with_detail(detail).with_ambiguous(self.changes())
     }
@@ -67,7 +67,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Returns options for a call with a receipt, which must not stand in the request before the SDK has logged it.
+/// Returns options for a call with a receipt, which the request must not contain before the SDK has logged
+/// it.
 pub(super) fn with_receipt(receipt: &PopReceipt) -> ClientMethodOptions<'static> {
     ClientMethodOptions { context: Context::new().with_value(Receipt(receipt.clone())) }
 }

@@ -12,27 +12,28 @@ use jobqueue_storage::log::warn;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{BlobName, ContainerName, QueueName, StoreError, StoreErrorKind};
 
-/// The version of the service's protocol: the oldest with all features that are used here, so that emulators and Azure
-/// Stack support it.
+/// The version of the service's protocol: the oldest with all features that are used here, so that emulators
+/// and Azure Stack support it.
 const API_VERSION: &str = "2021-12-02";
 
 /// The time limit for making a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time that a connection to an emulator may be idle before it is closed. Azurite closes its own after 5 seconds
-/// (Node's `server.keepAliveTimeout`), and a request on a connection that is just being closed gets no answer.
+/// The idle time after which a connection to an emulator is closed. Azurite closes idle connections after 5
+/// seconds (Node's `server.keepAliveTimeout`), and a request on a connection that is being closed gets no
+/// answer.
 const EMULATOR_IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// An account and the clients for it. Clones of the `Arc` share connections and tokens.
 pub(super) struct Connection {
-    setup: Setup,
+    setup: ConnectionSettings,
     queues: QueueServiceClient,
     blobs: BlobServiceClient,
 }
 
-/// The parts of a connection, from which another can be made.
+/// The settings of a connection, for opening another one.
 #[derive(Debug, Clone)]
-pub(super) struct Setup {
+pub(super) struct ConnectionSettings {
     pub(super) account: Account,
     pub(super) roots: Vec<reqwest::Certificate>,
     pub(super) runtime: Runtime,
@@ -42,7 +43,7 @@ pub(super) struct Setup {
 
 impl Connection {
     /// Creates the clients; sends no request.
-    pub(super) fn open(setup: Setup) -> Result<Arc<Self>, StoreError> {
+    pub(super) fn open(setup: ConnectionSettings) -> Result<Arc<Self>, StoreError> {
         let failed = |what: &str, source: Box<dyn std::error::Error + Send + Sync>| {
             StoreError::new(StoreErrorKind::Configuration, "open storage", &setup.account.name)
                 .with_detail(what.to_owned())
@@ -56,7 +57,7 @@ impl Connection {
             Credential::Token(source) => Some(source.credential()),
             Credential::SharedKey(_) | Credential::Sas(_) => None,
         };
-        // One for both clients, so that they share its token.
+        // Both clients get the same credential, so that they share its token.
         let token = token.transpose().map_err(|error| failed("no credential", error.into()))?;
         let queues = QueueServiceClient::new(
             account.queues.clone(),
@@ -79,8 +80,8 @@ impl Connection {
         Ok(Arc::new(Self { setup, queues, blobs }))
     }
 
-    /// Returns the same account over connections of its own, or over these if no others can be made.
-    pub(super) fn again(self: &Arc<Self>) -> Arc<Self> {
+    /// Returns the same account over separate connections, or over these if no others can be opened.
+    pub(super) fn detached(self: &Arc<Self>) -> Arc<Self> {
         Self::open(self.setup.clone()).unwrap_or_else(|error| {
             warn!(%error, "cannot open a second connection to the storage; sharing the first");
             Arc::clone(self)
@@ -116,16 +117,16 @@ jobqueue_storage::debug_fields! {
     Connection(setup.account.name)
 }
 
-fn http_client(setup: &Setup) -> reqwest::Result<reqwest::Client> {
+fn http_client(setup: &ConnectionSettings) -> reqwest::Result<reqwest::Client> {
     let account = &setup.account;
     let mut builder = reqwest::Client::builder()
-        // A redirect would send signature and token to the host that the answer names.
+        // A redirect would send the signature and the token to the host that the answer names.
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .referer(false)
         .http1_only();
     if account::is_loopback(&account.queues) && account::is_loopback(&account.blobs) {
-        // Requests to this machine do not go to a proxy.
+        // Requests to this machine bypass proxies.
         builder = builder.no_proxy().pool_idle_timeout(EMULATOR_IDLE_TIMEOUT);
     } else {
         builder = builder.https_only(true);

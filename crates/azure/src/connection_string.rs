@@ -1,7 +1,7 @@
 //! Parses Azure's connection strings: `Name=Value` settings separated by semicolons.
 //!
-//! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
-//! may be a piece of a key.
+//! An invalid string is refused with the name of the wrong setting. Values and unknown names are never
+//! repeated: either may be part of a key.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ const EMULATOR_ACCOUNT: &str = "devstoreaccount1";
 const EMULATOR_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-const KNOWN: [&str; 9] = [
+const KNOWN_SETTINGS: [&str; 9] = [
     "UseDevelopmentStorage",
     "DevelopmentStorageProxyUri",
     "DefaultEndpointsProtocol",
@@ -31,7 +31,7 @@ const KNOWN: [&str; 9] = [
 ];
 
 /// Settings for other services of an account. They are accepted, so that a portal's string works unchanged.
-const IGNORED: [&str; 7] = [
+const IGNORED_SETTINGS: [&str; 7] = [
     "TableEndpoint",
     "FileEndpoint",
     "DfsEndpoint",
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &str) -> Result<Account, Problem> {
 }
 
 fn emulator(settings: &Settings<'_>) -> Result<Account, Problem> {
-    if let Some(other) = KNOWN[2..].iter().find(|name| settings.get(name).is_some()) {
+    if let Some(other) = KNOWN_SETTINGS[2..].iter().find(|name| settings.get(name).is_some()) {
         return Err(format!("{other} does not go with UseDevelopmentStorage=true"));
     }
     let base = settings.get("DevelopmentStorageProxyUri").unwrap_or("http://127.0.0.1");
@@ -86,14 +86,14 @@ fn endpoints(settings: &Settings<'_>) -> Result<(Url, Url), Problem> {
     let queues = match (queues, &blobs) {
         (Some(url), _) => url,
         (None, Some(blobs)) if settings.get("AccountName").is_none() => {
-            account::sister(blobs, "blob", "queue")
+            account::sibling(blobs, "blob", "queue")
                 .ok_or("QueueEndpoint is missing, and cannot be derived from BlobEndpoint")?
         }
         (None, _) => derived(settings, "queue")?,
     };
     let blobs = match blobs {
         Some(url) => url,
-        None => match account::sister(&queues, "queue", "blob") {
+        None => match account::sibling(&queues, "queue", "blob") {
             Some(url) => url,
             None if settings.get("QueueEndpoint").is_some() => {
                 return Err("BlobEndpoint is missing, and cannot be derived from QueueEndpoint".to_owned());
@@ -152,7 +152,7 @@ fn sas(text: &str) -> Result<Secret<String>, Problem> {
     Ok(Secret::new(text.to_owned()))
 }
 
-/// The settings of a string by lower-cased name.
+/// The settings of a string by lower-case name.
 struct Settings<'a>(BTreeMap<String, &'a str>);
 
 impl<'a> Settings<'a> {
@@ -167,11 +167,14 @@ impl<'a> Settings<'a> {
             let (name, value) = setting.split_once('=').ok_or_else(|| {
                 format!("setting {place} of the connection string is not of the form Name=Value")
             })?;
-            let known = KNOWN.iter().chain(&IGNORED).find(|known| known.eq_ignore_ascii_case(name.trim()));
+            let known = KNOWN_SETTINGS
+                .iter()
+                .chain(&IGNORED_SETTINGS)
+                .find(|known| known.eq_ignore_ascii_case(name.trim()));
             let Some(known) = known else {
                 return Err(format!(
                     "setting {place} of the connection string has an unknown name; known are {}",
-                    KNOWN.join(", ")
+                    KNOWN_SETTINGS.join(", ")
                 ));
             };
             if value.trim().is_empty() {

@@ -8,7 +8,7 @@ fn addresses(text: &str) -> (String, String, String) {
 }
 
 #[test]
-fn the_emulator_has_fixed_addresses() {
+fn emulator_has_fixed_addresses() {
     let (name, queues, blobs) = addresses("UseDevelopmentStorage=true");
     assert_eq!(name, "devstoreaccount1");
     assert_eq!(queues, "http://127.0.0.1:10001/devstoreaccount1");
@@ -55,7 +55,7 @@ fn accepted_strings() {
 }
 
 #[test]
-fn a_refusal_names_the_part_and_not_the_value() {
+fn refusal_names_the_setting_and_not_its_value() {
     let hidden = "hunter2SECRETvalue";
     let key = format!("AccountName=acme;AccountKey={KEY}");
     let table = [

@@ -11,9 +11,9 @@ use super::call::Call;
 use jobqueue_storage::{Metadata, StoreError};
 
 /// The year that means "never".
-const NEVER: &str = " 9999 ";
+const NEVER_YEAR: &str = " 9999 ";
 
-/// Returns whole seconds, rounded up: a lease is never shorter than requested.
+/// Returns whole seconds, rounded up, so that a lease is never shorter than requested.
 pub(super) fn seconds(call: Call<'_>, what: &str, duration: Duration) -> Result<i32, StoreError> {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(seconds).map_err(|_| call.refuse(format!("{what} of {seconds} s is too long")))
@@ -24,14 +24,15 @@ pub(super) fn http_date(text: &str) -> Option<SystemTime> {
     Some(timestamp.into())
 }
 
-/// Parses a date of an answer. The service writes one with every message; without it the message keeps its text, and the epoch for its time.
+/// Parses a date of an answer. The service sends one with every message. A message without a date keeps its
+/// text, and has the epoch as its time.
 pub(super) fn date(text: Option<&str>) -> SystemTime {
     text.and_then(http_date).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// Returns the time at which a message expires; the end of the calendar means never.
 pub(super) fn expiry(text: Option<&str>) -> Option<SystemTime> {
-    text.filter(|text| !text.contains(NEVER)).and_then(http_date)
+    text.filter(|text| !text.contains(NEVER_YEAR)).and_then(http_date)
 }
 
 /// Returns the checked metadata in the SDK's form.

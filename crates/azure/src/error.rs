@@ -12,7 +12,7 @@ use super::convert::http_date;
 use super::pipeline::ExchangeError;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The greatest difference between the clocks at which the service accepts signatures.
+/// The greatest clock difference at which the service accepts signatures.
 const MAX_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// The role that allows all operations on queues.
@@ -20,7 +20,7 @@ pub(super) const QUEUES_ROLE: &str = "Storage Queue Data Contributor";
 /// The role that allows all operations on blobs.
 pub(super) const BLOBS_ROLE: &str = "Storage Blob Data Contributor";
 
-/// Returns the meaning of `error` for `call`. The SDK's own text is dropped where it may hold a URL or a body.
+/// Converts the SDK's error of `call`. The SDK's own text is dropped where it may contain a URL or a body.
 pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError {
     if let Some(exchange) = exchange_error(error) {
         return from_exchange(call, exchange);
@@ -32,7 +32,7 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         ErrorKind::Credential => call
             .error(StoreErrorKind::Unauthorized)
             .with_detail(format!("the credential returned no token: {error}")),
-        // No token, and so nothing was sent. The adapter's own connections fail with an `ExchangeError`.
+        // Without a token, nothing was sent. The adapter's own connections fail with an `ExchangeError`.
         ErrorKind::Io => call
             .error(StoreErrorKind::Unavailable)
             .with_detail(format!("the credential returned no token: {error}")),
@@ -42,7 +42,7 @@ pub(super) fn from_sdk(call: Call<'_>, error: &azure_core::Error) -> StoreError 
         // The SDK refused the call, or the pipeline failed, before anything was sent.
         _ => call
             .error(StoreErrorKind::InvalidInput)
-            .with_detail("the SDK made no request of it: check the endpoint"),
+            .with_detail("the SDK sent no request: check the endpoint"),
     }
 }
 
@@ -52,7 +52,7 @@ fn exchange_error(error: &azure_core::Error) -> Option<&ExchangeError> {
         if let Some(found) = error.downcast_ref::<ExchangeError>() {
             return Some(found);
         }
-        // The SDK's error hides the outermost cause's own type behind its `source`.
+        // The SDK's error exposes its outermost cause as a `source` of another type.
         if let Some(found) = error.downcast_ref::<azure_core::Error>().and_then(|e| e.downcast_ref()) {
             return Some(found);
         }
@@ -64,12 +64,12 @@ fn exchange_error(error: &azure_core::Error) -> Option<&ExchangeError> {
 fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
     let (kind, ambiguous) = match error {
         ExchangeError::NotConnected(_) => (StoreErrorKind::Unavailable, false),
-        // Whoever wrote an answer, the service may have applied the request.
+        // Even if another server answered, the service may have applied the request.
         ExchangeError::Lost(_) | ExchangeError::OtherServer { .. } => {
             (StoreErrorKind::Unavailable, call.changes())
         }
         ExchangeError::Late => (StoreErrorKind::Timeout, call.changes()),
-        // The service has more content than the call reads.
+        // The content is longer than the call accepts.
         ExchangeError::TooLong { .. } if call.content.is_some() && !call.changes() => {
             (StoreErrorKind::TooLarge, false)
         }
@@ -77,11 +77,11 @@ fn from_exchange(call: Call<'_>, error: &ExchangeError) -> StoreError {
             (StoreErrorKind::Protocol, call.changes())
         }
     };
-    call.error(kind).with_detail(chain(error)).with_ambiguous(ambiguous)
+    call.error(kind).with_detail(joined_causes(error)).with_ambiguous(ambiguous)
 }
 
-/// Returns the causes in one text: the cause itself belongs to the SDK and cannot be kept.
-fn chain(error: &dyn std::error::Error) -> String {
+/// Returns the causes as a text, because the cause itself belongs to the SDK and cannot be kept.
+fn joined_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(error) = next {
@@ -99,7 +99,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     let Some(headers) = answer.map(RawResponse::headers) else {
         return call.unreadable(format!("status {}, without headers", u16::from(status)));
     };
-    let code = headers.get_optional_str(&HeaderName::from_static("x-ms-error-code")).map(plain);
+    let code = headers.get_optional_str(&HeaderName::from_static("x-ms-error-code")).map(identifier_chars);
     let status = u16::from(status);
     let kind = code.as_deref().and_then(by_code).unwrap_or_else(|| by_status(status));
     let mut detail = match &code {
@@ -110,11 +110,12 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
         detail.push_str("; ");
         detail.push_str(&hint);
     }
-    let request = headers.get_optional_str(&HeaderName::from_static("x-ms-request-id")).map(plain);
+    let request = headers.get_optional_str(&HeaderName::from_static("x-ms-request-id")).map(identifier_chars);
     let mut error = call
         .error(kind)
         .with_detail(detail)
-        // Only a refusal says that nothing was changed. A gateway may pass a success on under another status.
+        // Only a refusal proves that nothing was changed. A gateway may pass on a success under another
+        // status.
         .with_ambiguous(!(400..500).contains(&status) && call.changes())
         .with_retry_after(retry_after(headers))
         .with_answered_at(date(headers));
@@ -124,7 +125,7 @@ fn from_answer(call: Call<'_>, status: StatusCode, answer: Option<&RawResponse>)
     error
 }
 
-/// The service's id of the request, for its operators.
+/// The service's id of the request, for the service's operators.
 #[derive(Debug)]
 struct RequestId(String);
 
@@ -136,12 +137,13 @@ impl fmt::Display for RequestId {
 
 impl std::error::Error for RequestId {}
 
-/// Returns a code or id if it is an identifier; anything else is not repeated.
-fn plain(text: &str) -> String {
+/// Returns the characters of a code or an id that are valid in an identifier; others are not repeated.
+fn identifier_chars(text: &str) -> String {
     text.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(80).collect()
 }
 
-/// Returns the kind for the service's code. Codes that only repeat the status are left to [`by_status`].
+/// Returns the error kind for a code of the service. Codes that only repeat the status are left to
+/// [`by_status`].
 pub(super) fn by_code(code: &str) -> Option<StoreErrorKind> {
     use StoreErrorKind as K;
     Some(match code {
@@ -199,7 +201,7 @@ fn by_status(status: u16) -> StoreErrorKind {
     }
 }
 
-/// Returns advice where the kind's own sentence gives none.
+/// Returns advice where the text of the kind has none.
 fn hint(call: Call<'_>, kind: StoreErrorKind, code: Option<&str>, skew: Option<Duration>) -> Option<String> {
     if kind != StoreErrorKind::Unauthorized {
         return None;
@@ -227,12 +229,12 @@ fn hint(call: Call<'_>, kind: StoreErrorKind, code: Option<&str>, skew: Option<D
     Some(hint.to_owned())
 }
 
-/// Returns the text of an error about `letters` that a signature lacks.
+/// Returns the detail of an error about missing permissions.
 pub(super) fn missing(letters: impl fmt::Display, role: &str) -> String {
     format!("missing: {letters}; add it to the shared access signature, or assign the role {role}")
 }
 
-/// Returns the letter of a shared access signature that a call needs, and a role that allows it.
+/// Returns the letter of a shared access signature that a call needs, and a role that allows the call.
 /// <https://learn.microsoft.com/rest/api/storageservices/create-account-sas>
 fn permission(call: Call<'_>) -> Option<(char, &'static str)> {
     let letter = match call.operation {
@@ -261,7 +263,6 @@ fn skew(headers: &Headers) -> Option<Duration> {
     Some(ours.duration_since(theirs).unwrap_or_else(|early| early.duration()))
 }
 
-/// Returns the time of an answer.
 fn date(headers: &Headers) -> Option<SystemTime> {
     http_date(headers.get_optional_str(&HeaderName::from_static("date"))?)
 }

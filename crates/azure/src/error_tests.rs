@@ -18,7 +18,7 @@ fn answer(status: u16, headers: &[(&'static str, &str)], effect_once: bool) -> S
     from_sdk(call, &azure_core::Error::with_message(error, "body with sig=hunter2"))
 }
 
-/// Checks that the code decides, and the status only where there is no known code.
+/// The code decides; the status counts only if there is no known code.
 #[test]
 fn codes_come_before_statuses() {
     let table = [
@@ -73,14 +73,16 @@ fn reading_leaves_nothing_open() {
     assert!(!answer(500, &[], false).is_ambiguous());
 }
 
-/// Without a token nothing was sent. Whether that passes, the credential says.
+/// Without a token nothing was sent. The kind of the credential's error decides whether the failure is
+/// transient.
 #[test]
-fn an_outage_of_the_credential_is_no_refusal() {
+fn outage_of_the_credential_is_no_refusal() {
     let queue = "orders";
     for (kind, expected) in [(ErrorKind::Io, K::Unavailable), (ErrorKind::Credential, K::Unauthorized)] {
         let error = azure_core::Error::with_message(kind, "no token");
         let error = from_sdk(Call::once("delete message", &queue), &error);
-        assert_eq!((error.kind(), error.is_ambiguous()), (expected, false), "{error}");
+        assert_eq!(error.kind(), expected, "{error}");
+        assert!(!error.is_ambiguous(), "{error}");
         assert_eq!(error.is_retryable(), expected == K::Unavailable);
     }
 }
@@ -96,7 +98,7 @@ fn missing_permission_is_named_with_a_role() {
     assert_eq!(permission(call), Some(('l', BLOBS_ROLE)));
 }
 
-/// Neither the body nor the SDK's text, which repeats it, gets into the error.
+/// Neither the body nor the SDK's text, which repeats it, is part of the error.
 #[test]
 fn bodies_are_not_repeated() {
     for status in [400, 403, 500] {
@@ -117,9 +119,9 @@ fn retry_after_is_read() {
     assert_eq!(wait("retry-after", "soon"), None);
 }
 
-/// A wrong clock looks like a wrong key; the answer's date distinguishes them.
+/// A wrong clock looks like a wrong key; the date of the answer distinguishes them.
 #[test]
-fn a_wrong_clock_is_told() {
+fn wrong_clock_is_reported() {
     let date = "Fri, 20 Nov 2020 20:37:46 GMT";
     let error = answer(403, &[("x-ms-error-code", "AuthenticationFailed"), ("date", date)], true);
     assert!(error.to_string().contains("clock"), "{error}");

@@ -1,8 +1,8 @@
 //! Checks at start which permissions a signature or role lacks.
 //!
-//! The service checks permission before anything else. An operation on a message or blob that cannot exist, or with an
-//! impossible argument, therefore changes nothing and still shows the permission: 403 means that it is missing, any
-//! other refusal that it is present.
+//! The service checks permissions first. An operation on a message or blob that cannot exist, or with an
+//! impossible argument, therefore changes nothing but still shows the permission: 403 means that it is
+//! missing, any other refusal that it is present.
 
 use azure_storage_queue::models::{
     QueueClientDeleteMessageOptions, QueueClientSendMessageOptions, QueueClientUpdateMessageOptions,
@@ -41,15 +41,15 @@ pub(super) async fn queue(
     let call = Call::reads("probe permissions", queue);
     let mut missing = Missing::default();
     let client = connection.queue(queue).map_err(|_| call.refuse("the queue has no address"))?;
-    missing.note(READ, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
-    // No message lives for 0 seconds: the service refuses the argument if sending is allowed at all.
+    missing.record(READ, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
+    // No message lives for 0 seconds: the service refuses the argument only if sending is allowed.
     let body = Bytes::from(xml::write_message("probe"));
     let options = QueueClientSendMessageOptions {
         message_time_to_live: Some(0),
         ..QueueClientSendMessageOptions::default()
     };
     let send = client.send_message(body.into(), Some(options));
-    missing.note(ADD, call.run(async { send.await.map(drop) }).await)?;
+    missing.record(ADD, call.run(async { send.await.map(drop) }).await)?;
     if access == Access::Process {
         let none = PopReceipt::new(NO_MESSAGE);
         let options = QueueClientUpdateMessageOptions {
@@ -57,18 +57,18 @@ pub(super) async fn queue(
             ..QueueClientUpdateMessageOptions::default()
         };
         let update = client.update_message(NO_MESSAGE, PLACEHOLDER, 0, Some(options));
-        missing.note(UPDATE, call.run(async { update.await.map(drop) }).await)?;
+        missing.record(UPDATE, call.run(async { update.await.map(drop) }).await)?;
         let options = QueueClientDeleteMessageOptions {
             method_options: with_receipt(&none),
             ..QueueClientDeleteMessageOptions::default()
         };
         let delete = client.delete_message(NO_MESSAGE, PLACEHOLDER, Some(options));
-        missing.note(PROCESS, call.run(async { delete.await.map(drop) }).await)?;
+        missing.record(PROCESS, call.run(async { delete.await.map(drop) }).await)?;
     }
-    missing.verdict(call, QUEUES_ROLE)
+    missing.into_result(call, QUEUES_ROLE)
 }
 
-/// Tries the operations that large payloads, leases and fan-out need in `container`.
+/// Tries the operations in `container` that large payloads, leases and fan-out need.
 pub(super) async fn blobs(
     connection: &Connection,
     container: &ContainerName,
@@ -81,14 +81,14 @@ pub(super) async fn blobs(
             .map_err(|error| call.refuse(error.to_string()))?;
     let client = connection.blob(&blob);
     let write = Permission { letter: 'w', purpose: "write large payloads and hold leases" };
-    missing.note(write, call.run(async { client.acquire_lease(15, None).await.map(drop) }).await)?;
+    missing.record(write, call.run(async { client.acquire_lease(15, None).await.map(drop) }).await)?;
     if access == Access::Process {
         let read = Permission { letter: 'r', purpose: "read large payloads" };
-        missing.note(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
+        missing.record(read, call.run(async { client.get_properties(None).await.map(drop) }).await)?;
         let delete = Permission { letter: 'd', purpose: "delete large payloads" };
-        missing.note(delete, call.run(async { client.delete(None).await.map(drop) }).await)?;
+        missing.record(delete, call.run(async { client.delete(None).await.map(drop) }).await)?;
     }
-    missing.verdict(call, BLOBS_ROLE)
+    missing.into_result(call, BLOBS_ROLE)
 }
 
 /// The permissions that were refused so far.
@@ -100,8 +100,8 @@ struct Missing {
 }
 
 impl Missing {
-    /// Records a refusal. Failures that are neither success nor refusal are errors.
-    fn note(&mut self, permission: Permission, answer: Result<(), StoreError>) -> Result<(), StoreError> {
+    /// Records the answer. Failures that are neither success nor refusal are returned.
+    fn record(&mut self, permission: Permission, answer: Result<(), StoreError>) -> Result<(), StoreError> {
         self.tried += 1;
         match answer {
             Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
@@ -114,9 +114,10 @@ impl Missing {
         }
     }
 
-    fn verdict(self, call: Call<'_>, role: &str) -> Result<(), StoreError> {
+    fn into_result(self, call: Call<'_>, role: &str) -> Result<(), StoreError> {
         let Some(refusal) = self.refusal else { return Ok(()) };
-        // All were refused: the key, the token or the clock is wrong, and the service's own reason says which.
+        // All were refused, so the key, the token or the clock is wrong: the service's own reason shows
+        // which.
         if self.permissions.len() == self.tried {
             return Err(refusal);
         }

@@ -1,4 +1,4 @@
-//! Answers of a service in this process.
+//! Tests of the adapter with a service in this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use azure_core::time::OffsetDateTime;
 
 use crate::Options;
 
-/// Answers the requests one by one, each after a pause.
+/// Answers each request after a pause, and records it.
 #[derive(Debug)]
 struct Service {
     pause: Duration,
@@ -51,7 +51,7 @@ fn blob() -> BlobName {
     BlobName::new("blobs".parse().unwrap(), "a").unwrap()
 }
 
-/// 16 MiB in 100 seconds: a slow line, and not a service that hangs.
+/// 16 MiB in 100 seconds: a slow connection, not a hanging service.
 #[tokio::test(start_paused = true)]
 async fn large_content_has_more_time_than_a_small_message() {
     let ok = |request: &Request| match request.method() {
@@ -98,7 +98,8 @@ async fn blob_with_snapshots_is_deleted() {
     stores.blobs.delete_blob(&blob(), None).await.unwrap();
 }
 
-/// A server before the service, or in its place, that answers each request with this status and number of bytes.
+/// A server in front of the service, or in its place, that answers each request with this status and number
+/// of bytes.
 #[derive(Debug)]
 struct Gateway {
     status: u16,
@@ -125,7 +126,7 @@ async fn behind(gateway: Gateway) -> Stores {
     options.in_process(Arc::new(gateway)).open().await.unwrap()
 }
 
-/// Checks that nothing in the answer of another server is a verdict: neither its status, nor its length, nor its headers.
+/// Neither status nor length nor headers of another server's answer are taken for the service's.
 #[tokio::test(start_paused = true)]
 async fn answer_of_another_server_is_an_outage() {
     for status in [200, 201, 302, 400, 401, 403, 404, 405, 407, 408, 412, 413, 429, 500, 502, 503] {
@@ -144,7 +145,7 @@ async fn answer_of_another_server_is_an_outage() {
     }
 }
 
-/// Only a blob can be too long. A long page of an error is an error.
+/// Only a blob can be too long. A long error page is an error.
 #[tokio::test(start_paused = true)]
 async fn length_of_an_error_is_not_the_length_of_the_blob() {
     for (status, kind) in [(500, StoreErrorKind::Unavailable), (200, StoreErrorKind::TooLarge)] {
@@ -154,7 +155,7 @@ async fn length_of_an_error_is_not_the_length_of_the_blob() {
     }
 }
 
-/// Counts its tokens.
+/// Counts the tokens that it returns.
 #[derive(Debug, Default)]
 struct Tokens(AtomicUsize);
 

@@ -1,7 +1,7 @@
-//! Reads the XML of messages one message at a time, so that a bad one does not affect the others.
+//! Reads the XML of messages one message at a time, so that an invalid message does not affect the others.
 //!
-//! The SDK's models are not used for this: in them one odd element fails the whole answer, after the get has already
-//! leased every message in it.
+//! The SDK's models are not used here: with them, a single unexpected element fails the whole answer, after
+//! the get has already leased every message in it.
 
 use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesRef, Event};
@@ -28,8 +28,9 @@ pub(super) struct RawMessages {
     pub(super) broken: Option<String>,
 }
 
-/// The element around all messages. An answer without it is not an empty list but not an answer at all.
-const ROOT: &[u8] = b"QueueMessagesList";
+/// The root element of a list of messages. An answer without it is not an empty list, but an unreadable
+/// answer.
+const MESSAGES_ROOT: &[u8] = b"QueueMessagesList";
 
 /// Reads the messages of an answer to put, get or peek. Unknown elements are ignored.
 pub(super) fn read_messages(body: &[u8]) -> RawMessages {
@@ -37,7 +38,8 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
     // The service writes a byte order mark.
     let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
     let mut reader = Reader::from_reader(body);
-    // The number of open elements: 1 is QueueMessagesList, 2 QueueMessage, 3 the field, more is inside it.
+    // The number of open elements: 1 is QueueMessagesList, 2 is QueueMessage, 3 is a field, more is inside a
+    // field.
     let mut depth = 0_usize;
     let mut root = false;
     let mut field = Field::default();
@@ -47,7 +49,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
             Ok(Event::Start(start)) => {
                 depth += 1;
                 match depth {
-                    1 => root |= start.local_name().as_ref() == ROOT,
+                    1 => root |= start.local_name().as_ref() == MESSAGES_ROOT,
                     2 => message = Some(RawMessage::default()),
                     3 => field = Field::new(start.local_name().as_ref()),
                     _ => {}
@@ -61,7 +63,7 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
                 }
                 depth = depth.saturating_sub(1);
             }
-            Ok(Event::Empty(empty)) if depth == 0 => root |= empty.local_name().as_ref() == ROOT,
+            Ok(Event::Empty(empty)) if depth == 0 => root |= empty.local_name().as_ref() == MESSAGES_ROOT,
             Ok(Event::Empty(empty)) if depth == 2 => {
                 Field::new(empty.local_name().as_ref()).store(message.as_mut());
             }
@@ -79,7 +81,8 @@ pub(super) fn read_messages(body: &[u8]) -> RawMessages {
     all
 }
 
-/// Returns the problem of a document that ends with `depth` open elements, after its root or without it.
+/// Returns the problem of a document that ends with `depth` open elements; `root` is true if its root was
+/// read.
 fn at_end(depth: usize, root: bool) -> Option<&'static str> {
     match (depth, root) {
         (0, true) => None,
@@ -146,7 +149,7 @@ impl Field {
     }
 }
 
-/// Returns the body of a put or update with `text`, whose characters XML can carry.
+/// Returns the body of a put or an update. The characters of `text` must be valid in XML.
 pub(super) fn write_message(text: &str) -> String {
     const HEAD: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><QueueMessage><MessageText>";
     const TAIL: &str = "</MessageText></QueueMessage>";

@@ -11,7 +11,7 @@ fn one(fields: &str) -> RawMessage {
 }
 
 #[test]
-fn a_message_is_read_whole() {
+fn message_is_read_completely() {
     let message =
         one("<MessageId>1</MessageId><InsertionTime>i</InsertionTime><ExpirationTime>e</ExpirationTime>\
          <PopReceipt>AgA+/=</PopReceipt><TimeNextVisible>n</TimeNextVisible><DequeueCount>2</DequeueCount>\
@@ -22,7 +22,7 @@ fn a_message_is_read_whole() {
     assert_eq!(message.dequeue_count.as_deref(), Some("2"));
 }
 
-/// A new or missing element in one message affects neither it nor the others.
+/// A new or missing element in a message affects neither that message nor the others.
 #[test]
 fn odd_elements_are_passed_over() {
     let message = one(
@@ -30,12 +30,13 @@ fn odd_elements_are_passed_over() {
     );
     assert_eq!(message.text, Some(Ok(String::new())));
     assert_eq!(message.id.as_deref(), Some("1"));
-    assert_eq!((message.receipt, message.dequeue_count), (None, None));
+    assert_eq!(message.receipt, None);
+    assert_eq!(message.dequeue_count, None);
 }
 
 /// An unreadable text affects only its own message.
 #[test]
-fn a_bad_text_spoils_no_other() {
+fn unreadable_text_does_not_affect_other_messages() {
     let body = [
         b"<QueueMessagesList><QueueMessage><MessageText>".as_slice(),
         b"a\x01b",
@@ -56,7 +57,7 @@ fn a_bad_text_spoils_no_other() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_keeps_what_came() {
+fn incomplete_answer_keeps_its_complete_messages() {
     let whole = "<QueueMessage><MessageId>1</MessageId></QueueMessage>";
     let answer = read_messages(format!("<QueueMessagesList>{whole}<QueueMessage><Mess").as_bytes());
     assert_eq!(answer.messages.len(), 1);
@@ -68,7 +69,7 @@ fn an_answer_that_breaks_off_keeps_what_came() {
 }
 
 #[test]
-fn an_empty_list_is_no_failure() {
+fn empty_list_is_no_failure() {
     for list in
         ["<QueueMessagesList/>", "\u{FEFF}<?xml version=\"1.0\"?><QueueMessagesList></QueueMessagesList>"]
     {

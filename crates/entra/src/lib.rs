@@ -1,8 +1,8 @@
 //! The sources of Entra ID tokens, for the adapters of `jobqueue` to services of Azure.
 //!
-//! The crate knows credentials and tokens. It knows nothing of storages: an adapter asks a [`TokenSource`] for a credential, and
-//! sends the token in its own way. Applications use the options of the adapters: those of `jobqueue::azure`,
-//! `jobqueue::servicebus` and `jobqueue::postgres`.
+//! The crate knows credentials and tokens, but no storages: an adapter gets a credential from a
+//! [`TokenSource`], and sends the token in its own way. Applications use the options of the adapters: those
+//! of `jobqueue::azure`, `jobqueue::servicebus` and `jobqueue::postgres`.
 
 #![forbid(unsafe_code)]
 
@@ -21,32 +21,35 @@ use azure_identity::{
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// The time that the automatic choice waits for a managed identity: outside Azure no server answers.
-const MANAGED_IDENTITY_PATIENCE: Duration = Duration::from_secs(3);
-const SLOW: &str = "the managed identity did not answer in time";
-/// The time for which the developer tools serve where no managed identity has answered, before it is asked again.
-const TOOLS_TIME: Duration = Duration::from_secs(300);
+/// The time that the automatic choice waits for a managed identity: outside Azure, no server answers.
+const MANAGED_IDENTITY_TIMEOUT: Duration = Duration::from_secs(3);
+const SLOW_IDENTITY: &str = "the managed identity did not answer in time";
+/// The time that the developer tools are used after a managed identity did not answer, before it is tried
+/// again.
+const TOOLS_PERIOD: Duration = Duration::from_secs(300);
 
-/// The time that a fetch has before the requests that wait for it fail. Less than the adapters have for a whole request, so that those are
-/// known not to have been sent.
-const PATIENCE: Duration = Duration::from_secs(25);
-/// The same while the last token is still valid.
-const PATIENCE_FOR_ANOTHER: Duration = Duration::from_secs(5);
-/// The longest time of a fetch, and the time for which the last token is used before another is asked for.
-const PAUSE: Duration = Duration::from_secs(30);
-/// The time before its end from which the last token is not used any more. A service whose clock is ahead, or which gets the request late, would
-/// refuse it, and a refusal is final, while a missing token is asked for again.
-const MARGIN: Duration = Duration::from_secs(30);
+/// The age of a fetch at which the requests that wait for it fail. It is shorter than the adapters' time for
+/// a whole request, so that those requests are known not to have been sent.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(25);
+/// The age of a fetch at which a request stops waiting for it and uses the last token, if that is still
+/// valid.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum duration of a fetch, and the interval between fetches while the last token is valid.
+const FETCH_INTERVAL: Duration = Duration::from_secs(30);
+/// The time before its expiry from which a token is no longer used. A service whose clock is ahead, or that
+/// receives the request late, would refuse it. A refusal is final, whereas a request without a token is
+/// retried.
+const EXPIRY_MARGIN: Duration = Duration::from_secs(30);
 
-/// The most characters of the text of a failure, and of each part of one that has two.
-const MOST: usize = 400;
-const MOST_OF_PART: usize = 180;
+/// The maximum number of characters of a failure's text, and of each part of a text with two parts.
+const MAX_TEXT_CHARS: usize = 400;
+const MAX_PART_CHARS: usize = 180;
 
 /// The choice of a credential.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum TokenSource {
-    /// Workload identity if its variables are set; else managed identity; else developer tools.
+    /// Workload identity if its variables are set, otherwise managed identity, otherwise developer tools.
     Automatic,
     /// The identity of the machine, or the user-assigned one with this client id.
     Managed(Option<String>),
@@ -58,7 +61,8 @@ pub enum TokenSource {
     Custom(Arc<dyn TokenCredential>),
 }
 
-/// Writes the methods by which options choose the source of their tokens. The options have a method `token` that keeps it.
+/// Generates the methods with which options choose the source of their tokens. The options need a method
+/// `token` that stores the source.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! credential_methods {
@@ -78,9 +82,10 @@ macro_rules! credential_methods {
             self.token($crate::TokenSource::DeveloperTools)
         }
 
-        /// Uses a credential of the application's own: any [`TokenCredential`](azure_core::credentials::TokenCredential) of `azure_core`
-        /// 1.x, the only type of the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for tasks of one
-        /// particular runtime.
+        /// Uses the application's own credential: any
+        /// [`TokenCredential`](azure_core::credentials::TokenCredential) of `azure_core` 1.x, the only type
+        /// of the SDK in this interface. The lease renewer's thread calls it too, so it must not wait for
+        /// tasks of a particular runtime.
         pub fn credential(
             self,
             credential: std::sync::Arc<dyn azure_core::credentials::TokenCredential>,
@@ -91,8 +96,8 @@ macro_rules! credential_methods {
 }
 
 impl TokenSource {
-    /// Returns a credential with connections and a cache of its own. The application's credential is shared: there is
-    /// only one.
+    /// Returns a credential with its own connections and cache. The application's credential is shared,
+    /// because there is only one.
     pub fn credential(&self) -> azure_core::Result<Arc<dyn TokenCredential>> {
         let inner: Arc<dyn TokenCredential> = match self {
             Self::Automatic => match WorkloadIdentityCredential::new(None) {
@@ -110,7 +115,7 @@ impl TokenSource {
             Self::DeveloperTools => DeveloperToolsCredential::new(None)?,
             Self::Custom(credential) => Arc::clone(credential),
         };
-        Ok(Arc::new(Kept::new(inner)))
+        Ok(Arc::new(CachingCredential::new(inner)))
     }
 }
 
@@ -133,14 +138,15 @@ fn managed(client_id: Option<String>) -> azure_core::Result<Arc<ManagedIdentityC
     }))
 }
 
-/// A credential that tries managed identity, then developer tools. It keeps the first that returns a token, unless a managed identity may
-/// only be slow or out of reach: then the tools serve for some minutes, and after that both are asked again.
+/// A credential that tries managed identity, then developer tools. It keeps the first that returns a token,
+/// unless the managed identity may only be slow or unreachable: then the tools are used for some minutes, and
+/// after that both are tried again.
 #[derive(Debug)]
 struct FirstThatWorks {
     managed: Arc<dyn TokenCredential>,
     tools: Arc<dyn TokenCredential>,
     chosen: OnceLock<Arc<dyn TokenCredential>>,
-    /// The time until which the tools serve.
+    /// The time until which the tools are used without trying the managed identity.
     tools_until: Mutex<Option<Instant>>,
 }
 
@@ -154,33 +160,35 @@ impl TokenCredential for FirstThatWorks {
         if let Some(chosen) = self.chosen.get() {
             return chosen.get_token(scopes, options).await;
         }
-        let tools_serve = lock(&self.tools_until).is_some_and(|until| Instant::now() < until);
-        if tools_serve && let Ok(token) = self.tools.get_token(scopes, options).await {
+        let are_tools_used = lock(&self.tools_until).is_some_and(|until| Instant::now() < until);
+        if are_tools_used && let Ok(token) = self.tools.get_token(scopes, options).await {
             return Ok(token);
         }
-        let managed = timeout(MANAGED_IDENTITY_PATIENCE, self.managed.get_token(scopes, None)).await;
-        let (refusal, passes) = match managed {
+        let managed = timeout(MANAGED_IDENTITY_TIMEOUT, self.managed.get_token(scopes, None)).await;
+        let (refusal, may_recover) = match managed {
             Ok(Ok(token)) => {
                 self.chosen.get_or_init(|| Arc::clone(&self.managed));
                 return Ok(token);
             }
-            Ok(Err(error)) => (error.to_string(), is_passing(&error)),
-            Err(_) => (SLOW.to_owned(), true),
+            Ok(Err(error)) => (error.to_string(), is_transient(&error)),
+            Err(_) => (SLOW_IDENTITY.to_owned(), true),
         };
         match self.tools.get_token(scopes, None).await {
             Ok(token) => {
-                if passes {
-                    *lock(&self.tools_until) = Some(Instant::now() + TOOLS_TIME);
+                if may_recover {
+                    *lock(&self.tools_until) = Some(Instant::now() + TOOLS_PERIOD);
                 } else {
                     self.chosen.get_or_init(|| Arc::clone(&self.tools));
                 }
                 Ok(token)
             }
             Err(tools) => {
-                // Where the tools have no token either, it may be an outage: the managed identity may come back.
-                let kind = if passes || is_passing(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
-                // Each is cut by itself: the end of a long text would hide the other one.
-                let part = |text: &str| shortened(text, MOST_OF_PART);
+                // If the tools have no token either, this may be an outage: the managed identity may come
+                // back.
+                let kind =
+                    if may_recover || is_transient(&tools) { ErrorKind::Io } else { ErrorKind::Credential };
+                // Each text is cut separately, because the end of a long one would hide the other.
+                let part = |text: &str| shortened(text, MAX_PART_CHARS);
                 let text = format!("{}; the developer tools: {}", part(&refusal), part(&tools.to_string()));
                 Err(azure_core::Error::with_message(kind, text))
             }
@@ -188,11 +196,12 @@ impl TokenCredential for FirstThatWorks {
     }
 }
 
-/// A credential that keeps its last token: while that is valid, an endpoint that hangs or fails delays no request for long. All who need
-/// another wait for the same fetch, which goes on when they stop waiting: a renewal of a short lease has less time than some credentials
-/// take. Failures have a kind of their own, so that an answer of Entra ID is not taken for one of the storage.
+/// A credential that caches its last token. While that token is valid, an endpoint that hangs or fails delays
+/// no request for long. All callers that need a new token wait for the same fetch, which continues if they
+/// stop waiting, because the renewal of a short lease has less time than some credentials take. Failures have
+/// a distinct kind, so that an answer of Entra ID is not taken for an answer of the storage.
 #[derive(Debug)]
-struct Kept {
+struct CachingCredential {
     inner: Arc<dyn TokenCredential>,
     state: Arc<Mutex<State>>,
 }
@@ -200,48 +209,64 @@ struct Kept {
 #[derive(Debug, Default)]
 struct State {
     token: Option<AccessToken>,
-    /// The time before which the last token is used without asking again, [`PAUSE`] from the last answer or question.
-    again_at: Option<Instant>,
+    /// The time before which the last token is used without a new fetch: [`FETCH_INTERVAL`] after the last
+    /// answer or fetch.
+    refresh_at: Option<Instant>,
     fetch: Option<Fetch>,
 }
 
-/// A fetch of a token that is under way.
+/// A fetch in progress.
 #[derive(Debug, Clone)]
 struct Fetch {
     began: Instant,
     answer: watch::Receiver<Option<Answer>>,
 }
 
-/// A token, or whether the failure passes and what it is.
-type Answer = Result<AccessToken, (bool, String)>;
+/// A token, or the reason why there is none.
+type Answer = Result<AccessToken, Failure>;
+
+#[derive(Debug, Clone)]
+struct Failure {
+    is_transient: bool,
+    text: String,
+}
+
+impl Failure {
+    fn transient(text: impl Into<String>) -> Self {
+        Self { is_transient: true, text: text.into() }
+    }
+}
 
 impl State {
     /// Returns the last token if it is valid for a request that is sent now.
     fn valid(&self) -> Option<AccessToken> {
-        self.token.clone().filter(|token| SystemTime::now() + MARGIN < SystemTime::from(token.expires_on))
+        self.token
+            .clone()
+            .filter(|token| SystemTime::now() + EXPIRY_MARGIN < SystemTime::from(token.expires_on))
     }
 }
 
 impl Fetch {
-    async fn wait(mut self, patience: Duration) -> Answer {
+    async fn wait(mut self, limit: Duration) -> Answer {
         let answered = self.answer.wait_for(Option::is_some);
-        let answer = timeout_at(self.began + patience, answered).await.map(|answer| answer.ok()?.clone());
+        let answer = timeout_at(self.began + limit, answered).await.map(|answer| answer.ok()?.clone());
         answer
-            .unwrap_or_else(|_| Some(Err((true, format!("no token came within {patience:?}")))))
-            .unwrap_or_else(|| Err((true, "the runtime of the fetch has ended".to_owned())))
+            .unwrap_or_else(|_| Some(Err(Failure::transient(format!("no token came within {limit:?}")))))
+            .unwrap_or_else(|| Err(Failure::transient("the runtime of the fetch has ended")))
     }
 }
 
-impl Kept {
+impl CachingCredential {
     fn new(inner: Arc<dyn TokenCredential>) -> Self {
         Self { inner, state: Arc::default() }
     }
 
-    /// Returns the fetch under way, or a new one.
+    /// Returns the fetch in progress, or starts one.
     fn fetch(&self, state: &mut State, scopes: &[&str]) -> Fetch {
-        // That of a runtime that has ended, or that nobody drives, never answers.
-        let may_answer = |fetch: &&Fetch| fetch.answer.has_changed().is_ok() && fetch.began.elapsed() < PAUSE;
-        if let Some(fetch) = state.fetch.as_ref().filter(may_answer) {
+        // A fetch never answers if its runtime has ended, or is no longer driven.
+        let can_answer =
+            |fetch: &&Fetch| fetch.answer.has_changed().is_ok() && fetch.began.elapsed() < FETCH_INTERVAL;
+        if let Some(fetch) = state.fetch.as_ref().filter(can_answer) {
             return fetch.clone();
         }
         let (answered, answer) = watch::channel(None);
@@ -251,17 +276,19 @@ impl Kept {
         let scopes: Vec<_> = scopes.iter().map(|&scope| scope.to_owned()).collect();
         tokio::spawn(async move {
             let scopes: Vec<_> = scopes.iter().map(String::as_str).collect();
-            let answer = match timeout(PAUSE, inner.get_token(&scopes, None)).await {
-                Ok(answer) => {
-                    answer.map_err(|error| (is_passing(&error), shortened(&error.to_string(), MOST)))
-                }
-                Err(_) => Err((true, format!("no token came within {PAUSE:?}"))),
+            let answer = match timeout(FETCH_INTERVAL, inner.get_token(&scopes, None)).await {
+                Ok(answer) => answer.map_err(|error| Failure {
+                    is_transient: is_transient(&error),
+                    text: shortened(&error.to_string(), MAX_TEXT_CHARS),
+                }),
+                Err(_) => Err(Failure::transient(format!("no token came within {FETCH_INTERVAL:?}"))),
             };
             let mut state = lock(&state);
             state.fetch = None;
             if let Ok(token) = &answer {
-                // Perhaps nobody waits any more: the next caller uses this one, and does not wait for another.
-                (state.token, state.again_at) = (Some(token.clone()), Some(Instant::now() + PAUSE));
+                // Even if no caller waits any more, the next one uses this token instead of a new fetch.
+                (state.token, state.refresh_at) =
+                    (Some(token.clone()), Some(Instant::now() + FETCH_INTERVAL));
             }
             answered.send_replace(Some(answer));
         });
@@ -273,9 +300,9 @@ fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All calls are for the same scopes: each adapter has one.
+/// All calls have the same scopes, because each adapter has only one.
 #[async_trait]
-impl TokenCredential for Kept {
+impl TokenCredential for CachingCredential {
     async fn get_token(
         &self,
         scopes: &[&str],
@@ -286,39 +313,39 @@ impl TokenCredential for Kept {
             let valid = state.valid();
             if let Some(token) = &valid {
                 let now = Instant::now();
-                if state.again_at.is_some_and(|at| now < at) {
+                if state.refresh_at.is_some_and(|at| now < at) {
                     return Ok(token.clone());
                 }
                 // While this call waits, others use the last token.
-                state.again_at = Some(now + PAUSE);
+                state.refresh_at = Some(now + FETCH_INTERVAL);
             }
             let fetch = self.fetch(&mut state, scopes);
             (valid, fetch)
         };
-        let patience = if valid.is_some() { PATIENCE_FOR_ANOTHER } else { PATIENCE };
-        match (fetch.wait(patience).await, valid) {
+        let limit = if valid.is_some() { REFRESH_TIMEOUT } else { FETCH_TIMEOUT };
+        match (fetch.wait(limit).await, valid) {
             (Ok(token), _) => Ok(token),
-            (Err((_, error)), Some(valid)) => {
-                // The subscriber may panic, which costs no token.
+            (Err(Failure { text, .. }), Some(valid)) => {
+                // A panic of the subscriber must not lose the token.
                 drop(catch_unwind(|| {
-                    tracing::warn!(error, "no new token; the last one is used until it ends");
+                    tracing::warn!(error = text, "no new token; the last one is used until it expires");
                 }));
                 Ok(valid)
             }
-            (Err((is_passing, error)), None) => {
-                let kind = if is_passing { ErrorKind::Io } else { ErrorKind::Credential };
-                Err(azure_core::Error::with_message(kind, error))
+            (Err(Failure { is_transient, text }), None) => {
+                let kind = if is_transient { ErrorKind::Io } else { ErrorKind::Credential };
+                Err(azure_core::Error::with_message(kind, text))
             }
         }
     }
 }
 
-/// Returns whether a failure passes: the service that issues tokens cannot be reached or is busy.
-fn is_passing(error: &azure_core::Error) -> bool {
+/// Returns whether a failure is transient: the service that issues tokens cannot be reached or is busy.
+fn is_transient(error: &azure_core::Error) -> bool {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Connection => true,
         ErrorKind::HttpResponse { status, .. } if matches!(u16::from(*status), 408 | 429 | 500..) => true,
-        _ => error.downcast_ref::<azure_core::Error>().is_some_and(is_passing),
+        _ => error.downcast_ref::<azure_core::Error>().is_some_and(is_transient),
     }
 }
 

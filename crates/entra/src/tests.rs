@@ -1,7 +1,8 @@
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Returns a token that is valid for so many seconds at the first call. The second call hangs if that is more than a minute, each other fails.
+/// Returns a token at the first call that is valid for `seconds`. The second call hangs if that is more than
+/// a minute; all other calls fail.
 #[derive(Debug)]
 struct Failing {
     calls: AtomicU32,
@@ -35,19 +36,21 @@ async fn valid_token_outlives_an_endpoint_that_hangs_or_fails() {
     let inner = Failing::after(0, 3_600);
     let credential = TokenSource::Custom(Arc::clone(&inner) as _).credential().unwrap();
     let began = Instant::now();
-    for (pause, asked) in [(PAUSE, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)] {
+    for (pause, asked) in [(FETCH_INTERVAL, 1), (Duration::ZERO, 2), (Duration::ZERO, 2), (Duration::ZERO, 2)]
+    {
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!(token.token.secret(), "first");
         assert_eq!(inner.calls.load(Ordering::Relaxed), asked);
         tokio::time::sleep(pause).await;
     }
-    assert_eq!(began.elapsed(), PAUSE + PATIENCE_FOR_ANOTHER, "only one call waits, and not for long");
-    tokio::time::sleep(PAUSE).await;
+    assert_eq!(began.elapsed(), FETCH_INTERVAL + REFRESH_TIMEOUT, "only one call waits, and not for long");
+    tokio::time::sleep(FETCH_INTERVAL).await;
     let token = credential.get_token(&["scope"], None).await.unwrap();
-    assert_eq!((token.token.secret(), inner.calls.load(Ordering::Relaxed)), ("first", 3));
+    assert_eq!(token.token.secret(), "first");
+    assert_eq!(inner.calls.load(Ordering::Relaxed), 3);
 }
 
-/// A request just before its end would be refused for good.
+/// A request just before the token's expiry would be refused for good.
 #[tokio::test(start_paused = true)]
 async fn token_that_is_about_to_end_is_not_used_again() {
     let credential = TokenSource::Custom(Failing::after(0, 10)).credential().unwrap();
@@ -57,7 +60,7 @@ async fn token_that_is_about_to_end_is_not_used_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failure_without_a_valid_token_is_told() {
+async fn failure_without_a_valid_token_is_reported() {
     let credential = TokenSource::Custom(Failing::after(2, 3_600)).credential().unwrap();
     let error = credential.get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Io) && error.to_string().contains("down"), "{error}");
@@ -83,7 +86,8 @@ fn first_that_works(managed: Arc<dyn TokenCredential>, tools: Arc<dyn TokenCrede
     FirstThatWorks { managed, tools, chosen: OnceLock::new(), tools_until: Mutex::default() }
 }
 
-/// A container that starts, and a developer's login in its environment. Without an identity each fetch waited for one, and started a tool.
+/// A container that is starting, with a developer's login in its environment. Before, every fetch waited for
+/// an identity, and started a tool.
 #[tokio::test(start_paused = true)]
 async fn slow_managed_identity_is_asked_again_after_some_minutes() {
     let managed = Arc::new(SlowAtFirst::default());
@@ -91,11 +95,11 @@ async fn slow_managed_identity_is_asked_again_after_some_minutes() {
     for (secret, asked) in [("slow", 1), ("slow", 1), ("managed", 2), ("managed", 3)] {
         let token = credential.get_token(&["scope"], None).await.unwrap();
         assert_eq!((token.token.secret(), managed.0.load(Ordering::Relaxed)), (secret, asked));
-        tokio::time::sleep(TOOLS_TIME * 2 / 3).await;
+        tokio::time::sleep(TOOLS_PERIOD * 2 / 3).await;
     }
 }
 
-/// A developer who is logged out while the tools serve.
+/// The developer logs out while the tools are used.
 #[tokio::test(start_paused = true)]
 async fn managed_identity_is_asked_when_the_tools_fail() {
     let managed = Arc::new(SlowAtFirst::default());
@@ -114,7 +118,7 @@ async fn failures_of_a_slow_identity_and_of_the_tools_are_both_reported() {
     assert!(error.to_string().contains("managed identity") && error.to_string().contains("down"), "{error}");
 }
 
-/// A credential without a token; the text is the reason.
+/// Returns no token; the text is the reason.
 #[derive(Debug)]
 struct Refusing(&'static str);
 
@@ -129,18 +133,18 @@ impl TokenCredential for Refusing {
     }
 }
 
-/// The operator of a machine with an identity read that he should log in to `az`.
+/// The operator of a machine with an identity was told to log in to `az`.
 #[tokio::test]
 async fn refusals_of_the_identity_and_of_the_tools_are_both_reported() {
     let long = format!("no such identity; {}", "see ".repeat(100)).leak();
     let credential = first_that_works(Arc::new(Refusing(long)), Arc::new(Refusing("run az login")));
-    let error = Kept::new(Arc::new(credential)).get_token(&["scope"], None).await.unwrap_err();
+    let error = CachingCredential::new(Arc::new(credential)).get_token(&["scope"], None).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Credential), "{error}");
     let text = error.to_string();
     assert!(text.contains("no such identity") && text.contains("run az login"), "{text}");
 }
 
-/// Returns a token after ten seconds at the first call, and at once after that.
+/// Returns a token after ten seconds at the first call, and at once from then on.
 #[derive(Debug, Default)]
 struct SlowAtFirst(AtomicU32);
 
@@ -158,9 +162,9 @@ impl TokenCredential for SlowAtFirst {
     }
 }
 
-/// The renewal of a lease of 30 seconds has three.
+/// The renewal of a lease of 30 seconds has three seconds.
 #[tokio::test(start_paused = true)]
-async fn fetch_goes_on_when_its_caller_stops_waiting() {
+async fn fetch_continues_when_its_caller_stops_waiting() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
     let mut late = 0;
     for _ in 0..8 {
@@ -170,7 +174,7 @@ async fn fetch_goes_on_when_its_caller_stops_waiting() {
     assert_eq!(late, 4);
 }
 
-/// The first caller's runtime drives nothing after its call.
+/// The first caller's runtime does not run after its call.
 #[test]
 fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::from_secs(13)))).credential().unwrap();
@@ -180,12 +184,13 @@ fn fetch_of_a_runtime_that_stands_still_is_followed_by_another() {
     let began = async { timeout(Duration::from_secs(1), credential.get_token(&["scope"], None)).await };
     assert!(first.block_on(began).is_err());
     second.block_on(async {
-        tokio::time::sleep(PAUSE + Duration::from_secs(1)).await;
+        tokio::time::sleep(FETCH_INTERVAL + Duration::from_secs(1)).await;
         credential.get_token(&["scope"], None).await.unwrap();
     });
 }
 
-/// A caller that began later, behind a lock of the SDK, would be told after the end of its request.
+/// A caller that began later, behind a lock of the SDK, would get the failure after the end of its own
+/// request.
 #[tokio::test(start_paused = true)]
 async fn callers_wait_for_one_fetch_and_fail_together() {
     let credential = TokenSource::Custom(Arc::new(Slow(Duration::MAX))).credential().unwrap();
@@ -194,17 +199,17 @@ async fn callers_wait_for_one_fetch_and_fail_together() {
         let error = credential.get_token(&["scope"], None).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Io), "{error}");
     }
-    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(began.elapsed(), FETCH_TIMEOUT);
 }
 
 #[test]
-fn only_a_failure_that_passes_is_one_of_the_connection() {
+fn only_transient_failures_count_as_io_failures() {
     let answered = |status: u16| {
         let answer = ErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };
         let inner = azure_core::Error::with_message(answer, "from Entra");
         azure_core::Error::with_error(ErrorKind::Credential, inner, "wrapped")
     };
-    for (error, passes) in [
+    for (error, expected) in [
         (answered(503), true),
         (answered(429), true),
         (answered(400), false),
@@ -212,6 +217,6 @@ fn only_a_failure_that_passes_is_one_of_the_connection() {
         (azure_core::Error::with_message(ErrorKind::Io, "refused"), true),
         (azure_core::Error::with_message(ErrorKind::Connection, "no such host"), true),
     ] {
-        assert_eq!(is_passing(&error), passes, "{error:?}");
+        assert_eq!(is_transient(&error), expected, "{error:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is known or open for each queue, and is made anew when it is gone.
+//! A per-queue single-flight cache of links and facts. Knows neither of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,23 +11,24 @@ use super::error::Fault;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The longest time for one exchange with the service.
+/// The time limit of an exchange with the service.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A thing that may come to its end at any time.
-pub(super) trait Perishable: Clone {
+/// A value that may become invalid at any time.
+pub(super) trait Expiring: Clone {
     fn is_gone(&self) -> bool;
 
-    /// Returns whether it may be used while the next one is made, although it is gone.
-    fn serves_meanwhile(&self) -> bool {
+    /// Returns whether the value may still be returned while its successor is made, although it is gone.
+    fn serves_while_stale(&self) -> bool {
         false
     }
 }
 
-/// One thing for each queue. A queue for which one is being made holds up no other queue. An attempt to make one is a task, for which all
-/// callers wait together: it goes on if they stop waiting.
+/// A value for each queue. The first caller without a valid value starts an attempt to make one, for which
+/// later callers of the queue wait together. Queues do not wait for each other. An attempt is a task, and
+/// continues if all its callers stop waiting.
 #[derive(Debug)]
-pub(super) struct Cache<T> {
+pub(super) struct SingleFlightCache<T> {
     slots: Mutex<BTreeMap<String, Arc<Mutex<Slot<T>>>>>,
 }
 
@@ -36,10 +37,10 @@ type Attempt<T> = Shared<BoxFuture<'static, Result<T, Fault>>>;
 #[derive(Debug)]
 struct Slot<T> {
     present: Option<T>,
-    under_way: Option<Attempt<T>>,
+    attempt: Option<Attempt<T>>,
 }
 
-impl<T> Default for Cache<T> {
+impl<T> Default for SingleFlightCache<T> {
     fn default() -> Self {
         Self { slots: Mutex::default() }
     }
@@ -47,20 +48,22 @@ impl<T> Default for Cache<T> {
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self { present: None, under_way: None }
+        Self { present: None, attempt: None }
     }
 }
 
-impl<T: Perishable + Send + Sync + 'static> Cache<T> {
-    /// Returns what is there for a queue and not gone.
+impl<T: Expiring + Send + Sync + 'static> SingleFlightCache<T> {
+    /// Returns the value of a queue if it is valid.
     pub(super) fn present(&self, queue: &str) -> Option<T> {
         let slot = Arc::clone(lock(&self.slots).get(queue)?);
         let slot = lock(&slot);
         slot.present()
     }
 
-    /// Returns what is there for a queue, or the result of an attempt to make it, which begins with `make` unless another one is under way.
-    /// One that began before the call may fail for a reason that has passed: then the next one counts.
+    /// Returns the value of a queue, or the result of an attempt to make it, which `make` starts unless one
+    /// is in progress. An attempt that began before the call may fail for a reason that has passed, so after
+    /// such a failure the result of the next attempt counts. A value that is gone but
+    /// [serves](Expiring::serves_while_stale) is returned at once.
     pub(super) async fn get<A: Future<Output = Result<T, Fault>> + Send + 'static>(
         &self,
         runtime: &Runtime,
@@ -73,10 +76,10 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
             if let Some(present) = now.present() {
                 return Ok(present);
             }
-            let earlier = now.under_way();
-            if let Some(former) = now.present.clone().filter(Perishable::serves_meanwhile) {
+            let earlier = now.attempt();
+            if let Some(former) = now.present.clone().filter(Expiring::serves_while_stale) {
                 let attempt = earlier.unwrap_or_else(|| begin(runtime, &slot, make()));
-                now.under_way = Some(attempt);
+                now.attempt = Some(attempt);
                 return Ok(former);
             }
             earlier
@@ -92,8 +95,8 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
             if let Some(present) = now.present() {
                 return Ok(present);
             }
-            let attempt = now.under_way().unwrap_or_else(|| begin(runtime, &slot, make()));
-            now.under_way.insert(attempt).clone()
+            let attempt = now.attempt().unwrap_or_else(|| begin(runtime, &slot, make()));
+            now.attempt.insert(attempt).clone()
         };
         attempt.await
     }
@@ -102,13 +105,14 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
         lock(&self.slot(queue)).present = Some(value);
     }
 
-    /// Forgets the value of a queue, and that of an attempt under way: the queue has changed.
+    /// Forgets the value of a queue that was deleted or changed, and the result of an attempt in progress.
     pub(super) fn forget(&self, queue: &str) {
         lock(&self.slots).remove(queue);
     }
 
-    /// Forgets the value of a queue, which may be old. An attempt under way began after it.
-    pub(super) fn doubt(&self, queue: &str) {
+    /// Forgets the value of a queue, which may be outdated. Keeps an attempt in progress, which began later
+    /// than the value.
+    pub(super) fn invalidate(&self, queue: &str) {
         let slot = lock(&self.slots).get(queue).cloned();
         if let Some(slot) = slot {
             lock(&slot).present = None;
@@ -128,19 +132,19 @@ impl<T: Perishable + Send + Sync + 'static> Cache<T> {
     }
 }
 
-impl<T: Perishable + Send + Sync + 'static> Slot<T> {
+impl<T: Expiring + Send + Sync + 'static> Slot<T> {
     fn present(&self) -> Option<T> {
         self.present.clone().filter(|present| !present.is_gone())
     }
 
-    fn under_way(&self) -> Option<Attempt<T>> {
-        // The task of one whose runtime has ended could not remove it.
-        self.under_way.clone().filter(|attempt| attempt.peek().is_none())
+    fn attempt(&self) -> Option<Attempt<T>> {
+        // If its runtime has ended, the task could not remove the attempt.
+        self.attempt.clone().filter(|attempt| attempt.peek().is_none())
     }
 }
 
-/// Starts an attempt, which leaves its result in the slot.
-fn begin<T: Perishable + Send + Sync + 'static>(
+/// Starts an attempt. Its result is stored in the slot.
+fn begin<T: Expiring + Send + Sync + 'static>(
     runtime: &Runtime,
     slot: &Arc<Mutex<Slot<T>>>,
     making: impl Future<Output = Result<T, Fault>> + Send + 'static,
@@ -149,7 +153,7 @@ fn begin<T: Perishable + Send + Sync + 'static>(
     let task = runtime.spawn(async move {
         let made = making.await;
         let mut slot = lock(&slot);
-        slot.under_way = None;
+        slot.attempt = None;
         if let Ok(made) = &made {
             slot.present = Some(made.clone());
         }
@@ -169,60 +173,60 @@ mod tests {
     use super::*;
 
     #[derive(Debug, Clone)]
-    struct Never;
+    struct Lasting;
 
-    impl Perishable for Never {
+    impl Expiring for Lasting {
         fn is_gone(&self) -> bool {
             false
         }
     }
 
     #[derive(Debug, Clone, PartialEq)]
-    struct Old(u8);
+    struct Stale(u8);
 
-    impl Perishable for Old {
+    impl Expiring for Stale {
         fn is_gone(&self) -> bool {
             self.0 == 0
         }
 
-        fn serves_meanwhile(&self) -> bool {
+        fn serves_while_stale(&self) -> bool {
             true
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_value_serves_while_its_successor_is_made() {
-        let (cache, runtime) = (Cache::<Old>::default(), Runtime::new());
-        cache.set("work", Old(0));
+    async fn stale_value_serves_while_its_successor_is_made() {
+        let (cache, runtime) = (SingleFlightCache::<Stale>::default(), Runtime::new());
+        cache.set("work", Stale(0));
         let making = || async {
             sleep(REQUEST_TIMEOUT).await;
-            Ok(Old(1))
+            Ok(Stale(1))
         };
         for _ in 0..2 {
             let begun = Instant::now();
-            assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Old(0));
+            assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Stale(0));
             assert_eq!(begun.elapsed(), Duration::ZERO);
         }
         sleep(REQUEST_TIMEOUT * 2).await;
-        assert_eq!(cache.present("work"), Some(Old(1)), "one attempt was made");
-        // Nothing serves for what was forgotten.
-        cache.set("work", Old(0));
-        cache.doubt("work");
-        assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Old(1));
+        assert_eq!(cache.present("work"), Some(Stale(1)), "one attempt was made");
+        // A value that was forgotten does not serve.
+        cache.set("work", Stale(0));
+        cache.invalidate("work");
+        assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Stale(1));
     }
 
-    // Each put over a cold link threw the attempt of the put before it away.
+    // Before, each put over a cold link discarded the attempt of the previous put.
     #[tokio::test(start_paused = true)]
-    async fn a_doubt_leaves_the_attempt_under_way() {
-        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+    async fn invalidation_keeps_the_attempt_in_progress() {
+        let (cache, runtime) = (SingleFlightCache::<Lasting>::default(), Runtime::new());
         let begun = AtomicU64::new(0);
         let get = |_| async {
-            cache.doubt("work");
+            cache.invalidate("work");
             let making = || {
                 begun.fetch_add(1, Ordering::Relaxed);
                 async {
                     sleep(REQUEST_TIMEOUT).await;
-                    Ok(Never)
+                    Ok(Lasting)
                 }
             };
             cache.get(&runtime, "work", making).await
@@ -231,10 +235,10 @@ mod tests {
         assert_eq!(begun.load(Ordering::Relaxed), 1);
     }
 
-    // Each waited for the attempts of all before it.
+    // Before, each caller waited for the attempts of all earlier callers.
     #[tokio::test(start_paused = true)]
     async fn waiters_of_failing_attempts_wait_for_two_at_most() {
-        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+        let (cache, runtime) = (SingleFlightCache::<Lasting>::default(), Runtime::new());
         let failing = || async {
             sleep(REQUEST_TIMEOUT / 2).await;
             Err(Fault::Late)
@@ -243,24 +247,25 @@ mod tests {
         let failed = join_all((0..64).map(|_| cache.get(&runtime, "work", failing))).await;
         assert!(failed.iter().all(Result::is_err));
         assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
-        // A later caller has an attempt of its own.
-        cache.get(&runtime, "work", || async { Ok(Never) }).await.unwrap();
+        // A later caller starts its own attempt.
+        cache.get(&runtime, "work", || async { Ok(Lasting) }).await.unwrap();
     }
 
-    // Each of three callers with less time than an attempt takes began another one, and none came to its end.
+    // Before, each of three callers with less time than an attempt takes started another attempt, and none
+    // finished.
     #[tokio::test(start_paused = true)]
-    async fn an_attempt_goes_on_without_its_callers() {
-        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+    async fn attempt_continues_without_its_callers() {
+        let (cache, runtime) = (SingleFlightCache::<Lasting>::default(), Runtime::new());
         let making = || async {
             sleep(REQUEST_TIMEOUT).await;
-            Ok(Never)
+            Ok(Lasting)
         };
         let begun = Instant::now();
         for _ in 0..3 {
             let late = timeout(REQUEST_TIMEOUT / 4, cache.get(&runtime, "work", making)).await;
             assert!(late.is_err());
         }
-        let other = || async { panic!("begun beside the other one") };
+        let other = || async { panic!("a second attempt was started") };
         cache.get(&runtime, "work", other).await.unwrap();
         assert_eq!(begun.elapsed(), REQUEST_TIMEOUT);
         assert!(cache.present("work").is_some());
@@ -268,14 +273,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn failure_of_an_attempt_that_began_before_the_call_is_not_its_own() {
-        let (cache, runtime) = (Cache::<Never>::default(), Runtime::new());
+        let (cache, runtime) = (SingleFlightCache::<Lasting>::default(), Runtime::new());
         let failing = || async {
             sleep(REQUEST_TIMEOUT).await;
             Err(Fault::missing_queue())
         };
         let (first, second) = tokio::join!(
             cache.get(&runtime, "work", failing),
-            cache.get(&runtime, "work", || async { Ok(Never) })
+            cache.get(&runtime, "work", || async { Ok(Lasting) })
         );
         assert!(first.is_err_and(|fault| fault.is_missing_entity()));
         second.unwrap();

@@ -1,7 +1,7 @@
 //! Parses connection strings of Service Bus.
 //!
-//! A wrong string is refused with the name of the wrong setting. Values and unknown names are never repeated: either
-//! may be a piece of a key.
+//! An invalid string is refused with the name of the wrong setting. Values and unknown names are never
+//! repeated: either may be part of a key.
 
 use jobqueue_storage::secret::{Secret, is_loopback};
 use url::Url;
@@ -11,17 +11,17 @@ use super::sas::Key;
 
 pub(super) type Problem = String;
 
-/// The key that every emulator has, in place of a secret.
+/// The key of every emulator, which is no secret.
 const EMULATOR_KEY: &str = "SAS_KEY_VALUE";
 
 #[derive(Debug, Clone)]
 pub(super) struct Namespace {
     pub(super) host: String,
     pub(super) port: Option<u16>,
-    /// False for the emulators, which have no TLS.
+    /// False for emulators, which have no TLS.
     pub(super) tls: bool,
     pub(super) web_socket: bool,
-    /// The network of a test; `None` for sockets.
+    /// The network of a simulation; `None` for sockets.
     pub(super) network: Option<std::sync::Arc<dyn Network>>,
 }
 
@@ -35,12 +35,12 @@ impl Namespace {
         })
     }
 
-    /// Returns the host as sockets and certificates have it: an address of IPv6 without its brackets.
+    /// Returns the host as needed for sockets and certificates: an IPv6 address without brackets.
     pub(super) fn address(&self) -> &str {
         self.host.trim_matches(['[', ']'])
     }
 
-    /// Returns the name that the namespace has in those of its blobs, in characters that these may have.
+    /// Returns the name of the namespace in blob names, reduced to the characters that these allow.
     pub(super) fn name(&self) -> String {
         let port = self.port.map(|port| format!("-{port}")).unwrap_or_default();
         let host = self.address().trim_end_matches('.').to_ascii_lowercase();
@@ -58,8 +58,9 @@ impl Namespace {
     }
 }
 
-/// Parses `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;TransportType=AmqpWebSockets][;UseDevelopmentEmulator=true]`. Without
-/// name and key there is none: tokens come from Entra ID.
+/// Parses
+/// `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…[;TransportType=AmqpWebSockets][;UseDevelopmentEmulator=true]`.
+/// Returns no key for a string without name and key: tokens then come from Entra ID.
 pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
     let (mut endpoint, mut name, mut secret) = (None, None, None);
     let (mut emulator, mut web_socket) = (false, false);
@@ -109,7 +110,7 @@ pub(super) fn parse(text: &str) -> Result<(Namespace, Option<Key>), Problem> {
     Ok((namespace, key))
 }
 
-/// Refuses to send tokens of a key in the clear to another machine.
+/// Refuses to send tokens of a key unencrypted to another machine.
 fn check_emulator(host: &str, key: Option<&Key>) -> Result<(), Problem> {
     let key = key.ok_or("an emulator needs SharedAccessKeyName and SharedAccessKey")?;
     if !is_loopback(host) && key.secret.expose() != EMULATOR_KEY {
@@ -134,26 +135,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_read_from_the_portals_string() {
+    fn namespace_is_read_from_the_portals_string() {
         let (read, key) =
             parse("Endpoint=sb://a.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k=")
                 .unwrap();
-        assert_eq!((read.host.as_str(), read.amqp_port()), ("a.servicebus.windows.net", 5671));
+        assert_eq!(read.host, "a.servicebus.windows.net");
+        assert_eq!(read.amqp_port(), 5671);
         assert_eq!(read.http(), "https://a.servicebus.windows.net");
         assert_eq!(key.unwrap().secret.expose(), "k=");
         assert!(parse("Endpoint=sb://a.servicebus.windows.net/").unwrap().1.is_none());
     }
 
     #[test]
-    fn an_emulator_has_no_tls() {
+    fn emulator_has_no_tls() {
         let text =
             "Endpoint=sb://localhost:9;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true;";
         let (read, _) = parse(text).unwrap();
-        assert_eq!((read.tls, read.amqp_port(), read.http().as_str()), (false, 9, "http://localhost:9"));
+        assert!(!read.tls);
+        assert_eq!(read.amqp_port(), 9);
+        assert_eq!(read.http(), "http://localhost:9");
     }
 
     #[test]
-    fn a_key_is_sent_in_the_clear_to_this_machine_only() {
+    fn unencrypted_keys_go_to_this_machine_only() {
         let text = |host: &str, key: &str| {
             format!(
                 "Endpoint=sb://{host};SharedAccessKeyName=n;SharedAccessKey={key};UseDevelopmentEmulator=true"
@@ -164,20 +168,21 @@ mod tests {
         }
         for host in ["a.servicebus.windows.net/", "10.0.0.5", "localhost.example"] {
             assert!(parse(&text(host, "tops3cret")).unwrap_err().contains("in the clear"), "{host}");
-            // In a network of containers the emulator has a name of its own.
+            // In a container network, the emulator has its own host name.
             assert!(parse(&text(host, EMULATOR_KEY)).is_ok(), "{host}");
         }
     }
 
-    // Its brackets are of URLs only: nothing could be resolved by them.
+    // The brackets belong to URLs: a host name with them cannot be resolved.
     #[test]
-    fn an_address_of_ipv6_is_reached_without_its_brackets() {
+    fn ipv6_address_is_used_without_brackets() {
         let (read, _) = parse("Endpoint=sb://[::1]:9").unwrap();
-        assert_eq!((read.address(), read.http().as_str()), ("::1", "https://[::1]:9"));
+        assert_eq!(read.address(), "::1");
+        assert_eq!(read.http(), "https://[::1]:9");
     }
 
     #[test]
-    fn namespaces_are_told_apart_in_the_names_of_blobs() {
+    fn blob_names_distinguish_namespaces() {
         for (endpoint, name) in [
             ("a.servicebus.windows.net/", "a.servicebus.windows.net"),
             ("A.ServiceBus.windows.net./", "a.servicebus.windows.net"),
@@ -198,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_string_is_refused_without_its_secrets() {
+    fn refusal_of_a_connection_string_hides_its_secrets() {
         for text in [
             "Endpoint=sb://a/;SharedAccessKeyName=n",
             "Endpoint=sb://a/;UseDevelopmentEmulator=true",

@@ -1,11 +1,13 @@
 //! Numbers the deliveries of messages, and stores the state of messages that were put back in sessions.
 //!
-//! In sessions the service does not count a delivery that ended with its link, so that the message of a process that is killed again and again
-//! would always come for the first time, and two of its runs would have the same fence. The blob of a message's text therefore also has the number
-//! of the last delivery, which is written before the message is handed on.
+//! In sessions, the service does not count a delivery that ended with its link. The message of a process that
+//! is killed repeatedly would always look like a first delivery, and two of its runs would have the same
+//! fence. The blob of a message's text therefore also contains the number of the last delivery, which is
+//! written before the message is handed out.
 //!
-//! Without sessions nothing says whether a delivery is counted whose lock the service drops with its connection. There the deliveries of those
-//! messages are numbered that have a blob, because a text was saved for them.
+//! Without sessions, it is not known whether the service counts a delivery whose lock is dropped with its
+//! connection. In such queues, deliveries are numbered only for messages that have a blob because a text was
+//! saved for them.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,49 +15,50 @@ use std::time::SystemTime;
 use bytes::Bytes;
 
 use super::amqp::millis;
-use super::held::Held;
-use super::texts::{Beside, ROUNDS, SavedText};
+use super::held::HeldMessage;
+use super::texts::{MAX_ROUNDS, QueueBlobs, SavedText};
 use jobqueue_storage::json_blob::is_raced;
 use jobqueue_storage::{Condition, PutBlob, StoreError, StoreErrorKind as Kind, put_creating};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(super) enum DeliveryStart {
     Now,
-    /// It was given back until then.
+    /// The message was given back until this time.
     NotBefore(SystemTime),
 }
 
-impl Held {
-    fn begins(&mut self, count: u32) {
+impl HeldMessage {
+    fn set_delivery_number(&mut self, count: u32) {
         self.dequeue_count = count;
         self.fence = count;
     }
 }
 
-impl Beside {
-    /// Counts a delivery, and reads the text that was saved before. Without a session, a message that has no blob gets none.
-    pub(super) async fn begin_delivery(&self, held: &mut Held) -> Result<Begun, StoreError> {
+impl QueueBlobs {
+    /// Counts a delivery, and reads the text that was saved earlier. Without sessions, creates no blob for a
+    /// message that has none.
+    pub(super) async fn begin_delivery(&self, held: &mut HeldMessage) -> Result<DeliveryStart, StoreError> {
         let name = self.name_of(held)?;
         let counted = held.dequeue_count;
         let is_in_session = held.session.is_some();
-        let mut present: Option<SavedText> = if is_in_session { None } else { self.record(held).await? };
-        for _ in 0..ROUNDS {
+        let mut present: Option<SavedText> = if is_in_session { None } else { self.read_saved(held).await? };
+        for _ in 0..MAX_ROUNDS {
             let (condition, rest) = match &present {
-                None if !is_in_session => return Ok(Begun::Now),
+                None if !is_in_session => return Ok(DeliveryStart::Now),
                 None => {
-                    held.begins(counted);
+                    held.set_delivery_number(counted);
                     (Condition::IfAbsent, String::new())
                 }
-                // Kept as it is, for whoever can read it; the message becomes a dead letter.
+                // The blob stays unchanged for a version that can read it; the message is dead-lettered.
                 Some(SavedText { text: Some(Err(unreadable)), .. }) => {
                     held.text = Arc::new(Err(unreadable.clone()));
-                    return Ok(Begun::Now);
+                    return Ok(DeliveryStart::Now);
                 }
                 Some(saved) => {
                     if let Some(at) = saved.held_until(self.runtime.now()) {
-                        return Ok(Begun::NotBefore(at));
+                        return Ok(DeliveryStart::NotBefore(at));
                     }
-                    held.begins(counted.max(saved.delivery.saturating_add(1)));
+                    held.set_delivery_number(counted.max(saved.delivery.saturating_add(1)));
                     let rest = saved.text.iter().flatten().map(|text| format!("\n{text}")).next();
                     (Condition::IfMatch(saved.tag.clone()), rest.unwrap_or_default())
                 }
@@ -67,9 +70,9 @@ impl Beside {
                         held.text = Arc::new(text);
                     }
                     held.saved = Some(properties.etag);
-                    return Ok(Begun::Now);
+                    return Ok(DeliveryStart::Now);
                 }
-                Err(error) if is_raced(error.kind()) => present = self.record(held).await?,
+                Err(error) if is_raced(error.kind()) => present = self.read_saved(held).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -77,11 +80,13 @@ impl Beside {
             .with_detail("gave up after repeated conflicts: other processes keep updating this message"))
     }
 
-    /// Saves the time before which a message that is given back must not be delivered, and its text, unless the message is read as that text anyway: the
-    /// text of another program may be longer than a blob here. A saved text that cannot be read stays as it is, for whoever can read it.
+    /// Saves the text of a message that is given back, and the time before which it must not be delivered.
+    /// The text is left out if the message itself contains it, because the text of another program may be
+    /// longer than a blob here. A saved text that cannot be read stays unchanged, for a version that can read
+    /// it.
     pub(super) async fn save_given_back(
         &self,
-        held: &Held,
+        held: &HeldMessage,
         text: Option<&str>,
         not_before: Option<SystemTime>,
     ) -> Result<(), StoreError> {

@@ -7,28 +7,30 @@ use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Fault {
-    /// The service refused the request, and says why.
+    /// The service refused the request, and gave a reason.
     #[error("the service refused: {condition}: {description}")]
     Refused { condition: String, description: String },
     /// The request was certainly not sent.
     #[error("the service cannot be reached: {0}")]
     NotSent(String),
-    /// The link or the connection ended before the answer came.
+    /// The link or the connection ended before the answer arrived.
     #[error("the connection ended before the answer: {0}")]
     Lost(String),
     #[error("no answer came in time")]
     Late,
     #[error("unexpected answer: {0}")]
     Unreadable(String),
-    /// The answer may be that of a gateway on the way: it has not the service's form, or another answer contradicts it.
-    #[error("an answer that need not be the service's: {0}")]
+    /// The answer may come from a gateway in between: it does not have the service's form, or another answer
+    /// contradicts it.
+    #[error("an answer that may not come from the service: {0}")]
     Doubtful(String),
-    /// What is in the blobs beside the queue could not be read.
+    /// The blobs of the queue could not be read.
     #[error(transparent)]
     Blobs(Arc<StoreError>),
 }
 
-/// The conditions of errors: those of the service and of AMQP that mean something here, and the names here of answers that have none.
+/// Error conditions of the service and of AMQP that this crate distinguishes, and its own names for answers
+/// without a condition.
 pub(super) mod condition {
     pub(crate) const MESSAGE_LOCK_LOST: &str = "com.microsoft:message-lock-lost";
     pub(crate) const SESSION_LOCK_LOST: &str = "com.microsoft:session-lock-lost";
@@ -36,7 +38,7 @@ pub(super) mod condition {
     pub(super) const NO_ENTITY: &str = "com.microsoft:entity-not-found";
     pub(super) const ENTITY_DISABLED: &str = "com.microsoft:entity-disabled";
     pub(super) const SERVER_BUSY: &str = "com.microsoft:server-busy";
-    /// Of an attach for the next free session: there is none.
+    /// The answer to an attach for the next free session, if there is none.
     pub(super) const TIMEOUT: &str = "com.microsoft:timeout";
     pub(super) const CANCELLED: &str = "com.microsoft:operation-cancelled";
     pub(super) const AUTH_FAILED: &str = "com.microsoft:auth-failed";
@@ -54,14 +56,14 @@ pub(super) mod condition {
     pub(super) const FULL: &str = "amqp:resource-limit-exceeded";
     pub(crate) const TOO_LARGE: &str = "amqp:link:message-size-exceeded";
     pub(crate) const INTERNAL_ERROR: &str = "amqp:internal-error";
-    /// The beginning of the conditions of a transaction that was rolled back.
+    /// The prefix of the conditions of a transaction that was rolled back.
     pub(super) const ROLLED_BACK: &str = "amqp:transaction:";
 
-    /// The status 409: another operation on the queue is under way, its creation or deletion.
+    /// The status 409: another operation on the queue is in progress, such as its creation or deletion.
     pub(super) const CONFLICT: &str = "com.microsoft:conflict";
-    /// The management API is too busy. It has limits of its own.
+    /// The management API, which has its own limits, is too busy.
     pub(crate) const MANAGEMENT_BUSY: &str = "jobqueue:management-busy";
-    /// The tier, or this queue, has no transactions.
+    /// The tier, or this queue, does not support transactions.
     pub(super) const NO_TRANSACTIONS: &str = "jobqueue:no-transactions";
     /// A message was refused in a transaction, and the reason cannot be read.
     pub(crate) const REFUSED_IN_TRANSACTION: &str = "jobqueue:refused-in-transaction";
@@ -82,7 +84,7 @@ impl Fault {
         Self::Unreadable(reason.to_string())
     }
 
-    /// Returns the fault of something that was not begun, because there is no room for more of them.
+    /// Returns the fault of an operation that was not started because a limit is reached.
     pub(super) fn full(reason: impl fmt::Display) -> Self {
         Self::Refused { condition: condition::FULL.to_owned(), description: reason.to_string() }
     }
@@ -92,12 +94,12 @@ impl Fault {
         Self::Refused { condition: condition::NO_ENTITY.to_owned(), description }
     }
 
-    /// Returns the fault of something that the service does not do here.
+    /// Returns the fault of an operation that the service does not support here.
     pub(super) fn unsupported(reason: impl fmt::Display) -> Self {
         Self::Refused { condition: condition::NOT_IMPLEMENTED.to_owned(), description: reason.to_string() }
     }
 
-    /// Returns a fault by the status and the condition of an answer to a management request.
+    /// Maps the status and the condition of an answer to a management request to a fault.
     pub(super) fn of_answer(status: i32, condition: Option<String>, description: String) -> Self {
         let condition = condition.unwrap_or_else(|| {
             let known = match status {
@@ -131,14 +133,14 @@ impl Fault {
         self.is_of_kind(Kind::Unauthorized)
     }
 
-    /// Returns whether the service says that it never does this here: unlike a throttled request, a lack of rights or a timeout,
-    /// that does not pass.
+    /// Returns whether the service never supports this operation here. Unlike throttling, missing rights or a
+    /// timeout, that does not pass.
     pub(super) fn is_unsupported(&self) -> bool {
         let never = [condition::NOT_IMPLEMENTED, condition::NOT_ALLOWED];
         matches!(self, Self::Refused { condition, .. } if never.contains(&condition.as_str()))
     }
 
-    /// Returns the fault of a link to a coordinator, or of what it was asked for before a transaction has begun.
+    /// Returns the fault of the link to a coordinator, or of a request to it before a transaction has begun.
     pub(super) fn of_coordinator(self) -> Self {
         match self {
             Self::Refused { ref condition, ref description } if self.is_unsupported() => Self::Refused {
@@ -149,12 +151,13 @@ impl Fault {
         }
     }
 
-    /// Returns whether the service has no transactions here.
+    /// Returns whether the service does not support transactions here.
     pub(super) fn lacks_transactions(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if condition == condition::NO_TRANSACTIONS)
     }
 
-    /// Returns whether the same may be done without a transaction, or the service says why not.
+    /// Returns whether to repeat the operation without a transaction: then it succeeds, or its refusal has a
+    /// reason.
     pub(super) fn is_of_transaction(&self) -> bool {
         let refused = |condition: &str| {
             [condition::NO_TRANSACTIONS, condition::REFUSED_IN_TRANSACTION].contains(&condition)
@@ -168,7 +171,8 @@ impl Fault {
         matches!(self, Self::Refused { condition, .. } if condition == condition::ROLLED_BACK_AT_COMMIT)
     }
 
-    /// Returns the fault of a commit. A rollback does not say why: perhaps the queue takes no sends, or the lock is lost.
+    /// Returns the fault of a commit. A rollback has no reason: the queue may accept no sends, or the lock
+    /// may be lost.
     pub(super) fn of_commit(self) -> Self {
         match &self {
             Self::Refused { condition, .. } if condition.starts_with(condition::ROLLED_BACK) => {
@@ -181,7 +185,8 @@ impl Fault {
         }
     }
 
-    /// Returns the fault of a token that was refused. The answer has a status and no condition, and what is not found is the queue.
+    /// Returns the fault of a refused token. That answer has a status and no condition, and "not found" means
+    /// the queue.
     pub(super) fn of_token(self) -> Self {
         match self {
             Self::Refused { condition, description } if condition == condition::NO_MESSAGE => {
@@ -191,7 +196,8 @@ impl Fault {
         }
     }
 
-    /// Returns the fault of a settlement: there, "not found" means that the lock is lost, not that the queue is missing.
+    /// Returns the fault of a settlement: there, "not found" means that the lock is lost, not that the queue
+    /// is missing.
     pub(super) fn of_settlement(self) -> Self {
         match self {
             Self::Refused { condition, description } if condition == condition::NOT_FOUND => {
@@ -201,27 +207,27 @@ impl Fault {
         }
     }
 
-    /// Returns whether the service's wait for a free session has expired.
+    /// Returns whether the service found no free session in time.
     pub(super) fn is_no_session(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if condition == condition::TIMEOUT)
     }
 
-    /// Returns whether the service says that this cannot be done with the entity as it is.
+    /// Returns whether the service refuses the operation because of the entity's settings.
     pub(super) fn is_not_allowed(&self) -> bool {
         matches!(self, Self::Refused { condition, .. } if condition == condition::NOT_ALLOWED)
     }
 
-    /// Returns whether the service was too busy, and has done nothing.
+    /// Returns whether the service was too busy, and did nothing.
     pub(super) fn is_throttled(&self) -> bool {
         self.is_of_kind(Kind::Throttled)
     }
 
-    /// Returns whether there is no room for more of them.
+    /// Returns whether a limit is reached.
     pub(super) fn is_full(&self) -> bool {
         self.is_of_kind(Kind::Full)
     }
 
-    /// Returns the fault of a step that changes nothing by itself, however it ended.
+    /// Returns the fault of a step that by itself changes nothing: never ambiguous.
     pub(super) fn unsent(self) -> Self {
         if self.is_ambiguous() { Self::not_sent(self) } else { self }
     }
@@ -240,7 +246,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether the request may have been applied nevertheless.
+    /// Returns whether the request may have been applied in spite of the fault.
     fn is_ambiguous(&self) -> bool {
         match self {
             Self::Refused { .. } => matches!(self.kind(), Kind::Timeout | Kind::Unavailable),
@@ -252,7 +258,7 @@ impl Fault {
     /// Returns the error of a read: never ambiguous.
     pub(super) fn of_read(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let kind = self.kind();
-        // A busy management API says nothing of messages, and neither do busy blobs.
+        // A busy management API or blob storage does not mean that the queue is busy.
         let is_of_part = match &self {
             Self::Refused { condition, .. } => condition == condition::MANAGEMENT_BUSY,
             other => matches!(other, Self::Blobs(_)),
@@ -260,14 +266,15 @@ impl Fault {
         StoreError::new(kind, operation, subject).with_of_part(is_of_part).with_source(self)
     }
 
-    /// Returns the error of a change: ambiguous unless the service refused it or it was not sent.
+    /// Returns the error of a change: ambiguous unless the service refused the request or it was not sent.
     pub(super) fn of_change(self, operation: &'static str, subject: impl fmt::Display) -> StoreError {
         let ambiguous = self.is_ambiguous();
         self.of_read(operation, subject).with_ambiguous(ambiguous)
     }
 }
 
-/// Returns the kind of a condition. An unknown one is `Unavailable`: it is retried, and whether the request was applied is not known.
+/// Returns the kind of a condition. An unknown condition is `Unavailable`: the request is retried, and may
+/// have been applied.
 fn kind_of(condition: &str) -> Kind {
     match condition {
         condition::NOT_FOUND | condition::NO_ENTITY => Kind::QueueNotFound,
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settlement_that_finds_nothing_has_lost_its_lock() {
+    fn settlement_that_finds_nothing_has_lost_its_lock() {
         let fault = Fault::Refused { condition: "amqp:not-found".to_owned(), description: "why".to_owned() };
         assert!(fault.clone().is_missing_entity());
         let settling = fault.of_settlement();
@@ -326,12 +333,9 @@ mod tests {
         assert_eq!(refused("com.microsoft:server-busy").kind(), Kind::Throttled);
         assert!(!refused("com.microsoft:server-busy").is_ambiguous());
         for busy in ["com.microsoft:server-busy", condition::MANAGEMENT_BUSY] {
-            // The callers' own pauses grow, and their jitter parts them.
-            assert_eq!(
-                (refused(busy).kind(), refused(busy).retry_after()),
-                (Kind::Throttled, None),
-                "{busy}"
-            );
+            // The callers' pauses grow, and their jitter spreads them.
+            assert_eq!(refused(busy).retry_after(), None, "{busy}");
+            assert_eq!(refused(busy).kind(), Kind::Throttled, "{busy}");
         }
         assert!(!refused("com.microsoft:argument-out-of-range").is_ambiguous());
         assert!(refused("com.microsoft:message-lock-lost").is_lease_lost());

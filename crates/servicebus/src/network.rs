@@ -1,4 +1,4 @@
-//! The network of a simulation, which stands in for sockets.
+//! The network of a simulation, which replaces sockets.
 
 use std::fmt;
 use std::io;
@@ -14,42 +14,42 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Request<'r> {
-    /// The method of HTTP.
+    /// The HTTP method.
     pub method: &'r str,
-    /// The path and the query.
+    /// The path with the query.
     pub target: &'r str,
     /// The value of the header `authorization`.
     pub token: &'r str,
-    /// The document, if it has one.
+    /// The request body; `None` for a request without one.
     pub body: Option<&'r str>,
 }
 
 /// The answer to a request of the management API.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The status of HTTP.
+    /// The HTTP status.
     pub status: u16,
-    /// The document.
+    /// The response body.
     pub body: Vec<u8>,
 }
 
-/// Carries the bytes to a namespace in a simulation, where real sockets would not agree with virtual time.
+/// Carries the bytes to a namespace in a simulation. Real sockets would not follow virtual time.
 pub trait Network: fmt::Debug + Send + Sync {
     /// Opens a connection for AMQP.
     ///
     /// # Errors
-    /// When there is no namespace.
+    /// If there is no namespace.
     fn connect(&self) -> io::Result<Box<dyn Socket>>;
 
-    /// Sends a request and returns its answer. No virtual time passes meanwhile.
+    /// Sends a request and returns its answer. No virtual time passes during the call.
     ///
     /// # Errors
-    /// When the request was not sent.
+    /// If the request was not sent.
     fn request(&self, request: &Request<'_>) -> io::Result<Answer>;
 }
 
 jobqueue_storage::debug_fields! {
-    /// Shows no token.
+    /// Does not show the token.
     Request<'a> { method, target }
     Answer { status }
 }

@@ -1,10 +1,11 @@
-//! The entity of the service that stands for a queue of the port: a queue, or the dead-letter queue that each one has.
+//! Maps a queue of the port to an entity of the service: a queue, or the dead-letter subqueue that each queue
+//! has.
 
 use std::borrow::Cow;
 
 use jobqueue_storage::{DEAD_LETTER_SUFFIX, QueueName};
 
-/// The end of the address of a dead-letter queue.
+/// The suffix of the address of a dead-letter queue.
 pub(super) const DEAD_LETTERS: &str = "/$DeadLetterQueue";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub(super) struct Place<'n> {
 }
 
 impl<'n> Place<'n> {
-    /// Returns the place of a queue: `orders-poison` is the dead-letter queue of `orders`.
+    /// Returns the entity of a queue: `orders-poison` is the dead-letter queue of `orders`.
     pub(super) fn of(name: &'n QueueName) -> Self {
         match name.as_str().strip_suffix(DEAD_LETTER_SUFFIX) {
             Some(queue) => Self { queue, is_dead_letters: true },
@@ -22,12 +23,9 @@ impl<'n> Place<'n> {
         }
     }
 
-    /// Returns the address by which links are attached.
+    /// Returns the address to which links are attached.
     pub(super) fn address(self) -> Cow<'n, str> {
-        match self.is_dead_letters {
-            true => format!("{}{DEAD_LETTERS}", self.queue).into(),
-            false => self.queue.into(),
-        }
+        if self.is_dead_letters { format!("{}{DEAD_LETTERS}", self.queue).into() } else { self.queue.into() }
     }
 }
 
@@ -36,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dead_letter_queue_is_a_part_of_its_queue() {
+    fn dead_letter_queue_is_addressed_as_a_subqueue() {
         let queue = QueueName::new("orders").unwrap();
         assert_eq!(Place::of(&queue).address(), "orders");
         assert_eq!(Place::of(&queue.dead_letter().unwrap()).address(), "orders/$DeadLetterQueue");

@@ -12,7 +12,6 @@ use sha2::Sha256;
 
 pub(super) const VALIDITY: Duration = Duration::from_secs(3600);
 
-/// A shared access key.
 #[derive(Debug, Clone)]
 pub(super) struct Key {
     pub(super) name: Arc<str>,
@@ -24,7 +23,7 @@ impl Key {
     pub(super) fn sign(&self, resource: &str, until: SystemTime) -> Option<String> {
         let resource = encode(&resource.to_lowercase());
         let since = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        // Whole seconds, rounded up: a short life is not cut.
+        // Rounded up to whole seconds, so that a short validity is not cut to nothing.
         let expiry = since.as_secs() + u64::from(since.subsec_nanos() > 0);
         let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.expose().as_bytes()).ok()?;
         mac.update(format!("{resource}\n{expiry}").as_bytes());
@@ -43,10 +42,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_signature_covers_resource_and_expiry_and_the_key_is_not_shown() {
+    fn signature_covers_resource_and_expiry_and_debug_hides_the_key() {
         let key = Key { name: "jobs".into(), secret: Secret::new("a-secret".to_owned()) };
         let until = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-        // By the formula of the documentation, calculated in Python.
+        // Computed in Python by the formula of the documentation.
         assert_eq!(
             key.sign("sb://Host/Queue", until).as_deref(),
             Some(concat!(

@@ -1,32 +1,33 @@
-//! A secret that the programs with access to the private blobs of a storage share, and that producers need not have.
+//! A secret shared by all programs with access to the private blobs of a storage; producers do not need it.
 //!
-//! A sender can write any attribute. What the framework has written itself carries a *seal*: a code over its content
-//! that only a holder of the secret can make. The secret is made by the first program that needs it, and is a blob like any other
-//! record: every reader of it is trusted.
+//! Any sender can set any property. Content that the framework wrote carries a *seal*: an HMAC that only a
+//! holder of the secret can compute. The first program that needs the secret creates it. Like any other
+//! record it is a blob, and everyone who can read it is trusted.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::texts::Beside;
+use super::texts::QueueBlobs;
 use jobqueue_storage::StoreError;
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::json_blob::{Edit, JsonBlob, Known};
 
-const MAX_BYTES: u64 = 1_024;
+const MAX_SECRET_BYTES: u64 = 1_024;
 
-impl Beside {
+impl QueueBlobs {
     /// Returns the seal of a content: 64 hexadecimal digits.
     ///
     /// # Errors
-    /// Those of the storage: the secret could be neither read nor made.
+    /// The errors of the storage: the secret could be neither read nor created.
     pub(super) async fn seal(&self, parts: &[&[u8]]) -> Result<String, StoreError> {
         Ok(to_hex(&code(self.key().await?, parts).finalize().into_bytes()))
     }
 
-    /// Returns whether `seal` is the seal of this content. Without a secret there is no seal: it is not made for whoever claims to have one.
+    /// Returns whether `seal` is the seal of this content. If there is no secret, there is no valid seal, and
+    /// a message that claims one does not create the secret.
     ///
     /// # Errors
-    /// Those of the storage: the secret could not be read.
+    /// The errors of the storage: the secret could not be read.
     pub(super) async fn is_sealed(&self, parts: &[&[u8]], seal: &str) -> Result<bool, StoreError> {
         let Some(seal) = read_hex::<32>(seal.as_bytes()) else { return Ok(false) };
         let key = match self.key.get() {
@@ -39,7 +40,7 @@ impl Beside {
         Ok(code(key, parts).verify_slice(&seal).is_ok())
     }
 
-    /// Returns the secret, which is read once and then kept.
+    /// Returns the secret; created if it does not exist, and cached.
     async fn key(&self) -> Result<&str, StoreError> {
         let made = self.key.get_or_try_init(|| async {
             let fresh = to_hex(&self.runtime.random_bytes::<32>());
@@ -53,13 +54,14 @@ impl Beside {
     }
 
     fn secret(&self) -> Result<JsonBlob<String>, StoreError> {
-        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.blob("secrets", "key")?, MAX_BYTES))
+        Ok(JsonBlob::new(&self.blobs, &self.runtime, self.blob("secrets", "key")?, MAX_SECRET_BYTES))
     }
 }
 
-/// Each part is preceded by its length, so that no two lists of parts are the same bytes.
+/// Computes the HMAC. Each part is preceded by its length, so that different lists of parts are different
+/// bytes.
 fn code(key: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
-    // HMAC takes a key of any length; one that is all zeros would seal nothing, and is never made.
+    // HMAC accepts a key of any length; the fallback, a zero key, is never used.
     let mut code =
         Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap_or_else(|_| Hmac::new(&Default::default()));
     for part in parts {
@@ -77,9 +79,9 @@ mod tests {
     use jobqueue_storage::{BlobStore, memory};
     use std::sync::Arc;
 
-    fn of(blobs: &Arc<dyn BlobStore>) -> Beside {
+    fn of(blobs: &Arc<dyn BlobStore>) -> QueueBlobs {
         let (namespace, _) = parse("Endpoint=sb://localhost").unwrap();
-        Beside::new(Arc::clone(blobs), Runtime::new(), &namespace)
+        QueueBlobs::new(Arc::clone(blobs), Runtime::new(), &namespace)
     }
 
     #[tokio::test]

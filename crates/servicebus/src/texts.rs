@@ -1,7 +1,8 @@
-//! Texts that were saved under a lock. They are in blobs, because Service Bus cannot change a message.
+//! Texts that were saved under a lock. They are stored in blobs, because Service Bus cannot change a message.
 //!
-//! The blob begins with the number of the delivery that wrote it. A later delivery never finds its text overwritten by an
-//! earlier one: the write is on condition that the blob is as it was read, and that its number is not greater.
+//! The blob begins with the number of the delivery that wrote it. An earlier delivery never overwrites the
+//! text of a later one: a write requires that the blob is unchanged since it was read, and that its number is
+//! not greater.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::amqp::instant;
 use super::connection_string::Namespace;
-use super::held::Held;
+use super::held::HeldMessage;
 use super::place::Place;
 use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::json_blob::is_raced;
@@ -24,32 +25,33 @@ use jobqueue_storage::{
 };
 
 const CONTAINER: &str = "jobqueue-servicebus";
-/// A number of up to ten digits, perhaps a time, and a line break precede the text.
-const MAX_BLOB: u64 = MAX_TEXT_BYTES as u64 + 60;
-/// The time for which a note is believed that texts are saved. It is renewed while they are.
+/// The text is preceded by a number of up to ten digits, an optional time and a line break.
+const MAX_TEXT_BLOB_BYTES: u64 = MAX_TEXT_BYTES as u64 + 60;
+/// The time for which the note that texts are saved is valid. It is renewed while texts are saved.
 const NOTE_TTL: Duration = Duration::from_secs(86_400);
 /// The maximum number of rounds while other processes write the same blob.
-pub(super) const ROUNDS: u32 = 5;
+pub(super) const MAX_ROUNDS: u32 = 5;
 
-/// The blobs beside the queues. Clones share the store.
+/// The blobs in which this adapter stores texts, metadata and its secret. Clones share the store.
 #[derive(Clone)]
-pub(super) struct Beside {
+pub(super) struct QueueBlobs {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
-    /// The name of the namespace in those of its blobs.
+    /// The namespace's part of its blob names.
     namespace: Arc<str>,
-    /// The secret by which the framework recognises what it has written into messages, once it is known.
+    /// The secret with which the framework seals what it writes into messages; set once it is known.
     pub(super) key: Arc<OnceCell<String>>,
 }
 
 jobqueue_storage::debug_fields! {
-    Beside {}
+    QueueBlobs {}
 }
 
-/// A text that was saved, with the number of the delivery that saved it.
+/// A saved text, with the number of the delivery that saved it.
 #[derive(Debug)]
 pub(super) struct SavedText {
-    /// The text, or why it cannot be read: damaged, or of a later version. `None` if the delivery was only counted.
+    /// The text, or why it cannot be read: damaged, or from a later version. `None` if the delivery was only
+    /// counted.
     pub(super) text: Option<Result<String, String>>,
     pub(super) delivery: u32,
     /// The time before which the message must not be delivered, in milliseconds since 1970.
@@ -75,18 +77,18 @@ impl SavedText {
     }
 }
 
-impl Beside {
+impl QueueBlobs {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime, namespace: &Namespace) -> Self {
-        // Blobs that are busy say nothing about the queues.
+        // A throttled blob storage does not mean that the queues are throttled.
         let blobs = Intercepted::blobs(blobs, &Arc::new(OfPart));
         Self { blobs, runtime, namespace: namespace.name().into(), key: Arc::default() }
     }
 
-    pub(super) fn by(&self, blobs: Arc<dyn BlobStore>) -> Self {
+    pub(super) fn with_store(&self, blobs: Arc<dyn BlobStore>) -> Self {
         Self { blobs, ..self.clone() }
     }
 
-    /// Returns the beginning of the names of the texts of this namespace.
+    /// Returns the common prefix of the names of this namespace's texts.
     pub(super) fn texts(&self) -> String {
         self.folder("texts")
     }
@@ -95,9 +97,10 @@ impl Beside {
         format!("{kind}/{}/", self.namespace)
     }
 
-    /// Returns the name of a blob of this namespace. Another one may have its blobs in the same storage, and a queue of the same name.
+    /// Returns the name of a blob of this namespace. The same storage may have blobs of another namespace
+    /// with a queue of the same name.
     pub(super) fn blob(&self, kind: &str, name: impl fmt::Display) -> Result<BlobName, StoreError> {
-        named(&format!("{}{name}", self.folder(kind)))
+        blob_name(&format!("{}{name}", self.folder(kind)))
     }
 
     pub(super) fn metadata_blob(&self, queue: &QueueName) -> Result<BlobName, StoreError> {
@@ -108,22 +111,23 @@ impl Beside {
         self.blob("saves", Place::of(queue).queue)
     }
 
-    /// Returns the name of the blob for a message. Numbers begin anew when a queue is deleted and created again; ids do not.
-    pub(super) fn name_of(&self, held: &Held) -> Result<BlobName, StoreError> {
+    /// Returns the name of the blob for a message. It contains the id as well, because numbers restart when a
+    /// queue is recreated.
+    pub(super) fn name_of(&self, held: &HeldMessage) -> Result<BlobName, StoreError> {
         let queue = Place::of(&held.queue).queue;
         let id = Sha256::digest(held.first_id.as_str());
         self.blob("texts", format_args!("{queue}/{}-{}", held.sequence, to_hex(&id[..16])))
     }
 
-    /// Returns the text that was saved for a dead letter, and the tag of its blob; `None` if there is none. Notes under which of its numbers
-    /// it was.
-    pub(super) async fn saved(
+    /// Returns the text that was saved for a dead letter, and the tag of its blob; `None` if there is none.
+    /// If it was saved under the other number of the message, changes `held` to that number.
+    pub(super) async fn saved_text(
         &self,
-        held: &mut Held,
+        held: &mut HeldMessage,
     ) -> Result<Option<(Result<String, String>, ETag)>, StoreError> {
-        let mut saved = self.record(held).await?;
+        let mut saved = self.read_saved(held).await?;
         if let (None, Some(other)) = (&saved, held.other_number()) {
-            saved = self.record(&other).await?;
+            saved = self.read_saved(&other).await?;
             if saved.is_some() {
                 *held = other;
             }
@@ -132,18 +136,18 @@ impl Beside {
     }
 
     /// Returns the names of the blobs that a message may have.
-    pub(super) fn names_of(&self, held: &Held) -> impl Iterator<Item = BlobName> + use<> {
+    pub(super) fn names_of(&self, held: &HeldMessage) -> impl Iterator<Item = BlobName> + use<> {
         let other = held.other_number().map(|other| self.name_of(&other));
         [Some(self.name_of(held)), other].into_iter().flatten().flatten()
     }
 
-    /// Notes for all processes that texts are saved for messages of a queue.
+    /// Writes a note, for all processes, that texts are saved for messages of a queue.
     pub(super) async fn note_saving(&self, queue: &QueueName) -> Result<(), StoreError> {
         put_creating(&*self.blobs, &self.note_of(queue)?, Bytes::new(), PutBlob::new()).await.map(drop)
     }
 
-    /// Returns whether texts are saved for messages of a queue. A process that sees none at the moment may be too late for the next one, so a
-    /// note of it outlasts the texts.
+    /// Returns whether texts are saved for messages of a queue. Does not rely on the texts alone: there may
+    /// be none now, and one for the next message. The note therefore outlives the texts.
     pub(super) async fn saves_texts(&self, queue: &QueueName) -> Result<bool, StoreError> {
         let note = self.note_of(queue)?;
         match self.blobs.blob_properties(&note).await {
@@ -159,15 +163,15 @@ impl Beside {
         }
     }
 
-    pub(super) async fn record(&self, held: &Held) -> Result<Option<SavedText>, StoreError> {
+    pub(super) async fn read_saved(&self, held: &HeldMessage) -> Result<Option<SavedText>, StoreError> {
         let name = self.name_of(held)?;
-        let (tag, saved) = match get_if_present(&*self.blobs, &name, MAX_BLOB).await {
+        let (tag, saved) = match get_if_present(&*self.blobs, &name, MAX_TEXT_BLOB_BYTES).await {
             Ok(Some(blob)) => {
                 let tag = blob.properties.etag;
                 (tag.clone(), SavedText::parse(&blob.data, tag))
             }
             Ok(None) => return Ok(None),
-            // Not written by this version: no outage, which would be over some time.
+            // Written by another version. That is no outage, because it does not pass.
             Err(error) if error.kind() == Kind::TooLarge => {
                 (self.blobs.blob_properties(&name).await?.etag, None)
             }
@@ -182,12 +186,13 @@ impl Beside {
     /// Writes the blob of a message whose lock is held, unless a later delivery has written it.
     ///
     /// # Errors
-    /// `LeaseExpired` when a later delivery has written it; those of the blobs.
-    pub(super) async fn write(&self, held: &Held, data: &str) -> Result<ETag, StoreError> {
+    /// `LeaseExpired` if a later delivery has written it, `Unavailable` after repeated conflicts with other
+    /// processes, and the errors of the blob storage.
+    pub(super) async fn write(&self, held: &HeldMessage, data: &str) -> Result<ETag, StoreError> {
         let name = self.name_of(held)?;
         let data = Bytes::from(data.to_owned());
         let mut tag = held.saved.clone();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let condition = tag.take().map_or(Condition::IfAbsent, Condition::IfMatch);
             match put_creating(&*self.blobs, &name, data.clone(), PutBlob::new().with_condition(condition))
                 .await
@@ -196,7 +201,7 @@ impl Beside {
                 Err(error) if !is_raced(error.kind()) => return Err(error),
                 Err(_) => {}
             }
-            let present = self.record(held).await?;
+            let present = self.read_saved(held).await?;
             if present.as_ref().is_some_and(|present| present.delivery > held.fence) {
                 return Err(StoreError::new(Kind::LeaseExpired, "update message", &held.queue));
             }
@@ -207,7 +212,7 @@ impl Beside {
     }
 
     /// Deletes the text of a deleted message. A failure leaves an orphaned blob.
-    pub(super) async fn forget(&self, held: &Held) {
+    pub(super) async fn forget(&self, held: &HeldMessage) {
         let Ok(name) = self.name_of(held) else { return };
         if held.saved.is_some()
             && let Err(error) = self.blobs.delete_blob(&name, None).await
@@ -217,10 +222,16 @@ impl Beside {
     }
 }
 
-/// Returns the name of a blob in the container of this adapter.
-pub(super) fn named(name: &str) -> Result<BlobName, StoreError> {
-    let refused = |error: jobqueue_storage::NameError| {
-        StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
-    };
-    BlobName::new(ContainerName::new(CONTAINER).map_err(refused)?, name).map_err(refused)
+/// Returns the name of the container of this adapter's blobs.
+pub(super) fn container() -> Result<ContainerName, StoreError> {
+    ContainerName::new(CONTAINER).map_err(refused)
+}
+
+/// Returns the name of a blob in [`container`].
+pub(super) fn blob_name(name: &str) -> Result<BlobName, StoreError> {
+    BlobName::new(container()?, name).map_err(refused)
+}
+
+fn refused(error: jobqueue_storage::NameError) -> StoreError {
+    StoreError::new(Kind::InvalidInput, Operation::PutBlob.as_str(), CONTAINER).with_source(error)
 }

@@ -1,4 +1,4 @@
-//! Tokens for the service: signatures made with a key, or tokens of Entra ID.
+//! Tokens for the service: signatures made with a key, or tokens from Entra ID.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use super::sas::Key;
 use jobqueue_entra::TokenSource;
 use jobqueue_storage::runtime::Runtime;
 
-const RENEW_AFTER: f64 = 0.75;
+const RENEW_AFTER_SHARE: f64 = 0.75;
 const SCOPE: &str = "https://servicebus.azure.net/.default";
 
 pub(super) enum Credential {
-    /// A shared access key, the validity of the signatures that are made with it, and the runtime that has the clock by which they are made.
+    /// A shared access key, the validity of its signatures, and the runtime with the clock for their expiry.
     Key(Key, Duration, Runtime),
-    /// A source of tokens, the credential that it has chosen, and the runtime whose clock says how long a token is still valid.
+    /// A source of tokens, the credential that it has chosen, and the runtime with the clock for the tokens'
+    /// remaining validity.
     Entra(TokenSource, OnceCell<Arc<dyn TokenCredential>>, Runtime),
 }
 
 pub(super) struct Token {
     pub(super) text: String,
-    /// The name of its kind, for `$cbs`.
+    /// The name of the token's kind for `$cbs`.
     pub(super) kind: &'static str,
     pub(super) renewal: Instant,
     pub(super) end: Instant,
@@ -47,9 +48,9 @@ impl Credential {
             }
             Self::Entra(source, chosen, runtime) => {
                 let credential =
-                    chosen.get_or_try_init(|| async { source.credential() }).await.map_err(none)?;
+                    chosen.get_or_try_init(|| async { source.credential() }).await.map_err(no_token)?;
                 let asked = Instant::now();
-                let token = credential.get_token(&[SCOPE], None).await.map_err(none)?;
+                let token = credential.get_token(&[SCOPE], None).await.map_err(no_token)?;
                 let left = SystemTime::from(token.expires_on).duration_since(runtime.now());
                 let (renewal, end) = times(asked, left.unwrap_or_default());
                 Ok(Token { text: token.token.secret().to_owned(), kind: "jwt", renewal, end })
@@ -57,7 +58,7 @@ impl Credential {
         }
     }
 
-    /// Returns the value of the header by which a request over HTTP is authorized.
+    /// Returns the `authorization` header for a request over HTTP.
     pub(super) async fn header(&self, audience: &str) -> Result<String, Fault> {
         let token = self.token(audience).await?;
         Ok(match self {
@@ -67,12 +68,12 @@ impl Credential {
     }
 }
 
-/// Returns when a token is to be renewed, and when it ends.
+/// Returns the times at which a token is renewed and at which it expires.
 fn times(begin: Instant, validity: Duration) -> (Instant, Instant) {
-    (begin + validity.mul_f64(RENEW_AFTER), begin + validity)
+    (begin + validity.mul_f64(RENEW_AFTER_SHARE), begin + validity)
 }
 
-/// Shows no key.
+/// Does not show the key.
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -82,7 +83,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// The credential may have a token later: its own service may be down.
-fn none(error: azure_core::Error) -> Fault {
+/// Returns a retryable fault: the credential may have a token later, because its own service may be down.
+fn no_token(error: azure_core::Error) -> Fault {
     Fault::not_sent(format!("the credential returned no token: {error}"))
 }

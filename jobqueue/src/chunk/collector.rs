@@ -1,4 +1,4 @@
-//! Gathers jobs, calls the function with them, and gives each its verdict.
+//! Collects jobs into chunks, calls the function with each chunk, and gives every job its verdict.
 //!
 //! ```text
 //!  job's run ──► take ──► chunk: members wait ──(full, or the linger is over)──► members run ──► verdicts
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::ChunkOptions;
-use super::handler::{ChunkHandler, Running, sealed};
+use super::handler::{ChunkFuture, ChunkHandler, sealed};
 use super::job::ChunkJob;
 use crate::delivery::Context;
 use crate::handler::{ExtractError, FromJob, Job};
@@ -30,10 +30,10 @@ use crate::sync::lock;
 /// The error of a job whose token has fired before the call.
 const NOT_BEGUN: &str = "nothing yet: the function was not called, because the job waited for others";
 
-/// The end of a call, and of each of its jobs: the result, or the text of a panic.
-type Answer = Result<Result<(), JobError>, String>;
+/// The result of a call, and of each of its jobs; a panic as its text.
+type CallResult = Result<Result<(), JobError>, String>;
 
-type Call<M> = Box<dyn Fn(Vec<ChunkJob<M>>, &Job) -> Result<Running, ExtractError> + Send + Sync>;
+type Call<M> = Box<dyn Fn(Vec<ChunkJob<M>>, &Job) -> Result<ChunkFuture, ExtractError> + Send + Sync>;
 
 /// The jobs of one registration.
 pub(super) struct Collector<M> {
@@ -51,20 +51,20 @@ pub(super) struct Chunk<M> {
 }
 
 struct ChunkState<M> {
-    /// False once the call has begun, or no member is left.
+    /// False once the call has begun, or the last member has left.
     is_open: bool,
-    members: Vec<Member<M>>,
+    members: Vec<ChunkMember<M>>,
     /// The number of members that have not left.
     present: usize,
     /// The member whose task polls the call.
     driver: Option<usize>,
     /// The call between two polls; `None` after its end.
-    call: Option<BoxFuture<'static, Answer>>,
+    call: Option<BoxFuture<'static, CallResult>>,
 }
 
-struct Member<M> {
+struct ChunkMember<M> {
     stage: Stage<M>,
-    answer: Option<Answer>,
+    answer: Option<CallResult>,
     waker: Option<Waker>,
 }
 
@@ -83,23 +83,24 @@ impl<M: QueueMessage> Collector<M> {
         Self { options, call, open: Mutex::default() }
     }
 
-    /// Returns the run of a job: it brings the job into a call, and ends with the job's verdict. If it is dropped, the job leaves.
-    pub(super) fn take(self: Arc<Self>, job: Job, message: M) -> Running {
+    /// Returns the run of a job: it joins a call, and ends with the job's verdict. If it is dropped, the job
+    /// leaves the call.
+    pub(super) fn take(self: Arc<Self>, job: Job, message: M) -> ChunkFuture {
         Box::pin(async move {
             let member = self.join(job, message)?;
             match poll_fn(|task| member.poll(task)).await {
                 Ok(verdict) => verdict,
-                // The job fails as one whose own handler has panicked.
+                // The job fails as if its own handler had panicked.
                 Err(panic) => resume_unwind(Box::new(panic)),
             }
         })
     }
 
-    fn join(self: &Arc<Self>, job: Job, message: M) -> Result<Membership<M>, ExtractError> {
+    fn join(self: &Arc<Self>, job: Job, message: M) -> Result<ChunkMembership<M>, ExtractError> {
         let context = Context::from_job(&job)?;
         let info = context.info();
-        // Three kinds of jobs run alone: those that have failed, also before a redrive; those whose last worker may have died; and those that a
-        // neighbour's failure would make dead letters.
+        // Three kinds of jobs run alone: jobs that have failed, even before a redrive; jobs whose last worker
+        // may have died; and jobs that a neighbour's failure would dead-letter.
         let leased_job = context.leased_job();
         let is_first = leased_job.is_first_attempt();
         let is_shared = is_first && leased_job.deliveries() <= 1 && info.max_attempts > 1;
@@ -107,7 +108,7 @@ impl<M: QueueMessage> Collector<M> {
         let mut open = lock(&self.open);
         if is_shared && let Some(chunk) = &*open {
             match chunk.add(joining) {
-                Ok(number) => return Ok(Membership { chunk: Arc::clone(chunk), number }),
+                Ok(number) => return Ok(ChunkMembership { chunk: Arc::clone(chunk), number }),
                 Err(refused) => joining = refused,
             }
         }
@@ -116,11 +117,11 @@ impl<M: QueueMessage> Collector<M> {
         if is_shared {
             *open = Some(Arc::clone(&chunk));
         }
-        Ok(Membership { chunk, number: 0 })
+        Ok(ChunkMembership { chunk, number: 0 })
     }
 
-    /// Returns the call: it waits for more jobs, and then runs the function. `job` is the first of them.
-    fn call_of(self: &Arc<Self>, chunk: &Arc<Chunk<M>>, job: Job) -> BoxFuture<'static, Answer> {
+    /// Returns the call: it waits for more jobs, and then runs the function. `job` is the first job.
+    fn call_of(self: &Arc<Self>, chunk: &Arc<Chunk<M>>, job: Job) -> BoxFuture<'static, CallResult> {
         let (collector, chunk, trace) = (Arc::clone(self), Arc::clone(chunk), job.info().trace);
         let call = async move {
             let _ = timeout(collector.options.linger, chunk.full.notified()).await;
@@ -131,7 +132,7 @@ impl<M: QueueMessage> Collector<M> {
             }
             let running = (collector.call)(jobs, &job)?;
             match running.await {
-                // It may be the fault of one of them: each is tried alone.
+                // Any of the jobs may have caused the error, so each is retried alone.
                 Err(error) if is_shared => Err(error.of_several()),
                 returned => returned,
             }
@@ -143,7 +144,7 @@ impl<M: QueueMessage> Collector<M> {
 
 impl<M> Chunk<M> {
     fn new(max: usize, first: Stage<M>) -> Self {
-        let members = vec![Member::new(first)];
+        let members = vec![ChunkMember::new(first)];
         let state = ChunkState { is_open: max > 1, members, present: 1, driver: None, call: None };
         let full = Notify::new();
         if max == 1 {
@@ -152,13 +153,13 @@ impl<M> Chunk<M> {
         Self { max, full, state: Mutex::new(state) }
     }
 
-    /// Adds a job, and returns its number; returns the job if the chunk takes no more.
+    /// Adds a job, and returns its number; returns the job itself if the chunk takes no more.
     fn add(&self, joining: Stage<M>) -> Result<usize, Stage<M>> {
         let mut state = lock(&self.state);
         if !state.is_open {
             return Err(joining);
         }
-        state.members.push(Member::new(joining));
+        state.members.push(ChunkMember::new(joining));
         state.present += 1;
         if state.present == self.max {
             state.is_open = false;
@@ -183,20 +184,22 @@ impl<M> Chunk<M> {
         jobs
     }
 
-    /// Gives a verdict to one job that runs.
+    /// Gives a running job its verdict.
     pub(super) fn end_one(&self, number: usize, verdict: Result<(), JobError>) {
         let waker = lock(&self.state).members[number].end(Ok(verdict));
-        waker.into_iter().for_each(Waker::wake);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
-impl<M> Member<M> {
+impl<M> ChunkMember<M> {
     fn new(stage: Stage<M>) -> Self {
         Self { stage, answer: None, waker: None }
     }
 
-    /// Ends the job if it runs and has no verdict, and returns its waker.
-    fn end(&mut self, answer: Answer) -> Option<Waker> {
+    /// Ends the job if it is running and has no verdict yet. Returns its waker.
+    fn end(&mut self, answer: CallResult) -> Option<Waker> {
         if !matches!(self.stage, Stage::Running) || self.answer.is_some() {
             return None;
         }
@@ -204,8 +207,8 @@ impl<M> Member<M> {
         self.waker.take()
     }
 
-    /// Returns the end of the job. The task is woken when there is one.
-    fn ended(&mut self, task: &TaskContext<'_>) -> Poll<Answer> {
+    /// Returns the job's result if it has ended; otherwise registers the task to be woken.
+    fn ended(&mut self, task: &TaskContext<'_>) -> Poll<CallResult> {
         if let Some(answer) = self.answer.take() {
             return Poll::Ready(answer);
         }
@@ -219,15 +222,16 @@ impl<M> Member<M> {
     }
 }
 
-/// The part of one job in a chunk. When it is dropped, the job leaves; if no other is left, the call is dropped.
-struct Membership<M> {
+/// The membership of one job in a chunk. Dropping it makes the job leave; the last member to leave drops the
+/// call.
+struct ChunkMembership<M> {
     chunk: Arc<Chunk<M>>,
     number: usize,
 }
 
-impl<M> Membership<M> {
-    /// Polls the call, unless another member does, and returns the end of this job.
-    fn poll(&self, task: &mut TaskContext<'_>) -> Poll<Answer> {
+impl<M> ChunkMembership<M> {
+    /// Polls the call, unless another member does. Returns the result of this job if it has ended.
+    fn poll(&self, task: &mut TaskContext<'_>) -> Poll<CallResult> {
         let mut call = {
             let mut state = lock(&self.chunk.state);
             let ended = state.members[self.number].ended(task);
@@ -238,7 +242,7 @@ impl<M> Membership<M> {
             state.driver = Some(self.number);
             call
         };
-        // Polled without the lock: the function may end jobs.
+        // Polled without the lock, because the function may end jobs.
         let polled = call.as_mut().poll(task);
         let (ended, wakers) = {
             let mut state = lock(&self.chunk.state);
@@ -258,10 +262,10 @@ impl<M> Membership<M> {
     }
 }
 
-impl<M> Drop for Membership<M> {
+impl<M> Drop for ChunkMembership<M> {
     fn drop(&mut self) {
         let mut state = lock(&self.chunk.state);
-        let member = mem::replace(&mut state.members[self.number], Member::new(Stage::Left));
+        let member = mem::replace(&mut state.members[self.number], ChunkMember::new(Stage::Left));
         state.present -= 1;
         if state.driver == Some(self.number) {
             state.driver = None;
@@ -271,12 +275,14 @@ impl<M> Drop for Membership<M> {
             state.is_open = false;
             call = state.call.take();
         } else if state.driver.is_none() && state.call.is_some() {
-            // One of the others drives the call on.
+            // Another member takes over polling the call.
             next = state.members.iter_mut().rev().find_map(|member| member.waker.take());
         }
         drop(state);
-        next.into_iter().for_each(Waker::wake);
-        // Dropped without the lock: the call, the message and the error are the application's.
+        if let Some(waker) = next {
+            waker.wake();
+        }
+        // Dropped without the lock: the call, the message and the error belong to the application.
         drop((call, member));
     }
 }

@@ -9,8 +9,9 @@ use crate::handler::{ExtractError, FromJob, Job, State, States};
 use crate::job::JobError;
 use crate::message::QueueMessage;
 
-/// An async function of several jobs: `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`, with up to four
-/// [states](State). The trait is sealed. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
+/// An async function of several jobs: `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`, with
+/// up to four [states](State). The trait is sealed. See
+/// [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a handler of several jobs",
     label = "not an async function of `Vec<ChunkJob<M>>`",
@@ -30,7 +31,7 @@ pub trait ChunkHandler<Arguments>: Send + Sync + 'static {
         jobs: Vec<ChunkJob<Self::Message>>,
         job: &Job,
         _: sealed::Token,
-    ) -> Result<Running, ExtractError>;
+    ) -> Result<ChunkFuture, ExtractError>;
 
     /// Checks that all states are set, when the worker is built.
     ///
@@ -39,8 +40,8 @@ pub trait ChunkHandler<Arguments>: Send + Sync + 'static {
     fn check(states: &States) -> Result<(), ExtractError>;
 }
 
-/// A call of the function.
-pub(super) type Running = BoxFuture<'static, Result<(), JobError>>;
+/// A running call of the function.
+pub(super) type ChunkFuture = BoxFuture<'static, Result<(), JobError>>;
 
 /// Seals [`ChunkHandler`]: other crates cannot name the type.
 pub(super) mod sealed {
@@ -60,7 +61,7 @@ macro_rules! chunk_handler {
         {
             type Message = M;
 
-            fn call(&self, jobs: Vec<ChunkJob<M>>, job: &Job, _: sealed::Token) -> Result<Running, ExtractError> {
+            fn call(&self, jobs: Vec<ChunkJob<M>>, job: &Job, _: sealed::Token) -> Result<ChunkFuture, ExtractError> {
                 let _ = job;
                 Ok(Box::pin(self(jobs, $(State::<$state>::from_job(job)?,)*)))
             }

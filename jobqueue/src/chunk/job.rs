@@ -1,4 +1,4 @@
-//! A job as the function of several jobs gets it.
+//! A job as a handler of several jobs receives it.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use super::collector::Chunk;
 use crate::delivery::Context;
 use crate::job::JobError;
 
-/// One of the jobs of a call. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
+/// A job in a call of several jobs. See [`WorkerBuilder::handle_many`](crate::WorkerBuilder::handle_many).
 ///
-/// To complete the jobs in the transaction that writes their rows, call [`complete_in_sqlite` or
-/// `complete_in_postgres`](crate::guide::handlers#several-jobs-in-one-call) of each `context` before the commit.
+/// To complete the jobs in the transaction that writes their rows, call
+/// [`complete_in_sqlite` or `complete_in_postgres`](crate::guide::handlers#several-jobs-in-one-call) on each
+/// `context` before the commit.
 pub struct ChunkJob<M> {
     /// The message.
     pub message: M,
@@ -20,15 +21,15 @@ pub struct ChunkJob<M> {
 }
 
 impl<M> ChunkJob<M> {
-    /// Completes this job now, whatever the function returns: call it when the effect of the job is durable, such as after a commit. When every
-    /// job has its verdict, the future of the function is dropped at its next `.await`. Without effect if the job has ended, for instance because its lease
-    /// is lost.
+    /// Completes this job now, whatever the function returns. Call it when the effect of the job is durable,
+    /// for example after a commit. Once every job has its verdict, the function's future is dropped at its
+    /// next `.await`. Has no effect if the job has already ended, for example because its lease is lost.
     pub fn complete(self) {
         self.chunk.end_one(self.number, Ok(()));
     }
 
-    /// Ends this job now with an error, whatever the function returns. The error counts as the result of an ordinary handler. Without
-    /// effect if the job has ended.
+    /// Ends this job now with an error, whatever the function returns. The error has the same effect as one
+    /// that an ordinary handler returns. Has no effect if the job has already ended.
     pub fn fail(self, error: impl Into<JobError>) {
         self.chunk.end_one(self.number, Err(error.into()));
     }

@@ -1,8 +1,10 @@
-//! Handlers that take several jobs in one call, for work that costs little more for a hundred than for one.
+//! Handlers that take several jobs in one call, for work that costs little more for a hundred jobs than for
+//! one.
 //!
-//! [`WorkerBuilder::handle_many`] registers an ordinary handler whose runs meet: each job has its own delivery, with its lease, slot,
-//! attempt and end, and its run waits for the verdict of the call in which the job takes part. The call is polled by one of these runs,
-//! so that it ends with the last of them, and no task outlives them.
+//! [`WorkerBuilder::handle_many`] registers an ordinary handler whose runs meet. Each job has its own
+//! delivery, with its lease, slot, attempt and end. Its run waits for the verdict of the call that the job
+//! takes part in. One of these runs polls the call, so the call ends with the last run, and no task outlives
+//! them.
 
 mod collector;
 mod handler;
@@ -21,8 +23,8 @@ use collector::Collector;
 pub use handler::ChunkHandler;
 pub use job::ChunkJob;
 
-/// The maximum number of jobs in one call of a handler (a *chunk*), and how long the first of them waits for others. [`WorkerBuilder::handle_many`]
-/// also takes a plain number as the maximum.
+/// The maximum number of jobs in one call of a handler (a *chunk*), and how long the first job waits for
+/// others. [`WorkerBuilder::handle_many`] also takes a plain number as the maximum.
 ///
 /// ```
 /// use jobqueue::chunk::ChunkOptions;
@@ -44,9 +46,10 @@ impl ChunkOptions {
     }
 
     jobqueue_storage::setters! {
-        /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, in which jobs of one fetch meet. A
-        /// full chunk does not wait. A waiting job holds its slot and its lease, and the wait counts to its run time; a shutdown waits for it
-        /// too, so keep it far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
+        /// Sets how long the first job of a chunk waits for others. The default is 20 milliseconds, which is
+        /// enough for the jobs of one fetch to meet. A full chunk does not wait. A waiting job holds its slot
+        /// and its lease, and the wait counts towards its run time. A shutdown waits for it too, so keep it
+        /// far below the [`shutdown_timeout`](WorkerBuilder::shutdown_timeout).
         linger(linger: Duration) = linger.min(WITHOUT_END);
     }
 }
@@ -59,8 +62,8 @@ impl From<usize> for ChunkOptions {
 
 impl WorkerBuilder {
     /// Adds a handler that takes several jobs in one call, on the queue of their type:
-    /// `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`. A database or a service that accepts many rows in one request
-    /// is asked once for all of them.
+    /// `async fn(Vec<ChunkJob<M>>, State<T>…) -> Result<(), JobError>`. Use it for a database or a service
+    /// that accepts many rows in one request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,31 +93,38 @@ impl WorkerBuilder {
     /// # Ok(()) }
     /// ```
     ///
-    /// A call begins when its chunk is full, or when the first of its jobs has waited for the [linger](ChunkOptions::linger). Several
-    /// calls may run at once.
+    /// A call begins when its chunk is full, or when its first job has waited for the
+    /// [linger](ChunkOptions::linger). Several calls may run concurrently.
     ///
-    /// **Each job has its own end.** [`ChunkJob::complete`] and [`ChunkJob::fail`] end one job at once; the result of the function
-    /// is that of all jobs without a verdict of their own. `Err` or a panic fails each of these, and costs it an attempt.
+    /// **Each job has its own end.** [`ChunkJob::complete`] and [`ChunkJob::fail`] end one job at once; the
+    /// result of the function applies to all jobs without their own verdict. `Err` or a panic fails each of
+    /// these jobs, and costs it an attempt.
     ///
-    /// **A job that failed is retried alone,** so that it cannot fail its neighbours again, nor take them along when it kills its process: only
-    /// first deliveries of jobs that were not redriven share a call, and only of jobs that may fail once without becoming dead letters. For the same reason
-    /// [`JobError::dead_letter`](crate::JobError::dead_letter), of the function or of a [retry policy](Self::retry_policy), is a retry for jobs that
-    /// share the call; `fail` decides about one job. A policy that dead-letters panics or overlong runs does so for every job of the call. The [circuit breaker](Self::circuit_breaker) of the queue needs more failures than one call has jobs.
+    /// **A job that failed is retried alone,** so that it can neither fail its neighbours again, nor take
+    /// them along if it kills its process. Only first deliveries share a call, and only of jobs that were not
+    /// redriven and that may fail once without becoming dead letters. For the same reason,
+    /// [`JobError::dead_letter`](crate::JobError::dead_letter) from the function or from a
+    /// [retry policy](Self::retry_policy) is a retry for jobs that share the call; `fail` decides about one
+    /// job. A policy that dead-letters panics or overlong runs does so for every job of the call. The queue's
+    /// [circuit breaker](Self::circuit_breaker) opens only after more failures than one call has jobs.
     ///
-    /// **Leases, slots, limits, cancellation and events are those of each job.** A job that is cancelled or has lost its lease before the
-    /// call is left out of it; during the call the [token](crate::Context::token) of its context fires and the others go on. End a job that the function
-    /// skips for that with [`fail`](ChunkJob::fail): `Ok` would complete it, and at a shutdown the tokens of all fire. The call has the trace of its
-    /// first job; its log lines are in the span of one of its jobs.
+    /// **Leases, slots, limits, cancellation and events belong to each job.** A job that is cancelled, or has
+    /// lost its lease, before the call is left out of it. During the call the [token](crate::Context::token)
+    /// of its context fires, and the other jobs go on. If the function skips a job because of that, end the
+    /// job with [`fail`](ChunkJob::fail): `Ok` would complete it, and at a shutdown the tokens of all jobs
+    /// fire. The call has the trace of its first job; its log lines are in the span of one of its jobs.
     ///
-    /// [`build`](Self::build) fails if the size is 0, or larger than the number of jobs that may run at once. Set the
-    /// [`concurrency`](Self::concurrency), 64 by default, to a multiple of the size.
+    /// [`build`](Self::build) fails if the chunk size is 0, or larger than the number of jobs that may run at
+    /// once. Set the [`concurrency`](Self::concurrency), 64 by default, to a multiple of the chunk size.
     ///
     /// # Panics
-    /// A panic of the function fails the jobs of the call as one of an ordinary handler does; the worker goes on.
+    /// A panic of the function fails the jobs of the call, as a panic of an ordinary handler fails its job;
+    /// the worker goes on.
     ///
     /// # Cancel safety
-    /// The future of the function is dropped as soon as none of its jobs is left: each has its verdict, or has lost its lease, was cancelled,
-    /// has exceeded its run time or was ended by a shutdown, and its [grace](Self::cancel_grace) is over.
+    /// The function's future is dropped as soon as all its jobs have left: each has its verdict, or its
+    /// [grace](Self::cancel_grace) is over after it lost its lease, was cancelled, exceeded its run time or
+    /// was ended by a shutdown.
     pub fn handle_many<A: 'static, H: ChunkHandler<A>>(
         self,
         options: impl Into<ChunkOptions>,
@@ -123,7 +133,7 @@ impl WorkerBuilder {
         self.handle_many_on(H::Message::QUEUE, options, handler)
     }
 
-    /// Adds a handler as [`handle_many`](Self::handle_many) does, on another queue.
+    /// Like [`handle_many`](Self::handle_many), but on another queue.
     pub fn handle_many_on<A: 'static, H: ChunkHandler<A>>(
         self,
         queue: impl Into<String>,

@@ -18,7 +18,7 @@ use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::{LetterClaim, claim_letter, was_redriven};
 use crate::error::Error;
 use crate::job::outcome::chain;
-use crate::queue_core::{UNANSWERED, UNCERTAIN_END};
+use crate::queue_core::{RESCAN_SECONDS, UNCERTAIN_END};
 use crate::storage::{
     Certainty, ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received,
     StoreErrorKind, Tries, UpdateMessage,
@@ -107,7 +107,7 @@ impl DeadLetterQueue {
     ) -> Result<Option<&'static str>, Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         let max_new_pages = self.max_new_pages(pass.options).await?;
-        let mut pauses = UNANSWERED.iter();
+        let mut pauses = RESCAN_SECONDS.iter();
         while !pass.is_over() {
             let (requested, received) = self.page(pass).await?;
             let Received { messages: page, is_uncertain, is_partial, .. } = received;
@@ -134,7 +134,7 @@ impl DeadLetterQueue {
                 }
                 continue;
             }
-            pauses = UNANSWERED.iter();
+            pauses = RESCAN_SECONDS.iter();
             let is_new = |leased: &LeasedMessage| pass.began.is_some_and(|began| leased.inserted > began);
             pages_of_new = if page.iter().all(is_new) { pages_of_new + 1 } else { 0 };
             let picked: VecDeque<_> =

@@ -1,9 +1,9 @@
 //! The record of a dead letter that was redriven or purged.
 //!
-//! A worker that dies between the copy of a message and its deletion leaves the job in both queues. A redrive or purge that meets
-//! the copy first records which letter of this end it handles. The message is then deleted at its next delivery,
-//! and a second letter of the same end counts as a copy. The record is true whatever happens after it: the letter that it
-//! names exists, or was handled.
+//! A worker that dies between copying a message and deleting it leaves the job in both queues. A redrive or
+//! purge that meets the copy first records which letter of this end it handles. The next delivery of the
+//! message then deletes the message, and a second letter of the same end counts as a copy. The record stays
+//! true whatever happens next: the letter that it names exists, or was handled.
 
 use std::time::SystemTime;
 
@@ -17,26 +17,27 @@ use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
 use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries};
 
-/// The claim of a letter.
+/// The result of claiming a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LetterClaim {
     /// No letter of this end was claimed before.
     New,
     /// This letter may have been claimed before: by a pass that failed, or without a record.
     Repeated,
-    /// Another letter of the same end was claimed: this one is a copy of it.
+    /// Another letter of the same end was claimed; this letter is a copy of it.
     Copy,
 }
 
-/// A letter as it lies in its queue. The time and the text keep it apart from one of a queue that was deleted and created again.
+/// A letter as it is stored in its queue. The time and the text distinguish it from a letter of an earlier
+/// queue with the same name.
 pub(crate) struct StoredLetter<'l> {
     pub(crate) message: &'l MessageId,
     pub(crate) inserted: SystemTime,
     pub(crate) text: &'l str,
 }
 
-/// Claims a dead letter before it is redriven or purged. A letter that another program has written, or that the storage has moved in one
-/// step, needs no record.
+/// Claims a dead letter before it is redriven or purged. A letter that another program has written, or that
+/// the storage has moved in one step, needs no record.
 ///
 /// # Errors
 /// [`Storage`](ErrorKind::Storage) if the record cannot be written or read.
@@ -47,7 +48,7 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
     if core.store().powers().dead_letters.is_some() {
         return Ok(LetterClaim::Repeated);
     }
-    // Every delivery of the message that stores a letter has another number.
+    // Each delivery of the message that stores a letter has a different number.
     let own = format!("{} {}", note.deliveries, note.time);
     let name = name(core, &death)?;
     match record_brief(core, &name, own.clone()).await {
@@ -64,8 +65,9 @@ pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<
     }
 }
 
-/// Records, before a letter is deleted, that a redrive has put its job back: if the deletion gets no answer, a later redrive must not put
-/// the job back again. Without the record, which the storage may refuse, it does.
+/// Records that a redrive has put the job of a letter back, before the letter is deleted: if the answer to
+/// the deletion is lost, a later redrive must not put the job back again. Without the record, which the
+/// storage may refuse, it would.
 pub(crate) async fn record_redrive(core: &QueueCore, letter: &StoredLetter<'_>) {
     let recorded = async { record_brief(core, &name_of_redrive(core, letter)?, String::new()).await };
     if let Err(error) = recorded.await {
@@ -76,7 +78,7 @@ pub(crate) async fn record_redrive(core: &QueueCore, letter: &StoredLetter<'_>) 
 /// Returns whether a redrive has put the job of the letter back and could not delete the letter.
 ///
 /// # Errors
-/// [`Storage`](ErrorKind::Storage) if the storage does not say.
+/// [`Storage`](ErrorKind::Storage) if the storage does not answer.
 pub(crate) async fn was_redriven(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<bool, Error> {
     match read(&**core.blobs(), &name_of_redrive(core, letter)?).await {
         Err(error) if is_refused(&error) => Ok(false),
@@ -84,7 +86,7 @@ pub(crate) async fn was_redriven(core: &QueueCore, letter: &StoredLetter<'_>) ->
     }
 }
 
-/// Creates a record in a few attempts. Returns false if there is one.
+/// Creates a record in a few tries. Returns false if it already exists.
 async fn record_brief(core: &QueueCore, name: &BlobName, text: String) -> Result<bool, Error> {
     record(core, name, text, expiry(core.now(), None), Tries::brief(core.runtime(), 1, 2)).await
 }
@@ -95,10 +97,11 @@ fn name_of_redrive(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<BlobNa
     digest_name(COMPLETED, ["put back", core.name.as_str(), &message, &inserted, letter.text])
 }
 
-/// Returns whether a message that is about to be dead-lettered without a run has a letter already that was redriven or purged.
+/// Returns whether a message that is about to be dead-lettered without a run already has a letter that was
+/// redriven or purged.
 ///
 /// # Errors
-/// [`Storage`](ErrorKind::Storage) if the storage does not say.
+/// [`Storage`](ErrorKind::Storage) if the storage does not answer.
 pub(super) async fn is_letter_claimed(job: &LeasedJob, rejection: &Rejection) -> Result<bool, Error> {
     let core = &job.core;
     if rejection.attempted || job.dequeue_count <= 1 || core.store().powers().dead_letters.is_some() {
@@ -115,7 +118,8 @@ fn name(core: &QueueCore, death: &DeathOf) -> Result<BlobName, Error> {
     digest_name(COMPLETED, ["letter", core.name.as_str(), &death.event.to_string(), &death.message])
 }
 
-/// Returns whether the storage refuses this for good: a program without permission for blobs works as without the record.
+/// Returns whether the storage refuses the call permanently. A program without permission for blobs works
+/// without these records.
 fn is_refused(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<StoreError>());
     error.kind() == ErrorKind::Storage

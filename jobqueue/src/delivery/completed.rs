@@ -1,5 +1,5 @@
-//! The worker's memory of jobs that are done although a message of theirs may still be delivered. It ends with the worker; records in blobs
-//! outlive it.
+//! The worker's memory of finished jobs of which another message may still be delivered. It ends with the
+//! worker; records in blobs outlive it.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Mutex;
@@ -11,8 +11,8 @@ use crate::sync::lock;
 /// The maximum number of remembered jobs; the oldest is forgotten first.
 const CAPACITY: usize = 10_000;
 
-/// The jobs whose handler finished and of which another message may be delivered. A worker deletes such a message
-/// without running it if it is a copy of the same event.
+/// The finished jobs of which another message may be delivered. A worker deletes such a message without
+/// running it if it is a copy of the same event.
 #[derive(Debug, Default)]
 pub(super) struct Completed(Mutex<CompletedJobs>);
 
@@ -36,12 +36,13 @@ impl Completed {
         }
     }
 
-    /// Returns whether the job is remembered. Most workers remember none, and need no digest, for which the payload is read.
+    /// Returns whether the job is remembered. Most workers remember none; they skip the digest, which reads
+    /// the payload.
     pub(super) fn contains(&self, queue: &QueueName, event: impl FnOnce() -> EventDigest) -> bool {
         if lock(&self.0).known.is_empty() {
             return false;
         }
-        // Not under the lock, which all deliveries of the worker share.
+        // Computed without the lock, which all deliveries of the worker share.
         let job = (queue.clone(), event());
         lock(&self.0).known.contains(&job)
     }
@@ -67,7 +68,8 @@ mod tests {
         for n in 0..CAPACITY + 5 {
             completed.remember(&queue, event(n).digest());
         }
-        assert!(!contains(&completed, "queue", &event(4)) && contains(&completed, "queue", &event(5)));
+        assert!(!contains(&completed, "queue", &event(4)), "forgotten, as one of the five oldest");
+        assert!(contains(&completed, "queue", &event(5)));
         assert!(!contains(&completed, "other", &event(5)));
     }
 

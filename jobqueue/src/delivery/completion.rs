@@ -1,7 +1,8 @@
-//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or together with others. `settle` decides which.
+//! Completes jobs: deletes the messages of jobs whose handler has finished, alone or in a batch. `settle`
+//! decides which.
 //!
-//! Where one request for many messages costs less than many requests, the messages of jobs that finish at about the
-//! same time are deleted together: while one request is under way, the next gathers.
+//! Where one request for many messages costs less than many requests, the messages of jobs that finish at
+//! about the same time are deleted together: while a request is in flight, the next one gathers messages.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -21,32 +22,33 @@ use crate::queue_core::QueueCore;
 use crate::sync::lock;
 use crate::trace::{OpenSpan, Step, TraceContext};
 
-/// The maximum number of messages to delete by one request. A larger number would delay the first for little gain.
-const MAX_TOGETHER: usize = 1_024;
-/// The maximum number of concurrent requests: while the storage executes one, the next is already on its way.
-const MAX_REQUESTS: usize = 2;
+/// The maximum number of messages that a request deletes. A larger number would delay the first message for
+/// little gain.
+const MAX_DELETIONS_PER_REQUEST: usize = 1_024;
+/// The maximum number of concurrent requests: while the storage executes a request, the next is already on
+/// its way.
+const MAX_CONCURRENT_REQUESTS: usize = 2;
 
 impl Executor {
-    /// Returns whether the message is deleted together with others and not by its own delivery.
+    /// Returns whether the message is deleted together with others, rather than by its own delivery.
     pub(super) fn deletes_in_batch(&self, leased_job: &LeasedJob) -> bool {
         self.core.store().guarantees().commits_together && !leased_job.has_blobs()
     }
 
-    /// Deletes the message of a job that is done.
+    /// Deletes the message of a finished job.
     pub(super) async fn complete(&self, leased_job: &LeasedJob) -> Result<Outcome, Error> {
         let has_blobs = leased_job.has_blobs();
         let deleted = leased_job.complete().await;
         if has_blobs && deleted.is_ok() {
-            // Another message may share the blobs, for instance because a producer repeated a put: it cannot run without
-            // them.
-            self.remember(leased_job);
-            Box::pin(self.record(leased_job)).await;
+            // Another message of the job may share the blobs, for example after a producer has repeated a
+            // put. It must not run without them.
+            Box::pin(self.record_completion(leased_job)).await;
         }
-        self.completed(leased_job, deleted).await
+        self.completion_outcome(leased_job, deleted).await
     }
 
-    /// Deletes the message of a job that is done by one request with others. Returns `None` if it must be deleted alone, which can take
-    /// as long as its lease: the others do not wait for that.
+    /// Deletes the message of a finished job in one request with others. Returns `None` if the message must
+    /// be deleted alone, which can take as long as its lease: the other messages do not wait for that.
     pub(super) async fn complete_with_others(
         &self,
         leased_job: &Arc<LeasedJob>,
@@ -55,16 +57,17 @@ impl Executor {
         let (done, answer) = oneshot::channel();
         let process = report.process;
         self.deletions.add(Deletion { leased_job: Arc::clone(leased_job), process, done });
-        // A request that does not answer has panicked, or is dropped with its worker, as this delivery is.
+        // Without an answer, the request has panicked, or was dropped with the worker, as this delivery will
+        // be.
         match answer.await.unwrap_or(Some(Err(LeaseError::Uncertain(None))))? {
             Ok(()) => Some(Ok(Outcome::Completed)),
-            // Boxed, because most messages are deleted.
-            failed => Some(Box::pin(self.completed(leased_job, failed)).await),
+            // Boxed, because most messages are deleted at the first request.
+            failed => Some(Box::pin(self.completion_outcome(leased_job, failed)).await),
         }
     }
 
-    /// Returns the job's outcome for this answer to the deletion.
-    async fn completed(
+    /// Returns the job's outcome for the result of the deletion.
+    async fn completion_outcome(
         &self,
         leased_job: &LeasedJob,
         deleted: Result<(), LeaseError>,
@@ -72,8 +75,7 @@ impl Executor {
         match deleted {
             Ok(()) => Ok(Outcome::Completed),
             Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
-                self.remember(leased_job);
-                Box::pin(self.record(leased_job)).await;
+                Box::pin(self.record_completion(leased_job)).await;
                 Ok(Outcome::CompletedUncertain)
             }
             Err(error) => Err(error.into()),
@@ -81,29 +83,29 @@ impl Executor {
     }
 }
 
-/// The deletions of one queue that wait for their common request.
+/// The pending deletions of one queue.
 pub(crate) struct Deletions {
     core: Arc<QueueCore>,
-    /// The tasks of the worker, for which its shutdown waits.
+    /// The worker's tasks. Its shutdown waits for them.
     tasks: TaskTracker,
     /// Fires when these tasks must be dropped.
     abort: CancellationToken,
-    gathered: Mutex<Gathered>,
+    pending: Mutex<PendingDeletions>,
 }
 
 #[derive(Default)]
-struct Gathered {
+struct PendingDeletions {
     deletions: Vec<Deletion>,
-    /// The number of tasks that send requests.
+    /// The number of tasks that are sending requests.
     requests: usize,
 }
 
-/// The deletion for which a delivery waits.
+/// A deletion that a delivery waits for.
 struct Deletion {
     leased_job: Arc<LeasedJob>,
-    /// The context in which the handler has run.
+    /// The trace context in which the handler has run.
     process: Option<TraceContext>,
-    /// Takes the answer to the deletion; `None` if the message must be deleted alone.
+    /// Receives the result of the deletion; `None` if the message must be deleted alone.
     done: oneshot::Sender<Option<Result<(), LeaseError>>>,
 }
 
@@ -113,21 +115,21 @@ impl Deletions {
             core: Arc::clone(core),
             tasks: tasks.clone(),
             abort: abort.clone(),
-            gathered: Mutex::default(),
+            pending: Mutex::default(),
         })
     }
 
     fn add(self: &Arc<Self>, deletion: Deletion) {
         {
-            let mut gathered = lock(&self.gathered);
-            gathered.deletions.push(deletion);
-            if gathered.requests == MAX_REQUESTS {
+            let mut pending = lock(&self.pending);
+            pending.deletions.push(deletion);
+            if pending.requests == MAX_CONCURRENT_REQUESTS {
                 return;
             }
-            gathered.requests += 1;
+            pending.requests += 1;
         }
         let this = Arc::clone(self);
-        // A request that panics when it is dropped ends alone: its deletions are uncertain, and not those that wait for the next.
+        // If a request panics, only its own deletions are uncertain: the task goes on with the pending ones.
         let requests = async move {
             let sent = async {
                 while let Err(panic) = AssertUnwindSafe(this.send_requests()).catch_unwind().await {
@@ -140,17 +142,17 @@ impl Deletions {
         drop(self.core.runtime().spawn(self.tasks.track_future(requests)));
     }
 
-    /// Sends requests until no deletion waits.
+    /// Sends requests until no deletion is pending.
     async fn send_requests(&self) {
         loop {
             let deletions: Vec<_> = {
-                let mut gathered = lock(&self.gathered);
-                let count = gathered.deletions.len().min(MAX_TOGETHER);
+                let mut pending = lock(&self.pending);
+                let count = pending.deletions.len().min(MAX_DELETIONS_PER_REQUEST);
                 if count == 0 {
-                    gathered.requests -= 1;
+                    pending.requests -= 1;
                     return;
                 }
-                gathered.deletions.drain(..count).collect()
+                pending.deletions.drain(..count).collect()
             };
             let deleted = self.request(&deletions).await;
             for (Deletion { done, .. }, deleted) in deletions.into_iter().zip(deleted) {
@@ -159,7 +161,7 @@ impl Deletions {
         }
     }
 
-    /// Deletes messages by one request.
+    /// Deletes messages in one request.
     async fn request(&self, deletions: &[Deletion]) -> Vec<Option<Result<(), LeaseError>>> {
         let leases: Vec<_> =
             deletions.iter().map(|deletion| Arc::clone(&deletion.leased_job.lease)).collect();
@@ -183,7 +185,7 @@ impl Deletions {
         if let [alone] = deletions {
             return alone.leased_job.settle_span(alone.process);
         }
-        // A job whose handler did not run is one of its sender.
+        // If the handler did not run, the job belongs to its sender's trace.
         let context = |deletion: &Deletion| deletion.process.or_else(|| deletion.leased_job.sender().0);
         let contexts: Vec<_> = deletions.iter().filter_map(context).collect();
         observers.span(|| Step::Settle {

@@ -24,7 +24,8 @@ use crate::queue_core::{Queue, QueueCore, QueueOf};
 use crate::storage::Storage;
 use crate::sync::{StopToken, lock};
 
-/// The maximum size of a child's result as JSON, in bytes. A continuation reads all results of its batch at once.
+/// The maximum size of a job's result as JSON, in bytes. A continuation reads all results of its batch at
+/// once.
 const MAX_RESULT_BYTES: usize = 1 << 20;
 
 /// Gives a handler access to its delivery. It is an extractor, and cheap to clone.
@@ -47,19 +48,19 @@ const MAX_RESULT_BYTES: usize = 1 << 20;
 /// ```
 #[derive(Clone)]
 pub struct Context {
-    inner: Arc<Inner>,
+    inner: Arc<ContextInner>,
 }
 
-struct Inner {
+struct ContextInner {
     info: Arc<JobInfo>,
     leased_job: Arc<LeasedJob>,
     state: Arc<DeliveryState>,
     snooze: Arc<Snooze>,
     stop: StopToken,
-    /// The run in the worker's record, if it keeps one.
+    /// The run in the worker's record, if the worker keeps a record.
     run: Option<Arc<Run>>,
-    /// The output of the handler, which the hooks receive.
-    left: Mutex<HandlerOutput>,
+    /// The handler's output for the hooks.
+    output: Mutex<HandlerOutput>,
 }
 
 impl Context {
@@ -70,14 +71,22 @@ impl Context {
         snooze: &Arc<Snooze>,
         run: Option<Arc<Run>>,
     ) -> Self {
-        let (state, snooze) = (Arc::clone(state), Arc::clone(snooze));
-        let (stop, left) = (StopToken::default(), Mutex::default());
-        Self { inner: Arc::new(Inner { info, leased_job, state, snooze, stop, run, left }) }
+        Self {
+            inner: Arc::new(ContextInner {
+                info,
+                leased_job,
+                state: Arc::clone(state),
+                snooze: Arc::clone(snooze),
+                stop: StopToken::default(),
+                run,
+                output: Mutex::default(),
+            }),
+        }
     }
 
-    /// Returns the context as a [`Job`] carries it.
+    /// Returns the context in the type-erased form that a [`Job`] carries.
     pub(super) fn erased(&self) -> Arc<dyn Any + Send + Sync> {
-        Arc::<Inner>::clone(&self.inner)
+        Arc::<ContextInner>::clone(&self.inner)
     }
 
     /// Fires the [`token`](Self::token).
@@ -85,51 +94,56 @@ impl Context {
         self.inner.stop.fire();
     }
 
-    /// Returns the facts about the job besides its message.
+    /// Returns the properties of the job besides its message.
     pub fn info(&self) -> &JobInfo {
         &self.inner.info
     }
 
-    /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run time,
-    /// an operator has cancelled it, or the worker shuts down and the shutdown timeout has passed. The handler then has the cancel grace to end. Its result
-    /// is ignored after a lost lease; otherwise `Ok` still completes the job.
+    /// Returns a token that fires when the handler must stop: the lease is lost, the job has exceeded its run
+    /// time, an operator has cancelled it, or the worker is shutting down and the shutdown timeout has
+    /// passed. The handler then has the cancel grace to return. Its result is ignored if the lease is lost;
+    /// otherwise `Ok` still completes the job.
     pub fn token(&self) -> &CancellationToken {
         self.inner.stop.get()
     }
 
-    /// Returns whether [`token`](Self::token) has fired or is about to: the lease has ended by the clock, or the worker stops its handlers.
-    /// In a process that was suspended, the handler may continue before the token fires.
+    /// Returns whether [`token`](Self::token) has fired or is about to fire: the lease has ended by the
+    /// clock, or the worker is stopping its handlers. After a process was suspended, its handler may continue
+    /// before the token fires.
     pub fn is_cancelled(&self) -> bool {
         let inner = &self.inner;
         inner.stop.has_fired() || inner.leased_job.lease.loss().is_some() || inner.state.cancel.is_cancelled()
     }
 
-    /// Returns a number that grows with every delivery of this message, also across dead-lettering and redriving.
+    /// Returns a fencing token: a number that grows with every delivery of this message, also across
+    /// dead-lettering and redriving.
     ///
-    /// Use it to fence effects: a target that keeps the largest number it has seen and refuses smaller ones cannot be
-    /// overwritten by a worker that has lost its lease without noticing.
+    /// A target that keeps the largest number it has seen, and refuses smaller ones, cannot be overwritten by
+    /// a worker that has lost its lease without noticing.
     ///
-    /// The number grows, but not always by one. If a sender repeats a send after a lost answer, there can be two
-    /// messages under one id; each has its own numbers. On Service Bus without sessions, the delivery after one whose connection was lost
-    /// may have the same number, unless the job has saved a checkpoint.
+    /// The number may grow by more than one. If a sender repeats a send after a lost answer, two messages can
+    /// have the same job id; each has its own numbers. On Service Bus without sessions, a delivery that
+    /// follows a lost connection may have the same number as the delivery before it, unless the job has saved
+    /// a checkpoint.
     pub fn fence(&self) -> u64 {
         self.inner.leased_job.fence()
     }
 
-    /// Saves progress with the message and renews the lease. A later attempt reads the latest acknowledged checkpoint
-    /// with [`resume`](Self::resume). A large checkpoint is stored in a blob.
+    /// Saves progress with the message and renews the lease. A later attempt reads the latest acknowledged
+    /// checkpoint with [`resume`](Self::resume). A large checkpoint is stored in a blob.
     ///
-    /// If no answer says whether it is saved, the outcome is [`Unknown`](CheckpointOutcome::Unknown), and the handler need not care: it goes on.
-    /// Further checkpoints are not sent until a renewal shows that the lease is held; what was not saved until then is saved with the next
-    /// change of the message. Look at the outcome only if something else, such as the deletion of a source, must not happen before the
-    /// checkpoint is saved.
+    /// If the answer of the storage is lost, the outcome is [`Unknown`](CheckpointOutcome::Unknown). Most
+    /// handlers can ignore it and go on: further checkpoints are not sent until a renewal shows that the
+    /// lease is held, and the next change of the message saves whatever is not saved by then. Check the
+    /// outcome only if an action, such as deleting a source, must not happen before the checkpoint is saved.
     ///
     /// # Errors
-    /// [`is_lease_lost`](Error::is_lease_lost): stop, another worker may have the message.
-    /// [`TooLarge`](ErrorKind::TooLarge): with the results of steps it has more than 32 MiB, and is not saved.
-    /// [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held; the next change of the message saves it, such as its put-back. If
-    /// the storage refuses it for good, as without permission for the blob of a large one, later checkpoints and steps are saved without it, and without
-    /// earlier ones that are not saved yet.
+    /// [`is_lease_lost`](Error::is_lease_lost): stop, because another worker may have the message.
+    /// [`TooLarge`](ErrorKind::TooLarge): the checkpoint would exceed 32 MiB together with the results of
+    /// steps, and is not saved. [`Storage`](ErrorKind::Storage): the checkpoint is not saved, and the lease
+    /// is still held. The next change of the message, such as its put-back, saves it. If the storage refuses
+    /// it permanently, for example because permission for the blob of a large checkpoint is missing, later
+    /// checkpoints and steps are saved without it, and without earlier ones that are not saved yet.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
@@ -137,20 +151,21 @@ impl Context {
         save_progress(&self.inner.leased_job, to_json(progress)?).await
     }
 
-    /// Returns the last value that [`checkpoint`](Self::checkpoint) saved in this or an earlier attempt; `None` if
-    /// there is none. Sends a request only if the checkpoint is in a blob, and only once.
+    /// Returns the last value that [`checkpoint`](Self::checkpoint) saved in this or an earlier attempt;
+    /// `None` if there is none. Sends a request only if the checkpoint is in a blob, and only once per
+    /// delivery.
     ///
     /// # Errors
-    /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`: keep reading what former releases
-    /// saved. [`Storage`](ErrorKind::Storage) if its blob cannot be read.
+    /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`: keep reading the forms that
+    /// earlier releases saved. [`Storage`](ErrorKind::Storage) if its blob cannot be read.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
     }
 
-    /// Tells people how far the job is: `done` of `total`, 0 if the whole is not known, and a text of at most 200 characters in one line.
-    /// The next [record of the worker](crate::WorkerBuilder::presence) shows it, so that it costs no request of its own: call it as often as
-    /// you like. It is not kept when the job ends or is tried again; for progress that a later attempt goes on from, see
-    /// [`checkpoint`](Self::checkpoint).
+    /// Reports progress to operators: `done` of `total` (0 if the total is unknown), and a text of one line,
+    /// at most 200 characters. The next [record of the worker](crate::WorkerBuilder::presence) includes it,
+    /// so calls send no requests and may be frequent. The progress is discarded when the job ends or is
+    /// retried; to resume from it in a later attempt, use [`checkpoint`](Self::checkpoint).
     pub fn progress(&self, done: u64, total: u64, text: impl AsRef<str>) {
         if let Some(run) = &self.inner.run {
             run.progress(done, total, text.as_ref());
@@ -160,8 +175,8 @@ impl Context {
     /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a bad queue name, [`Storage`](ErrorKind::Storage) if the queue cannot be
-    /// opened.
+    /// [`Invalid`](ErrorKind::Invalid) for a bad queue name, [`Storage`](ErrorKind::Storage) if the queue
+    /// cannot be opened.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
@@ -169,13 +184,13 @@ impl Context {
         self.queue_named(N::QUEUE).await
     }
 
-    /// Opens a queue for `N` by another name than the type's, as [`queue`](Self::queue) does.
+    /// Opens a queue for `N` under a name other than the type's. Otherwise like [`queue`](Self::queue).
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// As for [`queue`](Self::queue).
     ///
     /// # Cancel safety
-    /// That of [`queue`](Self::queue).
+    /// As for [`queue`](Self::queue).
     pub async fn queue_named<N: QueueMessage>(&self, name: &str) -> Result<Queue<N>, Error> {
         Ok(Queue::of(self.open(QueueOf::named::<N>(name)).await?))
     }
@@ -189,13 +204,14 @@ impl Context {
         &self.inner.state.storage
     }
 
-    /// Stops this worker from fetching messages of the job's queue for `wait` from now, or for longer if an earlier
-    /// call said so: for a service that all jobs of the queue call and that asks to come back later. Running jobs go
-    /// on, and so does this one: return [`JobError::snooze`](crate::JobError::snooze) to run it again afterwards.
+    /// Stops this worker from fetching messages of the job's queue for `wait` from now, or for longer if an
+    /// earlier call said so. Use it if a service that all jobs of the queue call asks to come back later.
+    /// Running jobs continue, including this one: return [`JobError::snooze`](crate::JobError::snooze) to run
+    /// it again afterwards.
     ///
-    /// The snooze holds for this worker only, and ends with the process. An operator [pauses](crate::guide::operating#pausing) a queue
-    /// for all workers.
-    /// [`run_until_idle`](crate::Worker::run_until_idle) does not wait for a queue that is snoozed.
+    /// The snooze applies to this worker only, and ends with the process. To stop all workers, an operator
+    /// [pauses](crate::guide::operating#pausing) the queue. [`run_until_idle`](crate::Worker::run_until_idle)
+    /// does not wait for a snoozed queue.
     ///
     /// ```
     /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -218,14 +234,16 @@ impl Context {
         self.inner.snooze.extend(wait);
     }
 
-    /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called several times, the
-    /// last call before the handler returns `Ok` wins. Without a batch it has no effect. A result of more than 16 KiB is not kept with the
-    /// message: if the end of the job cannot be recorded within a minute, or before a shutdown ends, as in an outage of the storage, the handler
-    /// runs again.
+    /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called
+    /// several times, the last call before the handler returns `Ok` wins. Without a batch it has no effect. A
+    /// result of more than 16 KiB is not kept with the message: if the end of the job cannot be recorded
+    /// within a minute, or before a shutdown ends, for example during a storage outage, the handler runs
+    /// again.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if the value cannot be written as JSON, [`TooLarge`](ErrorKind::TooLarge) if
-    /// it has more than 1 MiB: store large data in a blob of your own and return its name.
+    /// [`Invalid`](ErrorKind::Invalid) if the value cannot be written as JSON,
+    /// [`TooLarge`](ErrorKind::TooLarge) if it exceeds 1 MiB: store large data in your own blob and return
+    /// its name.
     pub fn set_result<T: Serialize + ?Sized>(&self, result: &T) -> Result<(), Error> {
         const NO_JSON: &str = "the result cannot be written as JSON";
         let text = json_text(result).map_err(|e| Error::new(ErrorKind::Invalid, NO_JSON).with_source(e))?;
@@ -238,17 +256,17 @@ impl Context {
             );
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
-        self.left().result = Some(raw);
+        self.output().result = Some(raw);
         Ok(())
     }
 
     /// Records that another message continues the job after this handler.
     pub(crate) fn hand_over(&self) {
-        self.left().handed_over = true;
+        self.output().handed_over = true;
     }
 
-    pub(super) fn left(&self) -> MutexGuard<'_, HandlerOutput> {
-        lock(&self.inner.left)
+    pub(super) fn output(&self) -> MutexGuard<'_, HandlerOutput> {
+        lock(&self.inner.output)
     }
 
     pub(crate) fn leased_job(&self) -> &Arc<LeasedJob> {

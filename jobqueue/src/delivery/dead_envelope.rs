@@ -12,7 +12,8 @@ use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
 use crate::storage::PeekedMessage;
 
-/// The source of dead letters whose text is not an event. Their id is the storage's id, which stays the same at every delivery.
+/// The source of dead letters whose text is not an event. Their id is the storage's message id, which stays
+/// the same at every delivery.
 pub const UNREADABLE_SOURCE: &str = "/jobqueue/external";
 
 /// The maximum length of a worker's name in a dead letter, in characters.
@@ -40,7 +41,7 @@ pub(crate) fn dead_envelope(
     Ok(envelope)
 }
 
-/// Returns the payload of a dead letter that keeps a text.
+/// Returns the payload of a dead letter that keeps an unreadable text.
 fn kept_text(text: &str) -> Result<Payload, Error> {
     let json = serde_json::to_vec(text).map_err(|e| {
         Error::new(ErrorKind::Undecodable, "the text cannot be stored in a dead letter").with_source(e)
@@ -56,8 +57,8 @@ fn wrap_unreadable(job: &LeasedJob, text: Option<&str>) -> Result<Envelope, Erro
     Ok(envelope)
 }
 
-/// Identifies one end of a job as a dead letter: the copies of one dead letter share it; another end of the job
-/// differs.
+/// Identifies one end of a job. All copies of a dead letter share it; another end of the same job has
+/// another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DeathOf {
     pub(crate) event: EventDigest,
@@ -69,10 +70,11 @@ impl DeathOf {
     /// Returns the end that a dead letter records; `None` if it records none.
     pub(crate) fn of(dead_letter: &Envelope) -> Option<Self> {
         let message = dead_letter.dead_letter.as_ref()?.message.clone()?;
-        let event = match *dead_letter.kind == *UNREADABLE_KIND {
-            // Its id is that of the message. The digest of some texts changes when they move to a blob.
-            true => Envelope { payload: Payload::None, ..dead_letter.clone() }.digest(),
-            false => dead_letter.digest(),
+        let event = if *dead_letter.kind == *UNREADABLE_KIND {
+            // The message id is enough: the digest of some texts changes when they move to a blob.
+            Envelope { payload: Payload::None, ..dead_letter.clone() }.digest()
+        } else {
+            dead_letter.digest()
         };
         Some(Self { event, message })
     }
@@ -83,8 +85,8 @@ pub fn unwrap_unreadable(envelope: &Envelope, data: &Bytes) -> Option<String> {
     (*envelope.kind == *UNREADABLE_KIND).then(|| serde_json::from_slice(data).ok()).flatten()
 }
 
-pub(crate) fn events(lying: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
-    lying.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
+pub(crate) fn events(letters: &[PeekedMessage]) -> impl Iterator<Item = Envelope> + '_ {
+    letters.iter().filter_map(|message| match parse(message.text.as_deref().ok()?) {
         Ok(Parsed::Event(event)) => Some(*event),
         _ => None,
     })

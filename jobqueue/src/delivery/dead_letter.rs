@@ -1,8 +1,8 @@
 //! Moves a message to the dead-letter queue: copies it, then deletes it.
 //!
-//! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery finds
-//! the copy, or the [record](super::claimed_letter) of a redrive or purge that met it, and only deletes the message.
-//! A storage with dead-letter queues of its own moves the message in one step.
+//! If the process crashes between the two, the job is in both queues, but never in neither. The next delivery
+//! finds the copy, or the [record](super::claimed_letter) of a redrive or purge that has handled the copy,
+//! and only deletes the message. A storage with native dead-letter queues moves the message in one step.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,18 @@ use crate::storage::{
     StoreErrorKind,
 };
 
-/// The pause before the next attempt for a message that could not be moved.
+/// The delay before the next attempt to move a message that could not be moved.
 pub(crate) const DEAD_LETTER_RETRY: Duration = Duration::from_secs(30);
 
-/// Records in the message that it must be dead-lettered, so that no later delivery runs it: whatever has changed until then, and
-/// whether or not the dead letter can be stored.
+/// Records in the message that it must be dead-lettered, so that no later delivery runs it, whatever changes
+/// until then, and whether or not the dead letter can be stored.
 ///
 /// # Errors
-/// The lease is lost or uncertain: a letter would lie beside a message that runs again. If the storage refuses the change, the next change
-/// of the message writes the record.
+/// The lease is lost or uncertain: the dead letter would exist together with a message that runs again. If
+/// the storage refuses the change, there is no error, and the next change of the message writes the record.
 pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
-    match record_end_for_others(job, rejection).await {
-        Err(error) if !is_of_lease(&error) => {
+    match record_end_or_fail(job, rejection).await {
+        Err(error) if !is_lease_error(&error) => {
             crate::log::debug!(queue = %job.core.name, error = %chain(&error), "the end of a job cannot be recorded");
             Ok(())
         }
@@ -43,20 +43,20 @@ pub(crate) async fn record_end(job: &LeasedJob, rejection: &mut Rejection) -> Re
     }
 }
 
-/// Records the same for certain: for a job whose end others act upon, the next of its key or the continuation of its batch. They must
-/// not start while it may still run.
+/// Like [`record_end`], but fails unless the end is recorded. For a job whose end lets other jobs start (the
+/// next of its key, or the continuation of its batch), which must not happen while this job may still run.
 ///
 /// # Errors
-/// The lease is lost, or the end is not recorded for certain; it is written together with the next change of the message. An end that can never be
-/// recorded is no error: waiting would not help.
-pub(crate) async fn record_end_for_others(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
+/// The lease is lost, or the end is not certainly recorded; the next change of the message writes it as well.
+/// An end that can never be recorded is not an error, because waiting would not help.
+pub(crate) async fn record_end_or_fail(job: &LeasedJob, rejection: &mut Rejection) -> Result<(), Error> {
     let is_recorded = job.with_envelope(|event| event.dead_letter.is_some()).unwrap_or(true);
     if is_recorded && !rejection.attempted {
         return Ok(());
     }
     let attempted = std::mem::take(&mut rejection.attempted);
-    match write_end(job, rejection, u32::from(attempted)).await {
-        Err(error) if !is_of_lease(&error) && !error.is_retryable() => {
+    match save_end(job, rejection, u32::from(attempted)).await {
+        Err(error) if !is_lease_error(&error) && !error.is_retryable() => {
             crate::log::error!(queue = %job.core.name, error = %chain(&error), "a failed attempt cannot be recorded");
             Ok(())
         }
@@ -65,11 +65,11 @@ pub(crate) async fn record_end_for_others(job: &LeasedJob, rejection: &mut Rejec
 }
 
 /// Returns whether the lease is lost or in doubt.
-pub(super) fn is_of_lease(error: &Error) -> bool {
+pub(super) fn is_lease_error(error: &Error) -> bool {
     error.is_lease_lost() || error.is_lease_uncertain()
 }
 
-async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
+async fn save_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
     let _saving = job.saving.lock().await;
     let mut envelope = dead_envelope(job, rejection, attempts)?;
     *job.content() = Content::Event(Box::new(envelope.clone()));
@@ -81,7 +81,8 @@ async fn write_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Res
     Ok(())
 }
 
-/// Dead-letters a message that was received by hand, including the work of the worker's hooks. Deletes one of a job in order that is done.
+/// Dead-letters a message that was received by hand, and does the work of the worker's hooks. Deletes the
+/// message instead if its letter was redriven or purged, or if it belongs to a FIFO job that is done.
 pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejection) -> Result<(), Error> {
     if is_letter_claimed(job, &rejection).await? {
         return Ok(job.lease.delete().await?);
@@ -91,7 +92,7 @@ pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejectio
         return Ok(job.complete().await?);
     }
     if position_of(job).is_some() {
-        record_end_for_others(job, &mut rejection).await?;
+        record_end_or_fail(job, &mut rejection).await?;
         end_turn(job, EndState::DeadLettered).await?;
     } else {
         record_end(job, &mut rejection).await?;
@@ -99,11 +100,11 @@ pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejectio
     dead_letter(job, &rejection).await.map(drop)
 }
 
-/// Copies the message to the dead-letter queue, with its reason, history and blobs; then deletes the message and
-/// its own blobs.
+/// Copies the message to the dead-letter queue, with its reason, history and blobs; then deletes the message
+/// and its original blobs.
 ///
-/// The message stays where it is if the copy cannot be stored or its blobs cannot be read now. If the answer to
-/// the deletion was lost, the message may be in both queues.
+/// The message stays in its queue if the copy cannot be stored, or if its blobs cannot be read now. If the
+/// answer to the deletion is lost, the message may be in both queues.
 pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let _saving = job.saving.lock().await;
     let moved = match job.core.store().powers().dead_letters {
@@ -120,11 +121,11 @@ pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Resul
     moved
 }
 
-/// Hands the message over to the dead-letter queue of the storage, then deletes the blobs of the message. The message
-/// stays where it is if the storage refuses, or if its blobs cannot be copied now.
+/// Passes the message to the storage's native dead-letter queue, then deletes the original blobs. The message
+/// stays in its queue if the storage refuses, or if its blobs cannot be copied now.
 async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let mut envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
-    let (text, copied) = stage(job, &mut envelope).await?;
+    let (text, copied) = store_blobs_and_render(job, &mut envelope).await?;
     let cause = DeadLetterCause::new(rejection.reason.as_str()).with_description(envelope.history.last_error);
     match job.lease.dead_letter(&DeadLetterMessage::new(text, cause)).await {
         Ok(()) => {
@@ -132,7 +133,7 @@ async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Cert
             job.remove_superseded().await;
             Ok(Certainty::Applied)
         }
-        // Whichever it is, its blobs are there.
+        // Both the original blobs and the copies stay, whichever queue the message is in.
         Err(LeaseError::Uncertain(_)) => Ok(Certainty::Unknown),
         Err(error) => {
             remove_blobs(&job.core, &job.core.name, copied.new).await;
@@ -144,12 +145,12 @@ async fn move_in_one_step(job: &LeasedJob, rejection: &Rejection) -> Result<Cert
 async fn copy_and_delete(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
     let dead_letter_queue = job.core.name.dead_letter()?;
     let envelope = dead_envelope(job, rejection, u32::from(rejection.attempted))?;
-    let obsolete = match copy_among(job, &dead_letter_queue, &envelope).await {
+    let obsolete = match find_earlier_copy(job, &dead_letter_queue, &envelope).await {
         Some(copy) => {
             let kept = copy.references();
             envelope.references().into_iter().filter(|reference| !kept.contains(reference)).collect()
         }
-        None => copy_to(job, &dead_letter_queue, envelope).await?,
+        None => store_copy(job, &dead_letter_queue, envelope).await?,
     };
     match job.lease.delete().await {
         Ok(()) => {
@@ -162,36 +163,40 @@ async fn copy_and_delete(job: &LeasedJob, rejection: &Rejection) -> Result<Certa
     }
 }
 
-/// Returns the copy of this message that an earlier delivery has made, if it is among the first messages that a
-/// peek returns. There is none of an end that this delivery has recorded.
-async fn copy_among(job: &LeasedJob, dead_letter_queue: &QueueName, envelope: &Envelope) -> Option<Envelope> {
+/// Returns the copy of this message that an earlier delivery has stored, if it is among the first messages
+/// that a peek returns. If this delivery has recorded the end, there is none.
+async fn find_earlier_copy(
+    job: &LeasedJob,
+    dead_letter_queue: &QueueName,
+    envelope: &Envelope,
+) -> Option<Envelope> {
     let is_recorded_now = |event: &Envelope| {
         event.dead_letter.as_ref().is_some_and(|note| note.deliveries == job.dequeue_count)
     };
     if job.dequeue_count <= 1 || job.with_envelope(is_recorded_now).unwrap_or(false) {
         return None;
     }
-    let lying = job.core.store().peek(dead_letter_queue, MAX_MESSAGES).await.ok()?;
+    let letters = job.core.store().peek(dead_letter_queue, MAX_MESSAGES).await.ok()?;
     let copy = DeathOf::of(envelope)?;
-    events(&lying).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
+    events(&letters).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
 }
 
-/// Stores the blobs of the copy, then the copy. Returns the blobs of the original, which the copy does not need.
-async fn copy_to(
+/// Stores the blobs of the copy, then the copy. Returns the original blobs, which the copy does not need.
+async fn store_copy(
     job: &LeasedJob,
     dead_letter_queue: &QueueName,
     mut envelope: Envelope,
 ) -> Result<Vec<StoredReference>, Error> {
-    let (text, copied) = stage(job, &mut envelope).await?;
-    // A process that was stopped for a while would add a letter beside the one that the next owner has written.
+    let (text, copied) = store_blobs_and_render(job, &mut envelope).await?;
+    // A process that was suspended must not add a second letter to the one that the next owner has written.
     let stored = match job.lease.check_not_ended() {
-        Ok(()) => put_into(job.core.store(), dead_letter_queue, text).await,
+        Ok(()) => put_dead_letter(job.core.store(), dead_letter_queue, text).await,
         Err(error) => Err((Certainty::NotApplied, error.into())),
     };
     match stored {
         Ok(()) => Ok(copied.old),
         Err((certainty, error)) => {
-            // Otherwise the copy may be stored and need them.
+            // Unless the copy is certainly not stored, it may need them.
             if certainty == Certainty::NotApplied {
                 remove_blobs(&job.core, &job.core.name, copied.new).await;
             }
@@ -200,8 +205,11 @@ async fn copy_to(
     }
 }
 
-/// Returns the text of a dead letter, after storing its blobs, which never expire.
-async fn stage(job: &LeasedJob, envelope: &mut Envelope) -> Result<(String, CopiedBlobs), Error> {
+/// Stores the blobs of a dead letter, which never expire, and returns its text.
+async fn store_blobs_and_render(
+    job: &LeasedJob,
+    envelope: &mut Envelope,
+) -> Result<(String, CopiedBlobs), Error> {
     let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES).await?;
     match job.render_and_store_blobs(envelope, None).await {
         Ok(rendered) => {
@@ -215,8 +223,8 @@ async fn stage(job: &LeasedJob, envelope: &mut Envelope) -> Result<(String, Copi
     }
 }
 
-/// Puts a dead letter. The error says whether it may be stored all the same.
-async fn put_into(
+/// Puts a dead letter. An error says whether the letter may be stored nevertheless.
+async fn put_dead_letter(
     store: &Queues,
     dead_letter_queue: &QueueName,
     text: String,

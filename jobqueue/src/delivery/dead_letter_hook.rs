@@ -12,8 +12,8 @@ use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::storage::QueueName;
 
-/// The maximum run time of a hook.
-const LIMIT: Duration = Duration::from_secs(30);
+/// The maximum time that a hook may run.
+const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A message that a worker has moved to the dead-letter queue.
 #[derive(Debug, Clone)]
@@ -30,11 +30,11 @@ pub struct DeadLettered {
 }
 
 type Called = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Hook = Arc<dyn Fn(DeadLettered) -> Called + Send + Sync>;
+type DeadLetterHook = Arc<dyn Fn(DeadLettered) -> Called + Send + Sync>;
 
 /// The hooks of a worker, in the order in which they were added.
 #[derive(Default, Clone)]
-pub(crate) struct DeadLetterHooks(Vec<Hook>);
+pub(crate) struct DeadLetterHooks(Vec<DeadLetterHook>);
 
 impl DeadLetterHooks {
     pub(crate) fn add<F>(&mut self, hook: impl Fn(DeadLettered) -> F + Send + Sync + 'static)
@@ -51,16 +51,16 @@ impl DeadLetterHooks {
         }
         let dead = dead();
         for hook in &self.0 {
-            // The hook may also panic before its first await.
+            // A hook may also panic before its future is created.
             let Ok(called) = catch_unwind(AssertUnwindSafe(|| hook(dead.clone()))) else {
                 crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked");
                 continue;
             };
-            match tokio::time::timeout(LIMIT, AssertUnwindSafe(called).catch_unwind()).await {
+            match tokio::time::timeout(HOOK_TIMEOUT, AssertUnwindSafe(called).catch_unwind()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => crate::log::error!(queue = %dead.queue, "a hook for dead letters panicked"),
                 Err(_) => {
-                    crate::log::error!(queue = %dead.queue, "a hook for dead letters took over {LIMIT:?}")
+                    crate::log::error!(queue = %dead.queue, "a hook for dead letters took over {HOOK_TIMEOUT:?}")
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Decodes a leased text: returns a job that can run, or the reason why it cannot.
+//! Decodes a leased text: returns a job that can run, or why it cannot.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::dead_envelope::{UNREADABLE_SOURCE, dead_envelope};
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::leased_job::{Content, LeasedJob, UnreadableText};
 use crate::claim_check::PayloadError;
@@ -22,22 +22,23 @@ use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_VISIBILITY};
 
-/// The dequeue count if the storage does not count deliveries. The number of the delivery is then the last recorded one plus 1.
-const UNKNOWN: u32 = 0;
-/// The problem of a raw payload.
+/// The dequeue count of a storage that does not count deliveries. The number of the delivery is then the last
+/// recorded number plus 1.
+const NOT_COUNTED: u32 = 0;
+/// The problem of a payload without an envelope.
 const NO_ENVELOPE: &str = "the text has no envelope, and the queue has not exactly one message type";
-/// The problem of an event without room for a history.
-const NO_ROOM: &str =
+/// The problem of an event without space for a history.
+const NO_HISTORY_SPACE: &str =
     "the attributes of the event leave no room for the notes of its deliveries; send fewer or shorter ones";
-/// The maximum number of bytes that deliveries add to the event of another producer, including payload and checkpoint
-/// references.
+/// The maximum number of bytes that deliveries add to an external producer's event, including references to
+/// the payload and the checkpoint.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
 
 /// A message as it was received.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) leased: LeasedMessage,
-    /// The time before the request for it was sent.
+    /// The time just before the request was sent.
     pub(crate) requested: Instant,
     /// The queue's settings at the time of the request.
     pub(crate) settings: Arc<QueueSettings>,
@@ -45,28 +46,28 @@ pub(crate) struct Incoming {
 
 /// The message kinds that a reader of the queue knows.
 pub(crate) trait Kinds: Send + Sync {
-    /// Returns the kind of payloads without an envelope; `None` if the queue has not exactly one kind.
+    /// Returns the kind of payloads without an envelope; `None` unless the queue has exactly one kind.
     fn of_raw(&self) -> Option<&'static str>;
 
-    /// Returns the newest known version of a kind; `None` for a kind that the reader does not know.
+    /// Returns the newest known version of a kind; `None` for an unknown kind.
     fn newest(&self, kind: &str) -> Option<u32>;
 
-    /// Returns the defaults that the type of the kind declares.
+    /// Returns the defaults that the message type of the kind declares.
     fn defaults(&self, kind: &str) -> MessageDefaults;
 
-    /// Returns the text for operators about a message of another kind.
+    /// Returns the text for operators about a message of an unknown kind.
     fn unknown(&self) -> &'static str;
 }
 
-/// Starts the lease of a message, and reads the message. Returns the payload of a job, or the disposition of a message
-/// without one: a rejection, which a text that is not an event always gives; a release of a job that must not run yet; or a
-/// deferral of a job whose kind is not known or whose payload cannot be read now.
+/// Starts the lease of a message and reads the message. Returns the payload of its job, or a disposition: a
+/// rejection, which an unreadable text always gives; a release if the job must not run yet; or a deferral if
+/// the kind is unknown or the payload cannot be read now.
 pub(crate) fn decode(
     core: &Arc<QueueCore>,
     incoming: Incoming,
     kinds: &dyn Kinds,
 ) -> impl Future<Output = (LeasedJob, Result<Bytes, NotRun>)> + Send + use<> {
-    // Before the future begins, so that it holds the results only.
+    // Runs eagerly, so that the future does not have to store `incoming`.
     let (leased_job, checked) = inspect(core, incoming, kinds);
     async move {
         let data = match checked {
@@ -83,21 +84,22 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
     inspect(core, incoming, kinds).0
 }
 
-/// Returns the payload of a job that may run; `None` if it is in a blob.
-pub(super) fn payload_here(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
+/// Returns the payload of a job that may run; `None` if the payload is in a blob.
+pub(super) fn inline_payload(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
     let checks = &leased_job.core.claim_checks;
     let data = leased_job.with_envelope(|event| checks.inline(&event.payload)).flatten()?;
-    Some(data.map_err(without_payload))
+    Some(data.map_err(payload_failure))
 }
 
-/// Returns the payload of a job, from its message or its blob.
+/// Returns the payload of a job from its message or its blob.
 pub(super) async fn fetch(leased_job: &LeasedJob) -> Result<Bytes, NotRun> {
     let core = &leased_job.core;
     let payload = leased_job.with_envelope(|event| event.payload.clone()).unwrap_or(Payload::None);
-    core.claim_checks.payload(&core.name, &payload).await.map_err(without_payload)
+    core.claim_checks.payload(&core.name, &payload).await.map_err(payload_failure)
 }
 
-/// Decodes a message, and checks whether its job may run, as far as its event says. Starts the lease too.
+/// Starts the lease of a message, decodes the message, and checks whether its job may run, as far as the
+/// event says.
 pub(super) fn inspect(
     core: &Arc<QueueCore>,
     incoming: Incoming,
@@ -133,21 +135,22 @@ fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms
     Lease::start(queue, leased, requested, terms)
 }
 
-/// Refuses the event of another producer whose attributes leave no room for a history: its attempts could not be counted.
+/// Marks an event as unreadable if its producer's attributes leave no space for a history: its attempts could
+/// not be counted.
 fn refuse_without_room(job: &LeasedJob, text: &str) {
     if fits_with_room(text, EXTERNAL_HISTORY_RESERVE, job.settings.encoding) {
         return;
     }
-    // The longest history, apart from texts that can be shortened.
+    // The largest history, apart from texts that can be shortened.
     let longest = Rejection::new(Reason::new(&"x".repeat(64)), "");
     let has_room = |mut event: Envelope| {
         event.history = History { attempts: u32::MAX - 1, uncounted: u32::MAX, ..event.history };
         job.render(&mut event).is_ok()
     };
-    // A handler that has finished does not run again, however little room is left beside its result.
+    // A handler that has finished does not run again, however little space its result leaves.
     let is_event = matches!(&*job.content(), Content::Event(event) if event.history.finished.is_none());
     if is_event && !dead_envelope(job, &longest, 1).is_ok_and(has_room) {
-        let (reason, problem) = (Reason::DECODE_ERROR, NO_ROOM.to_owned());
+        let (reason, problem) = (Reason::DECODE_ERROR, NO_HISTORY_SPACE.to_owned());
         let message = UnreadableText { text: Some(text.to_owned()), reason, problem };
         *job.content() = Content::Unreadable(Box::new(message));
     }
@@ -156,12 +159,15 @@ fn refuse_without_room(job: &LeasedJob, text: &str) {
 fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
     let now = leased_job.received_at();
     let unknown = unknown(event, leased_job, kinds);
-    // Each type has its own limits, so that only a reader that knows the message may judge it.
-    if let Some(rejection) = ended(event).or_else(|| spent(event, leased_job).filter(|_| unknown.is_none())) {
+    // Limits belong to the message type, so only a reader that knows the type may apply them.
+    if let Some(rejection) =
+        recorded_rejection(event).or_else(|| exhausted(event, leased_job).filter(|_| unknown.is_none()))
+    {
         return Err(rejected(rejection));
     }
     match not_before(event).map_err(rejected)?.and_then(|time| time.duration_since(now).ok()) {
-        // A send refuses that too. Each hop would put it back uncounted, for ever.
+        // `send` refuses such a time, too. The message would be put back again and again without being
+        // counted.
         Some(wait) if wait > MAX_DELAY + MAX_VISIBILITY => {
             let problem = "the attribute `notbefore` is more than 10 years away";
             return Err(rejected(Rejection::new(Reason::DECODE_ERROR, problem)));
@@ -174,18 +180,18 @@ fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> R
     unknown.map_or(Ok(()), Err)
 }
 
-/// Returns the deferral of a message whose kind or version the reader does not know.
+/// Returns the disposition of a message whose kind or version the reader does not know.
 fn unknown(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Option<NotRun> {
     let Some(newest) = kinds.newest(&event.kind) else {
-        // The queue has several types: it is refused as the bare text is.
+        // The queue has several types, so the event is rejected like a payload without an envelope.
         if *event.kind == *RAW_KIND {
             return Some(rejected(Rejection::new(Reason::DECODE_ERROR, NO_ENVELOPE)));
         }
-        return Some(deferred(Cause::UnknownKind, kinds.unknown().to_owned()));
+        return Some(deferred(DeferralCause::UnknownKind, kinds.unknown().to_owned()));
     };
     let found = leased_job.version_of(event).filter(|found| *found > newest)?;
     let error = DecodeError::unreadable_version(found, newest);
-    Some(deferred(Cause::NewerVersion, chain(&error)))
+    Some(deferred(DeferralCause::NewerVersion, chain(&error)))
 }
 
 /// Reads the text of a message. Returns its content and the number of the delivery.
@@ -220,23 +226,24 @@ fn read(leased: &LeasedMessage, raw: Option<&'static str>) -> (Content, u32) {
     (Content::Event(event), delivery)
 }
 
-/// Removes every part of the history that the framework has not written. Returns the number of this delivery, from 1.
+/// Removes every part of the history that the framework has not written. Returns the number of this delivery,
+/// from 1.
 ///
-/// Every producer can write any attribute. A history is the framework's own if it names a delivery that has
-/// taken place: the number of that delivery is below the dequeue count, which the storage counts and no sender can
-/// set. A storage that changes a message by writing a copy of it must continue the count of the original.
+/// Any producer can write any attribute. A history is the framework's own if it names an earlier delivery:
+/// its number is below the dequeue count, which the storage keeps and no sender can set. A storage that
+/// changes a message by writing a copy must continue the count of the original.
 pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32) -> u32 {
     let history = &mut envelope.history;
     let delivery = match dequeue_count {
-        UNKNOWN => history.delivery.saturating_add(1),
+        NOT_COUNTED => history.delivery.saturating_add(1),
         count => count,
     };
     let is_own = (1..delivery).contains(&history.delivery);
     if !is_own {
         envelope.dead_letter = None;
-        *history = of_redriven(history);
+        *history = redriven_history(history);
     }
-    // Each delivery is uncounted at most once, so there cannot be more uncounted ones than former deliveries.
+    // Each earlier delivery is uncounted at most once.
     history.uncounted = history.uncounted.min(delivery - 1);
     if is_own {
         history.uncounted = history.uncounted.min(history.delivery);
@@ -244,30 +251,30 @@ pub fn discard_forged_history(envelope: &mut Envelope, dequeue_count: u32) -> u3
     delivery
 }
 
-/// Returns the part of the history that a redriven job keeps: the new message starts without deliveries.
-fn of_redriven(history: &mut History) -> History {
+/// Returns the part of the history that a redriven job keeps. Its new message starts without deliveries.
+fn redriven_history(history: &mut History) -> History {
     let past = history.past.take();
     let checkpoint = history.checkpoint.take().filter(|_| past.is_some());
     History { past, checkpoint, ..History::default() }
 }
 
-/// Returns the end of a delivery whose payload cannot be read.
-fn without_payload(error: PayloadError) -> NotRun {
+/// Returns the disposition of a message whose payload cannot be read.
+fn payload_failure(error: PayloadError) -> NotRun {
     match error.reason() {
         Some(reason) => rejected(Rejection::new(reason, chain(&error))),
-        None if error.is_missing() => deferred(Cause::PayloadMissing, chain(&error)),
-        None => deferred(Cause::PayloadUnreadable, chain(&error)),
+        None if error.is_missing() => deferred(DeferralCause::PayloadMissing, chain(&error)),
+        None => deferred(DeferralCause::PayloadUnreadable, chain(&error)),
     }
 }
 
-/// Returns the recorded reason of a message that was about to be dead-lettered.
-fn ended(event: &Envelope) -> Option<Rejection> {
+/// Returns the recorded rejection of a message that an earlier delivery was about to dead-letter.
+fn recorded_rejection(event: &Envelope) -> Option<Rejection> {
     let last = || event.history.last_error.clone().unwrap_or_default();
     event.dead_letter.as_ref().map(|note| Rejection::new(Reason::new(&note.reason), last()))
 }
 
-/// Returns the reason why a message must not run again that has used up its deliveries or its attempts.
-fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
+/// Returns the rejection of a message that has used up its deliveries or its attempts.
+fn exhausted(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     let (history, limits) = (&event.history, leased_job.limits);
     let deliveries = leased_job.dequeue_count.saturating_sub(history.uncounted);
     let attempts = history.attempts;
@@ -284,8 +291,8 @@ fn spent(event: &Envelope, leased_job: &LeasedJob) -> Option<Rejection> {
     }
 }
 
-/// Returns the event for the raw payload of another producer. Its id is the storage's, which stays the same at every delivery and after a
-/// redrive.
+/// Returns the event for an external producer's payload without an envelope. Its id is the storage's message
+/// id, which stays the same at every delivery and after a redrive.
 pub(crate) fn event_of_raw(id: &str, kind: &str, json: JsonText) -> Envelope {
     let mut envelope = Envelope::new(id, UNREADABLE_SOURCE, kind, Payload::Json(json));
     envelope.version = None;

@@ -1,7 +1,8 @@
-//! Deferral: the waits of sound messages for something outside, such as a worker that knows their kind, a payload
-//! that can be read, or a hook that succeeds.
+//! Deferral: valid messages wait for a condition outside them, such as a worker that knows their kind, a
+//! payload that can be read, or a hook that succeeds.
 //!
-//! A deferred message is put back with growing delays. That costs no attempt, and it ends after a limited time.
+//! A deferred message is put back with growing delays. That costs no attempt. Most causes have a limit, after
+//! which the message is dead-lettered.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,23 +16,25 @@ use crate::job::outcome::Reason;
 use crate::runtime::Runtime;
 use crate::settings::QueueSettings;
 
-/// The time that a message waits for a payload that does not exist: 5 minutes. A storage that failed over may show it
-/// later.
-const MISSING_GRACE: Duration = Duration::from_secs(5 * 60);
-/// The time that a message waits for a hook whose error is not retryable: 1 hour. The hook may be mistaken.
-const HOOK_GRACE: Duration = Duration::from_secs(3_600);
-/// The time for which outages of the storage that stop a handler cost no attempt: 1 day. Each delivery runs the handler again.
+/// The time that a message waits for a payload that does not exist: 5 minutes. After a failover the storage
+/// may show it later.
+const MISSING_PAYLOAD_LIMIT: Duration = Duration::from_secs(5 * 60);
+/// The time that a message waits for a hook whose error is not retryable: 1 hour. The hook may be wrong about
+/// that.
+const BROKEN_HOOK_LIMIT: Duration = Duration::from_secs(3_600);
+/// The time for which a storage outage that stops the handler costs no attempt: 1 day. Each delivery runs the
+/// handler again.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(86_400);
-/// The minimum number of put-backs before a wait ends, however much time has passed.
-const LEAST_TRIES: u32 = 2;
+/// The minimum number of put-backs before a wait ends, however long it has lasted.
+const MIN_PUT_BACKS: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// No worker has known the kind yet.
+pub(crate) enum DeferralCause {
+    /// No worker that received the message has had a handler for its kind.
     UnknownKind,
-    /// No worker has known the version yet.
+    /// No worker that received the message has known its version.
     NewerVersion,
-    /// The storage has the payload, but reading it fails.
+    /// The payload cannot be read, and the storage does not say that it is missing.
     PayloadUnreadable,
     /// The storage says that the payload does not exist.
     PayloadMissing,
@@ -39,15 +42,16 @@ pub(crate) enum Cause {
     Hook,
     /// A hook failed with an error that is not retryable.
     BrokenHook,
-    /// A hook failed with such an error before the handler ran.
+    /// A hook failed with an error that is not retryable, before the handler ran.
     BrokenAdmission,
-    /// The handler failed because the storage did.
+    /// The handler failed because the storage failed.
     Outage,
-    /// The payload, the turn and the hooks together took longer than a preparation may.
+    /// Fetching the payload, waiting for the turn and calling the hooks together exceeded the time for a
+    /// preparation.
     SlowPreparation,
 }
 
-impl Cause {
+impl DeferralCause {
     /// Returns the name that operators see.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -57,7 +61,7 @@ impl Cause {
         }
     }
 
-    /// Returns the code that is kept with the message. Causes with the same code share one wait.
+    /// Returns the code that is stored with the message. Causes with the same code share a wait.
     fn code(self) -> &'static str {
         match self {
             Self::UnknownKind | Self::NewerVersion => "unknown",
@@ -71,12 +75,12 @@ impl Cause {
         }
     }
 
-    /// Returns the first delay and the longest.
+    /// Returns the first delay and the maximum delay.
     fn waits(self) -> (Duration, Duration) {
         let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
         match self {
-            // Short: a worker with a handler for the message may start at any time, and other old ones may be first
-            // again.
+            // Short, because a worker with a handler for the message may start at any time, and workers
+            // without it may receive the message first again.
             Self::UnknownKind | Self::NewerVersion => seconds(1, 30),
             Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage | Self::SlowPreparation => {
                 seconds(1, 60)
@@ -85,60 +89,68 @@ impl Cause {
         }
     }
 
-    /// Returns the maximum duration of the wait, and the reason for dead-lettering after it; `None` for no limit.
+    /// Returns the maximum duration of the wait, and the reason for dead-lettering after it; `None` if the
+    /// wait is unlimited.
     fn limit(self, settings: &QueueSettings) -> Option<(Duration, Reason)> {
         match self {
             Self::UnknownKind => Some((settings.unknown_kind_timeout, Reason::UNKNOWN_KIND)),
             Self::NewerVersion => Some((settings.unknown_kind_timeout, Reason::NEWER_VERSION)),
-            Self::PayloadMissing => Some((MISSING_GRACE, Reason::PAYLOAD_MISSING)),
-            Self::BrokenHook | Self::BrokenAdmission => Some((HOOK_GRACE, Reason::COORDINATION_FAILED)),
+            Self::PayloadMissing => Some((MISSING_PAYLOAD_LIMIT, Reason::PAYLOAD_MISSING)),
+            Self::BrokenHook | Self::BrokenAdmission => {
+                Some((BROKEN_HOOK_LIMIT, Reason::COORDINATION_FAILED))
+            }
             Self::Outage => Some((OUTAGE_LIMIT, Reason::ATTEMPTS_EXHAUSTED)),
             Self::PayloadUnreadable | Self::Hook | Self::SlowPreparation => None,
         }
     }
 
-    /// Returns the next delay: between half of the back-off's ceiling and all of it.
+    /// Returns the next delay: between half of the backoff's ceiling and the ceiling.
     fn wait(self, count: u32, runtime: &Runtime) -> Duration {
         let (first, longest) = self.waits();
         runtime.jitter(Backoff::exponential(first, longest).ceiling(count), 0.5..=1.0)
     }
 }
 
-/// Ends a wait for running, because the job runs now. A wait for a hook at the job's end or for the end of an outage continues: the
-/// hook is called again, and the handler may fail again.
-pub(crate) fn note_running(job: &LeasedJob) {
-    if !waits_for(job, &[Cause::Hook, Cause::BrokenHook, Cause::Outage]) {
+/// Ends a wait for a condition of the run, because the job runs now. A wait for a hook after the run, or for
+/// the end of an outage, goes on: the hook is called again, and the handler may fail again.
+pub(crate) fn end_wait_for_run(job: &LeasedJob) {
+    if !waits_for(job, &[DeferralCause::Hook, DeferralCause::BrokenHook, DeferralCause::Outage]) {
         job.end_wait();
     }
 }
 
-/// Ends a wait for a worker that knows the message: this one does, whether or not the job runs now.
-pub(super) fn note_known(job: &LeasedJob) {
-    if waits_for(job, &[Cause::UnknownKind]) {
+/// Ends a wait for a worker that knows the kind. This worker knows it, whether or not the job runs now.
+pub(super) fn end_wait_for_known_kind(job: &LeasedJob) {
+    if waits_for(job, &[DeferralCause::UnknownKind]) {
         job.end_wait();
     }
 }
 
-/// Returns whether the last download of the payload or checkpoint has failed, or may have taken too long.
+/// Returns whether the last download of the payload or the checkpoint has failed, or may have taken too long.
 pub(super) fn waits_for_payload(job: &LeasedJob) -> bool {
-    waits_for(job, &[Cause::PayloadUnreadable, Cause::PayloadMissing, Cause::SlowPreparation])
+    waits_for(
+        job,
+        &[DeferralCause::PayloadUnreadable, DeferralCause::PayloadMissing, DeferralCause::SlowPreparation],
+    )
 }
 
-fn waits_for(job: &LeasedJob, causes: &[Cause]) -> bool {
-    let is_one = |deferral: &Deferral| causes.iter().any(|cause| cause.code() == deferral.cause);
-    job.with_envelope(|envelope| envelope.history.deferral.as_ref().is_some_and(is_one)).unwrap_or(false)
+fn waits_for(job: &LeasedJob, causes: &[DeferralCause]) -> bool {
+    let matches_cause = |deferral: &Deferral| causes.iter().any(|cause| cause.code() == deferral.cause);
+    job.with_envelope(|envelope| envelope.history.deferral.as_ref().is_some_and(matches_cause))
+        .unwrap_or(false)
 }
 
-/// Puts the message back because of `cause`, and returns for how long; calls `before` with the time. If the message has waited for that
-/// long enough, does nothing and returns the rejection. `detail` is for operators.
+/// Puts the message back because of `cause`, and returns for how long. Calls `before` with that time before
+/// the put-back. If the message has waited for long enough, does nothing and returns the rejection. `detail`
+/// is for operators.
 pub(crate) async fn defer(
     job: &LeasedJob,
-    cause: Cause,
+    cause: DeferralCause,
     detail: &str,
     before: impl FnOnce(Duration),
 ) -> Result<Result<Duration, Rejection>, Error> {
-    let (mut deferral, waited) = match former(job, cause) {
-        Some(former) => former,
+    let (mut deferral, waited) = match earlier_wait(job, cause) {
+        Some(found) => found,
         None => {
             let first = Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count: 0 };
             (first, Duration::ZERO)
@@ -155,29 +167,35 @@ pub(crate) async fn defer(
     Ok(Ok(job.release_waiting(wait, Some(deferral)).await?))
 }
 
-/// Returns whether the message may be put back because of `cause`: it has not waited for that long enough.
-pub(super) fn may_defer(job: &LeasedJob, cause: Cause) -> bool {
-    former(job, cause).is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
+/// Returns whether the message may be put back because of `cause`: it has not yet waited for long enough.
+pub(super) fn may_defer(job: &LeasedJob, cause: DeferralCause) -> bool {
+    earlier_wait(job, cause)
+        .is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
 }
 
-/// Returns the reason for dead-lettering a message that has waited for long enough.
-fn reason_to_end(job: &LeasedJob, cause: Cause, deferral: &Deferral, waited: Duration) -> Option<Reason> {
+/// Returns the reason for dead-lettering the message if it has waited for long enough.
+fn reason_to_end(
+    job: &LeasedJob,
+    cause: DeferralCause,
+    deferral: &Deferral,
+    waited: Duration,
+) -> Option<Reason> {
     let (limit, reason) = cause.limit(&job.settings)?;
-    (deferral.count >= LEAST_TRIES && waited >= limit).then_some(reason)
+    (deferral.count >= MIN_PUT_BACKS && waited >= limit).then_some(reason)
 }
 
-/// Returns the wait of an earlier delivery for the same cause, and its duration. A hook at the end of a job that did not run continues the wait
-/// for a hook before its run.
-fn former(job: &LeasedJob, cause: Cause) -> Option<(Deferral, Duration)> {
-    let mut former = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
-    if cause == Cause::BrokenHook && former.cause == Cause::BrokenAdmission.code() {
-        cause.code().clone_into(&mut former.cause);
+/// Returns the wait that an earlier delivery began for the same cause, and its duration. A failing hook at
+/// the end of a job that did not run continues the wait for a hook before the run.
+fn earlier_wait(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Duration)> {
+    let mut earlier_wait = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
+    if cause == DeferralCause::BrokenHook && earlier_wait.cause == DeferralCause::BrokenAdmission.code() {
+        cause.code().clone_into(&mut earlier_wait.cause);
     }
-    if former.cause == cause.code() { waited(former, job.present()) } else { None }
+    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.present()) } else { None }
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.
-fn waited(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
+fn with_duration(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
     let since = parse_rfc3339(&deferral.since)?;
     Some((deferral, now.duration_since(since).unwrap_or_default()))
 }

@@ -2,38 +2,40 @@
 
 use std::time::Duration;
 
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use crate::envelope::MAX_ERROR_CHARS;
 use crate::job::outcome::{Reason, chain, printable};
 use crate::message::DecodeError;
 
-/// The disposition of a delivery's message.
+/// The end of a delivery: the action on its message.
 #[derive(Debug)]
 pub(crate) enum Disposition {
-    /// It is deleted: its handler has finished.
+    /// Deletes the message: its handler has finished.
     Complete,
-    /// It is deleted: its job was done before.
+    /// Deletes the message: its job was done before.
     Discard,
-    /// It is deleted: its job was cancelled, and no message of it runs.
+    /// Deletes the message: its job was cancelled, and no message of the job runs.
     DiscardCancelled,
-    /// It is put back for `wait`, and its attempt counts as failed.
+    /// Puts the message back for `wait`, and counts a failed attempt.
     Retry { wait: Duration, error: String },
-    /// It moves to the dead-letter queue.
+    /// Moves the message to the dead-letter queue.
     DeadLetter(Rejection),
-    /// It is put back for this time, without costing an attempt.
+    /// Puts the message back for this time without counting an attempt.
     Release(Duration),
-    /// It is put back for `wait`, without costing an attempt, because its handler asked for that.
+    /// Puts the message back for `wait` without counting an attempt, because its handler asked for that.
     Snooze { wait: Duration, error: String },
-    /// It is put back for this time, without costing an attempt, because its handler has reached a limit.
+    /// Puts the message back for this time without counting an attempt, because its handler has reached a
+    /// limit.
     OverLimit(Duration),
-    /// It is put back until its condition is met, without costing an attempt; `detail` names the condition.
-    Defer { cause: Cause, detail: String },
-    /// Nothing: the lease is lost, or a shutdown has ended it while its handler was running.
+    /// Puts the message back until its condition is met, without counting an attempt. `detail` names the
+    /// condition.
+    Defer { cause: DeferralCause, detail: String },
+    /// Does nothing: the lease is lost, or a shutdown ended it while the handler was running.
     Abandon,
 }
 
 impl Disposition {
-    /// Returns the error that led to this, in one line.
+    /// Returns the error that led to the disposition, in one line.
     pub(super) fn error(&self) -> Option<String> {
         match self {
             Self::Retry { error, .. } | Self::Snooze { error, .. } => Some(error.clone()),
@@ -43,7 +45,7 @@ impl Disposition {
         }
     }
 
-    /// Returns the time for which the message is put back; `None` if it is not, or if the time is still to be decided.
+    /// Returns how long the message is put back; `None` if it is not, or if the time is yet to be decided.
     pub(super) fn delay(&self) -> Option<Duration> {
         match self {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
@@ -68,23 +70,23 @@ pub(crate) struct Rejection {
     pub(crate) reason: Reason,
     /// One line without control characters.
     pub(crate) detail: String,
-    /// True if an attempt of this delivery has failed that the message does not count yet.
+    /// True if an attempt of this delivery has failed and is not yet counted in the message.
     pub(super) attempted: bool,
 }
 
 impl Rejection {
-    /// Returns a rejection before any attempt.
+    /// Returns a rejection that no failed attempt of this delivery led to.
     pub(crate) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
         let detail = printable(detail.as_ref(), MAX_ERROR_CHARS);
         Self { reason, detail, attempted: false }
     }
 
-    /// Returns a rejection after a failed attempt.
+    /// Returns a rejection after a failed attempt of this delivery.
     pub(crate) fn of_attempt(reason: Reason, detail: impl AsRef<str>) -> Self {
         Self { attempted: true, ..Self::new(reason, detail) }
     }
 
-    /// Returns the rejection of a payload that is not of its type.
+    /// Returns the rejection of a payload that its type cannot decode.
     pub(crate) fn undecodable(error: &DecodeError) -> Self {
         let reason = match error {
             DecodeError::Invalid(_) => Reason::INVALID,
@@ -94,14 +96,14 @@ impl Rejection {
     }
 }
 
-/// The end of a delivery without a run. Boxed because it is rare: a delivery's future has its full size for every
-/// message.
+/// The disposition of a message whose handler does not run. Boxed because it is rare, and the future of every
+/// delivery would reserve its size.
 pub(crate) type NotRun = Box<Disposition>;
 
 pub(super) fn rejected(rejection: Rejection) -> NotRun {
     Box::new(Disposition::DeadLetter(rejection))
 }
 
-pub(super) fn deferred(cause: Cause, detail: String) -> NotRun {
+pub(super) fn deferred(cause: DeferralCause, detail: String) -> NotRun {
     Box::new(Disposition::Defer { cause, detail })
 }

@@ -1,5 +1,6 @@
-//! Remembers and records completed jobs, and answers whether a job was completed before: by the worker's memory (`completed.rs`), then by
-//! records in blobs (`durable.rs`) if the worker is configured to write them. Hooks have logs and ledgers of their own.
+//! Remembers and records completed jobs, and answers whether a job was completed before: from the worker's
+//! memory (`completed.rs`), then from records in blobs (`durable.rs`) if the worker is configured to write
+//! them. Hooks have their own logs and ledgers.
 
 use std::time::Duration;
 
@@ -15,25 +16,22 @@ use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
 use crate::storage::{BlobStore, QueueName, Tries};
 
-/// The time for which a completion is recorded at least, if the lease has ended: a message whose deletion got no answer may be delivered.
-const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+/// The minimum time for trying to record a completion, even if the lease has ended: a message whose deletion
+/// got no answer may be delivered again.
+const MIN_WRITE_TIME: Duration = Duration::from_secs(30);
 
 impl Executor {
-    /// Remembers that the job is done, so that another message of it does not run.
-    pub(super) fn remember(&self, leased_job: &LeasedJob) {
+    /// Remembers that the job is done, so that no other message of it runs. Also records that durably if the
+    /// worker is configured so. A failed record does not change that the job is done.
+    pub(super) async fn record_completion(&self, leased_job: &LeasedJob) {
         let queue = &leased_job.core.name;
-        let completed = &self.state.completed;
-        leased_job.with_envelope(|event| completed.remember(queue, event.digest()));
-    }
-
-    /// Records the completion durably if the worker is configured so. A failure does not change that the job is done.
-    pub(super) async fn record(&self, leased_job: &LeasedJob) {
+        leased_job.with_envelope(|event| self.state.completed.remember(queue, event.digest()));
         if !self.state.options.durable_completions {
             return;
         }
         let Some(event) = leased_job.event() else { return };
-        let give_up = leased_job.lease.deadline().max(Instant::now() + LEAST_PATIENCE);
-        if let Err(error) = record_completion(&leased_job.core, event, give_up).await {
+        let give_up = leased_job.lease.deadline().max(Instant::now() + MIN_WRITE_TIME);
+        if let Err(error) = write_completion(&leased_job.core, event, give_up).await {
             crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
         }
     }
@@ -44,12 +42,12 @@ impl Executor {
         leased_job.with_envelope(|event| completed.contains(&job.queue, || event.digest())) == Some(true)
     }
 
-    /// Returns whether the job was done in an earlier delivery, or through another message of it.
+    /// Returns whether the job was done in an earlier delivery, or through another message.
     pub(super) async fn was_completed_before(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         if self.is_remembered(leased_job, job) {
             return true;
         }
-        // At the first delivery, only a job with blobs can have been done through another message.
+        // In the first delivery, only a job with blobs can have been done through another message.
         let is_first = leased_job.is_certainly_first() && !leased_job.has_blobs();
         if !self.state.options.durable_completions || is_first {
             return false;
@@ -64,8 +62,9 @@ impl Executor {
     }
 }
 
-/// Records that a job is done although a message of it may still be delivered. It tries until `give_up`, when the message can be.
-async fn record_completion(core: &QueueCore, event: EventDigest, give_up: Instant) -> Result<(), Error> {
+/// Records that a job is done although a message of it may still be delivered. Tries until `give_up`, when
+/// that message can be delivered.
+async fn write_completion(core: &QueueCore, event: EventDigest, give_up: Instant) -> Result<(), Error> {
     let name = digest_name(COMPLETED, [core.name.as_str(), &event.to_string()])?;
     let (expires, tries) = (expiry(core.now(), None), Tries::persistent(core.runtime()));
     let recorded = record(core, &name, "true".to_owned(), expires, tries);
@@ -75,7 +74,7 @@ async fn record_completion(core: &QueueCore, event: EventDigest, give_up: Instan
     }
 }
 
-/// Returns whether [`record_completion`] has recorded the job.
+/// Returns whether [`write_completion`] has recorded the job.
 async fn is_recorded(blobs: &dyn BlobStore, queue: &QueueName, event: EventDigest) -> Result<bool, Error> {
     match blobs.blob_properties(&digest_name(COMPLETED, [queue.as_str(), &event.to_string()])?).await {
         Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! One delivery from its message to its end: decode, admit, run, settle.
+//! Runs one delivery from the received message to its report: decode, admit, run, settle.
 
 use std::any::Any;
 use std::ops::ControlFlow::{Break, Continue};
@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
 use super::decode::{Incoming, inspect, lease_only};
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun};
-use super::hook::Waiting;
+use super::hook::AdmissionContext;
 use super::leased_job::LeasedJob;
 use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
@@ -25,8 +25,8 @@ use crate::job::outcome::{JobError, Outcome, Reason, chain, panic_text};
 use crate::queue_core::QueueCore;
 use crate::trace::TraceContext;
 
-/// Runs the deliveries of one queue. Its methods are in the files of their steps: `admit.rs`, `done.rs` (was the job completed before?), `run.rs`,
-/// `settle.rs` and `completion.rs`.
+/// Runs the deliveries of one queue. The methods of each step are in its file: `admit.rs`, `done.rs` (was the
+/// job completed before?), `run.rs`, `settle.rs` and `completion.rs`.
 pub(crate) struct Executor {
     pub(crate) state: Arc<DeliveryState>,
     pub(crate) core: Arc<QueueCore>,
@@ -38,11 +38,11 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// Runs a delivery to its end. `stop` fires when no further handler may start. It does not panic: if application code panics while
-    /// the message is read, validated or run, the attempt has failed.
+    /// Runs a delivery to its end. `stop` fires when no further handler may start. It does not panic: if
+    /// application code panics while the message is read, validated or run, the attempt counts as failed.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the lease ends with it.
+    /// Dropping the future ends the lease.
     pub(crate) async fn deliver(
         &self,
         message: Box<Incoming>,
@@ -54,16 +54,17 @@ impl Executor {
             Ok((leased_job, checked)) => (Arc::new(leased_job), checked),
             // The message becomes visible again when its lease runs out.
             Err(panic) => {
-                let error = Some(text_outside_handler(&*panic));
+                let error = Some(panic_outside_handler(&*panic));
                 return DeliveryReport { error, ..DeliveryReport::new(Duration::ZERO) };
             }
         };
-        // Ends the lease when the delivery ends, also half-way, even if others still refer to the job: a context may outlive its worker.
+        // Ends the lease with the delivery, even if the future is dropped half-way and the job is still
+        // referenced: a context may outlive its worker.
         let _ends_lease = guard(&leased_job, |leased_job| leased_job.lease.abandon());
         let attempt = self.attempt(&leased_job, checked, slot, stop);
         match AssertUnwindSafe(attempt).catch_unwind().await {
             Ok(report) => report,
-            Err(panic) => Box::pin(self.after_panic(&leased_job, slot, text_outside_handler(&*panic))).await,
+            Err(panic) => Box::pin(self.after_panic(&leased_job, slot, panic_outside_handler(&*panic))).await,
         }
     }
 
@@ -75,14 +76,15 @@ impl Executor {
         stop: &CancellationToken,
     ) -> DeliveryReport {
         let mut report = DeliveryReport::new(leased_job.waited());
-        let waiting = Waiting { stop, until_idle: self.until_idle, slot };
-        let admitted = self.admit(leased_job, checked, waiting, &mut report).await;
+        let admission = AdmissionContext { stop, until_idle: self.until_idle, slot };
+        let admitted = self.admit(leased_job, checked, admission, &mut report).await;
         slot.classify(match &admitted {
             Continue(_) => MessageClass::Known,
             Break(disposition) => match **disposition {
-                Disposition::Defer { cause: Cause::UnknownKind | Cause::NewerVersion, .. } => {
-                    MessageClass::Unknown
-                }
+                Disposition::Defer {
+                    cause: DeferralCause::UnknownKind | DeferralCause::NewerVersion,
+                    ..
+                } => MessageClass::Unknown,
                 Disposition::OverLimit(_) => MessageClass::OverLimit,
                 _ => MessageClass::Known,
             },
@@ -90,7 +92,8 @@ impl Executor {
         let disposition = match admitted {
             Continue(runnable) => {
                 report.attempted = true;
-                // Boxed, so that neither this future nor that of the run is too large for the allocator's fast path.
+                // Boxed, so that neither this future nor the one of the run is too large for the allocator's
+                // fast path.
                 Box::pin(self.run(leased_job, runnable, slot, &mut report)).await
             }
             Break(disposition) => {
@@ -101,7 +104,7 @@ impl Executor {
         self.settle(leased_job, disposition, slot, report).await
     }
 
-    /// Settles a delivery whose application code panicked, without calling such code again.
+    /// Settles a delivery whose application code panicked. Calls no application code again.
     async fn after_panic(
         &self,
         leased_job: &Arc<LeasedJob>,
@@ -112,7 +115,7 @@ impl Executor {
         let disposition = match &job {
             // The next delivery finds out whether the job is done.
             _ if leased_job.lease.end_transactions() => Disposition::Release(Duration::ZERO),
-            // The policy is not asked: it may be the code that panicked.
+            // The retry policy is not asked: it may be the code that panicked.
             Some(job) => self.judge(job, &JobError::retry(text), None, None),
             None => Disposition::Release(Duration::ZERO),
         };
@@ -120,7 +123,7 @@ impl Executor {
         self.settle(leased_job, disposition, slot, report).await
     }
 
-    /// Puts back a message that was leased by a request under way when the worker was stopped.
+    /// Puts back a message that was leased by a request already in flight when the worker was stopped.
     pub(crate) async fn put_back(&self, message: Box<Incoming>, slot: &dyn DeliverySlot) -> DeliveryReport {
         let leased_job = Arc::new(lease_only(&self.core, *message, &*self.handlers));
         let job = leased_job.info().map(Arc::new);
@@ -132,30 +135,31 @@ impl Executor {
 /// The result of a delivery.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
-    /// The job; `None` if the message is not a job.
+    /// The job; `None` if the message could not be read as one.
     pub(crate) job: Option<Arc<JobInfo>>,
-    /// The outcome: that of a lost lease until the message is settled.
+    /// The outcome; [`LeaseLost`](Outcome::LeaseLost) until the message is settled.
     pub(crate) outcome: Outcome,
     /// True if the job was admitted to its handler.
     pub(crate) attempted: bool,
-    /// The time that the handler ran; zero if it did not.
+    /// The run time of the handler; zero if it did not run.
     pub(crate) ran: Duration,
-    /// The time until the delivery.
+    /// The time that the message waited until this delivery.
     pub(crate) waited: Duration,
     /// The error in one line.
     pub(crate) error: Option<String>,
-    /// True if the lease ended before it was renewed, and not with the life of its message.
+    /// True if the lease expired without a renewal, and not because its message expired.
     pub(crate) lease_expired: bool,
-    /// The reason for which the job has ended before, if its message is deleted without a run and it was not done.
+    /// The reason of an earlier end of the job, if its message is deleted without a run and the job was not
+    /// completed.
     pub(crate) earlier_end: Option<Reason>,
-    /// The code of an attempt to settle the delivery that failed or is in doubt.
+    /// The code of a settlement that failed or is in doubt.
     pub(super) settle_error: Option<&'static str>,
-    /// The context in which the handler has run, if a tracer has made it.
+    /// The trace context of the handler, if a tracer has created one.
     pub(super) process: Option<TraceContext>,
 }
 
 impl DeliveryReport {
-    /// Returns the report of a delivery that has begun; `waited` is the time until then.
+    /// Returns the report of a delivery that has just begun; `waited` is the time until then.
     pub(super) fn new(waited: Duration) -> Self {
         Self {
             job: None,
@@ -171,9 +175,9 @@ impl DeliveryReport {
         }
     }
 
-    /// Records the answer to an attempt to settle the delivery. If it has failed, the message becomes visible again
-    /// when its lease runs out.
-    pub(super) fn settled(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
+    /// Records the result of settling the delivery. If it failed, the message becomes visible again when its
+    /// lease runs out.
+    pub(super) fn record_settlement(&mut self, leased_job: &LeasedJob, settled: Result<Outcome, Error>) {
         match settled {
             Ok(outcome) => {
                 self.settle_error = match outcome {
@@ -196,7 +200,7 @@ impl DeliveryReport {
     }
 }
 
-/// Returns the error text of a panic of application code that is no handler.
-fn text_outside_handler(panic: &(dyn Any + Send)) -> String {
+/// Returns the error text of a panic in application code other than the handler.
+fn panic_outside_handler(panic: &(dyn Any + Send)) -> String {
     format!("a panic outside the handler: {}", panic_text(panic))
 }

@@ -21,60 +21,51 @@ pub(crate) struct HookContext<'a> {
     /// The storage of the worker's queues.
     pub(crate) storage: &'a Storage,
     pub(crate) job: &'a JobInfo,
-    /// The id of the stored message: the same at every delivery, another one for a second copy of the job.
+    /// The id of the stored message. All its deliveries share it; a second copy of the job has another.
     pub(crate) message: &'a MessageId,
-    /// The delivery itself.
     pub(crate) leased_job: &'a LeasedJob,
 }
 
-/// Lets a hook wait before the handler runs.
+/// The parts of a delivery that a hook needs to wait before the handler runs.
 #[derive(Clone, Copy)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct AdmissionContext<'a> {
     /// Fires when no further handler may start.
     pub(crate) stop: &'a CancellationToken,
     /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
-    pub(super) slot: &'a dyn DeliverySlot,
+    pub(crate) slot: &'a dyn DeliverySlot,
 }
 
-impl Waiting<'_> {
-    /// Frees the slot for another delivery until [`take_slot`](Self::take_slot).
+impl AdmissionContext<'_> {
+    /// Frees the slot for another delivery until [`DeliverySlot::take`].
     pub(crate) fn leave_slot(&self) {
         self.slot.give_back();
         self.slot.leave();
     }
-
-    pub(crate) async fn take_slot(&self) {
-        self.slot.take().await;
-    }
-
-    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
-    pub(crate) fn is_left_alone(&self) -> bool {
-        self.slot.is_left_alone()
-    }
 }
 
-/// Work around deliveries. If a hook fails, the message stays in its queue and is delivered again.
+/// Work before and after a handler. If a hook fails, the message stays in its queue and is delivered again.
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
-    /// Returns whether the hook decides before the payload of the job is fetched: until it lets the job run, the message may come often.
+    /// Returns whether the hook must admit the job before its payload is fetched. Until then the message may
+    /// be received many times.
     fn decides_first(&self, _: &JobInfo) -> bool {
         false
     }
 
-    /// Decides before the handler runs. `None` lets it run; [`Discard`](Disposition::Discard) says that the job is done already,
-    /// [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
+    /// Decides before the handler runs. `None` lets it run. [`Discard`](Disposition::Discard) means that the
+    /// job is already done, [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error>;
 
-    /// Called after the handler has finished and before the message is deleted. `handed_over`: another message
-    /// continues the job, so that it ends later.
+    /// Called after the handler has finished and before the message is deleted. `handed_over` is true if
+    /// another message continues the job, so that the job ends later.
     async fn completing(
         &self,
         hook_context: HookContext<'_>,
@@ -82,17 +73,19 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         handed_over: bool,
     ) -> Result<(), Error>;
 
-    /// Called before the message of a job is deleted that does not run, because the job is done.
+    /// Called before a message is deleted without a run because its job is done.
     async fn discarding(&self, _: HookContext<'_>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// Returns whether the job is done, as the hook has recorded it: no message of it becomes a dead letter then.
+    /// Returns whether the hook has recorded that the job is done. If so, no message of the job becomes a
+    /// dead letter.
     async fn is_done_elsewhere(&self, _: HookContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Called before the message of a job that has failed for good leaves its queue: it becomes a dead letter, or the job was cancelled.
+    /// Called before the message of a job that has failed for good leaves its queue: it becomes a dead
+    /// letter, or the job was cancelled.
     async fn dead_lettering(
         &self,
         hook_context: HookContext<'_>,

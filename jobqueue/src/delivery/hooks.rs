@@ -1,23 +1,24 @@
-//! Calls the hooks, and decides about a delivery whose hook has failed.
+//! Calls the hooks, and decides the disposition of a message whose hook has failed.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::deferral::Cause;
+use super::deferral::DeferralCause;
 use super::disposition::{Disposition, Rejection};
 use super::handler_output::HandlerOutput;
-use super::hook::{Hook, HookContext, Waiting};
+use super::hook::{AdmissionContext, Hook, HookContext};
 use super::leased_job::LeasedJob;
-use super::message_changes::{may_pass, no_answer};
+use super::message_changes::{may_succeed_soon, no_answer};
 use super::state::DeliveryState;
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
 
-/// The time for which hooks are called after the run, by a delivery without a slot and by one with a slot.
-const CALLED_FOR: Duration = Duration::from_secs(60);
-const CALLED_IN_SLOT_FOR: Duration = Duration::from_secs(5);
+/// The time for calling hooks after the run: by a delivery that has freed its slot, and by a delivery that
+/// still has it.
+const HOOK_TIME: Duration = Duration::from_secs(60);
+const HOOK_TIME_IN_SLOT: Duration = Duration::from_secs(5);
 
 impl DeliveryState {
     pub(super) fn has_hooks(&self, job: &JobInfo) -> bool {
@@ -28,18 +29,19 @@ impl DeliveryState {
         self.hooks_of(job).any(|hook| hook.decides_first(job))
     }
 
-    /// Asks the hooks whether the handler may run; `None` if it may. They are asked from the last to the first: a delivery may wait for its
-    /// turn in its key, and what the others answer holds when it has that.
+    /// Asks the hooks whether the handler may run; `None` if it may. Asks them in reverse: the FIFO hook,
+    /// which may wait for the job's turn, comes before the hooks whose answers could go stale during that
+    /// wait.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
-        waiting: Waiting<'_>,
+        admission: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Box<Disposition>> {
         for hook in self.hooks_of(job).rev() {
-            let decided = hook.admit(self.hook_context(leased_job, job), waiting).await;
+            let decided = hook.admit(self.hook_context(leased_job, job), admission).await;
             if let Some(disposition) =
-                decided.map_err(|error| failed(leased_job, &error, Cause::BrokenAdmission))?
+                decided.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenAdmission))?
             {
                 return Ok(Some(disposition));
             }
@@ -47,7 +49,8 @@ impl DeliveryState {
         Ok(None)
     }
 
-    /// Calls the hooks because the job is done. If one of them fails, returns the disposition of the message instead.
+    /// Calls the hooks because the job is done. If a hook fails, returns the disposition of the message
+    /// instead.
     pub(super) async fn completing(
         &self,
         leased_job: &LeasedJob,
@@ -55,7 +58,7 @@ impl DeliveryState {
         output: &HandlerOutput,
     ) -> Result<(), Box<Disposition>> {
         let called = self.call_completing(leased_job, job, output).await;
-        called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))
+        called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
     }
 
     async fn call_completing(
@@ -71,9 +74,11 @@ impl DeliveryState {
         Ok(())
     }
 
-    /// Calls the hooks right after the run. They are called for a minute, again if they may succeed soon, because a message that is put back
-    /// must keep the output of its handler, for which it may have no room. If it has room and the slot is not free, for which other jobs
-    /// wait, the hooks are called for seconds only. A call that is cut short is applied or not; the next delivery calls the hooks again.
+    /// Calls the hooks right after the run, and retries them for up to a minute while they may succeed soon:
+    /// a message that is put back must keep the handler's output, and may have no space for it. If it has
+    /// space and the slot is still occupied, other jobs may be waiting for the slot, and the time is only 5
+    /// seconds. A call that is cut short may or may not have been applied; the next delivery calls the hooks
+    /// again.
     pub(super) async fn completing_after_run(
         &self,
         leased_job: &LeasedJob,
@@ -84,7 +89,7 @@ impl DeliveryState {
         if !self.has_hooks(job) {
             return Ok(());
         }
-        let time = if is_slot_free || output.to_json().is_err() { CALLED_FOR } else { CALLED_IN_SLOT_FOR };
+        let time = if is_slot_free || output.to_json().is_err() { HOOK_TIME } else { HOOK_TIME_IN_SLOT };
         // The run time may be over, and the first call may take long.
         leased_job.lease.renew_for(time);
         // Boxed, because few jobs have hooks.
@@ -92,11 +97,11 @@ impl DeliveryState {
         let calls = Box::pin(leased_job.retry_until(Instant::now() + time, call));
         let called = leased_job.core.options.call_before_end(calls).await;
         let called = called.unwrap_or_else(|| Err(no_answer()));
-        called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))
+        called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
     }
 
-    /// Calls the hooks because the message is about to be deleted without a run: its job is done. If one of them fails, returns the
-    /// disposition of the message instead.
+    /// Calls the hooks because the message of a finished job is about to be deleted without a run. If a hook
+    /// fails, returns the disposition of the message instead.
     pub(super) async fn discarding(
         &self,
         leased_job: &LeasedJob,
@@ -104,13 +109,13 @@ impl DeliveryState {
     ) -> Result<(), Box<Disposition>> {
         for hook in self.hooks_of(job) {
             let called = hook.discarding(self.hook_context(leased_job, job)).await;
-            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
+            called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
         }
         Ok(())
     }
 
-    /// Returns whether one of the hooks has recorded that the job is done. If none has and one of them fails, returns the disposition of
-    /// the message instead.
+    /// Returns whether a hook has recorded that the job is done. If no hook has and at least one fails,
+    /// returns the disposition of the message instead.
     pub(super) async fn is_done_elsewhere(
         &self,
         leased_job: &LeasedJob,
@@ -121,13 +126,16 @@ impl DeliveryState {
             match hook.is_done_elsewhere(self.hook_context(leased_job, job)).await {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
-                Err(error) => unknown = unknown.and(Err(failed(leased_job, &error, Cause::BrokenHook))),
+                Err(error) => {
+                    unknown = unknown.and(Err(failed(leased_job, &error, DeferralCause::BrokenHook)))
+                }
             }
         }
         unknown
     }
 
-    /// Calls the hooks because the job has failed for good, and its message is about to leave its queue.
+    /// Calls the hooks because the job has failed for good, and its message is about to leave its queue. If a
+    /// hook fails, returns the disposition of the message instead.
     pub(super) async fn dead_lettering(
         &self,
         leased_job: &LeasedJob,
@@ -137,13 +145,13 @@ impl DeliveryState {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
             let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
-            called.map_err(|error| failed(leased_job, &error, Cause::BrokenHook))?;
+            called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
         }
         Ok(())
     }
 
-    /// Calls all hooks, because the message is dead-lettered although one of them has failed for long. Errors are only
-    /// logged, so that the failure of one hook concerns no other.
+    /// Calls all hooks for a message that is dead-lettered although a hook has been failing for long. Errors
+    /// are only logged, so that one failing hook does not stop the others.
     ///
     /// # Errors
     /// [`LeaseLost`](ErrorKind::LeaseLost): the job may run elsewhere, and no further hook is called.
@@ -176,14 +184,14 @@ impl DeliveryState {
     }
 }
 
-/// Returns the disposition of a message whose hook failed: it is delivered again, but not forever if that cannot help. `broken` is the cause
-/// then.
-fn failed(leased_job: &LeasedJob, error: &Error, broken: Cause) -> Box<Disposition> {
+/// Returns the disposition of a message whose hook failed: it is put back. If retrying cannot help, `broken`
+/// is the cause, which limits how long the message waits.
+fn failed(leased_job: &LeasedJob, error: &Error, broken: DeferralCause) -> Box<Disposition> {
     let detail = format!("a hook of the job failed: {}", chain(error));
     crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
         ErrorKind::LeaseLost => Disposition::Abandon,
-        _ if may_pass(error) => Disposition::Defer { cause: Cause::Hook, detail },
+        _ if may_succeed_soon(error) => Disposition::Defer { cause: DeferralCause::Hook, detail },
         _ => Disposition::Defer { cause: broken, detail },
     })
 }

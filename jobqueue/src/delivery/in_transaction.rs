@@ -1,7 +1,7 @@
-//! The end of a job as part of a transaction of its handler.
+//! Completes a job as part of a transaction of its handler.
 //!
-//! The transaction writes into the message that the handler has finished, as a delivery does whose hooks have failed. A worker that finds this
-//! there completes the job and does not run it.
+//! The transaction marks the message as finished, as a delivery does whose hooks have failed. A worker that
+//! receives a message with this mark completes the job and does not run it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tokio::sync::MutexGuard;
 
 use super::context::Context;
-use super::durable::{digest_name, expiry, prolonged, read_recorded};
+use super::durable::{digest_name, expiry, life_extension, read_recorded};
 use super::leased_job::{Content, LeasedJob};
 use crate::envelope::{Envelope, Identity};
 use crate::error::{Error, ErrorKind};
@@ -21,7 +21,7 @@ use crate::queue_core::ONCE;
 use crate::storage::{Blob, BlobName, MessageRef, PutBlob, StoreError, UpdateMessage, Updated, needed_until};
 use crate::sync::lock;
 
-/// The end of a job as a transaction of its handler writes it: first the blobs, then the change of the message.
+/// The changes by which a transaction of the handler completes the job: first the blobs, then the message.
 pub(crate) struct EndInTransaction<'c> {
     /// The blobs that the message will refer to.
     pub(crate) blobs: Vec<(BlobName, Bytes, PutBlob)>,
@@ -33,12 +33,13 @@ pub(crate) struct EndInTransaction<'c> {
 }
 
 impl EndInTransaction<'_> {
-    /// Returns the message, under the receipt with which it is changed.
+    /// Returns the message with the receipt under which the transaction changes it.
     pub(crate) fn message(&self) -> &MessageRef {
         self.message.message()
     }
 
-    /// Takes the answer to the change of the message. Returns the pause after which it is made again; `None` if it is made.
+    /// Takes the answer to the change of the message. Returns the pause after which the change must be
+    /// repeated; `None` if it is applied.
     pub(crate) fn answered(
         &mut self,
         answer: Result<Updated, StoreError>,
@@ -52,7 +53,7 @@ impl EndInTransaction<'_> {
 }
 
 impl Context {
-    /// Returns what a transaction of the caller's own writes so that its commit completes the job.
+    /// Returns the changes that the caller's transaction must write, so that its commit completes the job.
     pub(crate) fn end_in_transaction(&self) -> Result<EndInTransaction<'_>, Error> {
         let job = self.leased_job();
         let Ok(saving) = job.saving.try_lock() else {
@@ -60,7 +61,7 @@ impl Context {
             return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
         };
         let Some(mut envelope) = job.envelope() else { return Err(LeaseError::Closed.into()) };
-        envelope.history.finished = Some(self.left().to_json()?);
+        envelope.history.finished = Some(self.output().to_json()?);
         let rendered = job.render(&mut envelope)?;
         let mut blobs = Vec::with_capacity(rendered.blobs.len());
         for (reference, data) in rendered.blobs {
@@ -76,23 +77,25 @@ impl Context {
         Ok(EndInTransaction { blobs, change, job, message, envelope: Box::new(envelope), _saving: saving })
     }
 
-    /// Returns the blob that records an effect of the job, and how it is written.
+    /// Returns the name of the blob that records an effect of the job, and the options for writing it.
     pub(crate) fn record_in_transaction(&self, key: &str) -> Result<(BlobName, PutBlob), Error> {
         let (job, info) = (self.leased_job(), self.info());
         let identity = Identity::from(info).digest().to_string();
-        // Another name than that of `once`, which records a result.
+        // A name different from the record of `once`, which has a result.
         let name = digest_name(ONCE, [info.queue.as_str(), &identity, key, "in transaction"])?;
         let now = job.core.now();
         let needed = needed_until(now, Some(expiry(now, job.expires)));
         Ok((name, PutBlob::if_absent().with_metadata(needed)))
     }
 
-    /// Returns the options that extend the life of a record that a transaction has found; `None` if it lives long enough.
+    /// Returns the options that extend the life of a record that a transaction has found; `None` if it lives
+    /// long enough.
     pub(crate) fn prolonged_record(&self, record: &Blob) -> Option<PutBlob> {
-        prolonged(self.leased_job(), record)
+        life_extension(self.leased_job(), record)
     }
 
-    /// Extends the life of a record that a transaction has found, if that is due, in a task for which the transaction does not wait.
+    /// Extends the life of a record that a transaction has found, if it is short, in a background task for
+    /// which the transaction does not wait.
     pub(crate) fn prolong_beside_transaction(&self, name: BlobName) {
         let job = Arc::clone(self.leased_job());
         let runtime = job.core.runtime().clone();
@@ -104,10 +107,11 @@ impl Context {
     }
 }
 
-/// Returns whether the transaction that completed the job was committed. If so, the text that it wrote becomes the current one.
+/// Returns whether the transaction that completed the job was committed. If so, its text becomes the current
+/// content.
 ///
 /// # Errors
-/// It is not known. The next delivery finds what the transaction has written.
+/// The outcome of the transaction is unknown. The next delivery finds the text that it has written, if any.
 pub(super) async fn has_committed(leased_job: &LeasedJob) -> Result<bool, LeaseError> {
     let committed = leased_job.lease.has_committed().await.inspect_err(|error| {
         crate::log::warn!(

@@ -25,25 +25,27 @@ use crate::storage::LeasedMessage;
 use crate::sync::lock;
 use crate::trace::{OpenSpan, Step, TraceContext};
 
-/// The maximum size of a checkpoint inside the message, in bytes. A larger one goes to a blob.
+/// The maximum size of a checkpoint inside the message, in bytes. A larger checkpoint is stored in a blob.
 const MAX_INLINE_CHECKPOINT: usize = 16 * 1024;
-/// The pause after which a turn is confirmed that could not be confirmed at its time.
-const UNCONFIRMED_PAUSE: Duration = Duration::from_secs(5);
+/// The delay before a failed confirmation of the turn is retried.
+const CONFIRM_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// One delivery: the lease, and the content as it is in the storage or as the next change writes it.
+/// One delivery: the lease, and the content as it is stored or as the next change will store it.
 #[derive(Debug)]
 pub(crate) struct LeasedJob {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) lease: Arc<Lease>,
-    /// The number of this delivery, from 1: the dequeue count, if the storage returns one.
+    /// The number of this delivery, from 1: the dequeue count, or one more than the recorded number if the
+    /// storage does not count deliveries.
     pub(crate) dequeue_count: u32,
-    /// The time of the request by which the message was received: by the storage's clock, or by this machine's where the storage says how long
-    /// its lease lasts.
+    /// The time of the request that received the message: by the storage's clock, or by this machine's clock
+    /// if the storage reports only how long the lease lasts.
     received: SystemTime,
-    /// The moment of this process when the message came.
-    came: Instant,
-    /// The time after that request for which the storage hides the message: that of the lease, or longer. A lock of Service Bus that was
-    /// given up, and whose link has ended since, hides it for up to twice as long.
+    /// The instant at which this process received the message.
+    arrived: Instant,
+    /// The time for which the storage hides the message, counted from the request that received it: at least
+    /// the lease. A Service Bus lock that was abandoned, and whose link has closed since, can last up to
+    /// twice as long.
     hidden: Duration,
     pub(crate) inserted: SystemTime,
     pub(crate) expires: Option<SystemTime>,
@@ -51,22 +53,23 @@ pub(crate) struct LeasedJob {
     pub(crate) settings: Arc<QueueSettings>,
     pub(super) limits: JobLimits,
     content: Mutex<Content>,
-    /// True if the text in the storage says that the handler has finished, so that no text without that may replace it.
+    /// True if the stored text says that the handler has finished. No text without that mark may replace it.
     pub(super) end_is_stored: AtomicBool,
-    /// The content that a transaction of the handler has written.
+    /// The content that the handler's transaction has written.
     pub(super) in_transaction: Mutex<Option<Content>>,
     sender: OnceLock<Option<TraceContext>>,
-    /// Locked from a change of the content until its text is stored, so that the texts are stored in order.
+    /// Locked from a change of the content until its text is stored, so that texts are stored in order.
     pub(crate) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
-    /// The content of the checkpoint, read once.
+    /// The parsed checkpoint, read once.
     pub(super) saved: tokio::sync::Mutex<Option<KnownCheckpoint>>,
-    /// The blobs of former checkpoints to which the message in the storage may still refer.
+    /// Blobs of earlier checkpoints that the stored message may still refer to.
     pub(super) superseded: Mutex<Vec<StoredReference>>,
-    /// The checkpoint in the stored message, if the content has one that the storage may not have taken.
+    /// `Some` while the storage may not have accepted the newest checkpoint: the checkpoint in the stored
+    /// message, if any.
     pub(super) stored_checkpoint: Mutex<Option<Option<Checkpoint>>>,
-    /// The records of effects that are being written.
+    /// The tasks that record the results of effects.
     pub(super) effects: OnceLock<TaskTracker>,
     heartbeat: OnceLock<DropGuard>,
 }
@@ -80,7 +83,7 @@ pub(crate) enum Content {
 /// A text that is not an event.
 #[derive(Debug, Clone)]
 pub(crate) struct UnreadableText {
-    /// `None` if it could not be read at all.
+    /// `None` if the storage could not read the text at all.
     pub(super) text: Option<String>,
     pub(super) reason: Reason,
     pub(super) problem: String,
@@ -110,7 +113,7 @@ impl LeasedJob {
             lease,
             dequeue_count,
             received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
-            came: Instant::now(),
+            arrived: Instant::now(),
             hidden: granted.max(settings.timeout),
             inserted: leased.inserted,
             expires: leased.expires,
@@ -132,9 +135,11 @@ impl LeasedJob {
         }
     }
 
-    /// Confirms the turn that the delivery has among other messages, first after `pause`, until it is dropped or its lease ends: on the
-    /// renewer's runtime, which a handler cannot block. `confirm` returns the time until which no other takes the turn, at first `until`;
-    /// `None` if another has it. The delivery loses its lease with its turn, and if it cannot confirm the turn by then.
+    /// Renews the delivery's turn among other messages every `interval`, first after `pause`, until the
+    /// delivery is dropped or its lease ends. Runs on the renewer's runtime, which a handler cannot block.
+    /// `confirm` returns the new time until which no other message takes the turn, or `None` if another
+    /// message has it. The lease ends if the turn is lost, or is not confirmed before that time; `until` is
+    /// the first such time.
     pub(crate) fn keep_turn<F>(
         &self,
         interval: Duration,
@@ -162,7 +167,7 @@ impl LeasedJob {
                     }
                     Err(error) => {
                         crate::log::debug!(%error, "the turn of a job among other messages was not confirmed");
-                        pause = UNCONFIRMED_PAUSE.min(until.saturating_duration_since(Instant::now()));
+                        pause = CONFIRM_RETRY_DELAY.min(until.saturating_duration_since(Instant::now()));
                     }
                 }
             }
@@ -179,18 +184,19 @@ impl LeasedJob {
         });
     }
 
-    /// Returns the time at which the message was received, by the storage's clock where it says one, so that workers with different clocks agree
-    /// on how long a message has waited. Where the storage says how long its lease lasts instead, as Service Bus does, it is by this machine's.
+    /// Returns the time at which the message was received. It is by the storage's clock, so that workers with
+    /// different clocks agree on how long a message has waited. If the storage reports only how long the
+    /// lease lasts, as Service Bus does, it is by this machine's clock.
     pub(super) fn received_at(&self) -> SystemTime {
         self.received
     }
 
-    /// Returns the present time by the clock of [`received_at`](Self::received_at).
+    /// Returns the current time by the clock of [`received_at`](Self::received_at).
     pub(super) fn present(&self) -> SystemTime {
-        self.received + self.came.elapsed()
+        self.received + self.arrived.elapsed()
     }
 
-    /// Returns the time for which the storage hides the message after a get, at least as long as a renewal.
+    /// Returns how long the storage hides the message after a get: at least as long as after a renewal.
     pub(crate) fn hidden(&self) -> Duration {
         self.hidden
     }
@@ -200,13 +206,13 @@ impl LeasedJob {
         self.received.duration_since(self.inserted).unwrap_or_default()
     }
 
-    /// Returns the context of the message, and its `tracestate`.
+    /// Returns the trace context of the message, and its `tracestate`.
     pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>) {
         let sender = |envelope: &Envelope| (self.sender_of(envelope), state_of(envelope));
         self.with_envelope(sender).unwrap_or_default()
     }
 
-    /// Returns whether no attempt was made before, also not before a redrive.
+    /// Returns whether the job has had no attempt before, not even before a redrive.
     pub(crate) fn is_first_attempt(&self) -> bool {
         let is_first = |envelope: &Envelope| {
             let history = &envelope.history;
@@ -215,7 +221,7 @@ impl LeasedJob {
         self.with_envelope(is_first).unwrap_or(true)
     }
 
-    /// Starts the tracer's span of the end of this delivery, whose handler has run in `process`.
+    /// Starts the tracer's span for settling this delivery, whose handler ran in `process`.
     pub(crate) fn settle_span(&self, process: Option<TraceContext>) -> OpenSpan {
         let observers = self.core.observers();
         if !observers.trace() {
@@ -256,13 +262,13 @@ impl LeasedJob {
         }
     }
 
-    /// Returns the version and the media type of the payload, as far as they are known.
+    /// Returns the version and the media type of the payload, if known.
     pub(crate) fn payload_form(&self) -> (Option<u32>, Option<Cow<'static, str>>) {
         self.with_envelope(|event| (self.version_of(event), event.media_type())).unwrap_or_default()
     }
 
-    /// Returns the version of the payload: that of the event, or else that of the queue's settings. The latter is not written into the
-    /// message, so that operators can correct it.
+    /// Returns the version of the payload: from the event, or else from the queue's settings. The latter is
+    /// not written into the message, so that operators can correct it.
     pub(super) fn version_of(&self, event: &Envelope) -> Option<u32> {
         event.version.or(self.settings.raw_version)
     }
@@ -272,31 +278,32 @@ impl LeasedJob {
         self.with_envelope(Envelope::digest)
     }
 
-    /// Returns whether this is certainly the first delivery of the job, also across redrives: where the storage may not have counted one, it
-    /// is never certain.
+    /// Returns whether this is certainly the first delivery of the job, also counting those before a redrive.
+    /// If the storage may miss deliveries, it is never certain.
     pub(crate) fn is_certainly_first(&self) -> bool {
         self.core.store().guarantees().counts_deliveries && self.fence() == 1
     }
 
-    /// Returns whether the message has half of its deliveries left. A delivery that waits counts if its process is killed, also by
-    /// another job; one that is put back does not.
+    /// Returns whether the message has half of its deliveries left. A delivery that waits is counted if its
+    /// process is killed, also by another job; a delivery that is put back is not.
     pub(crate) fn has_deliveries_left(&self) -> bool {
         self.deliveries() <= self.limits.deliveries / 2
     }
 
-    /// Returns the number of deliveries, this one included, without those that ended by putting the message back uncounted.
+    /// Returns the number of deliveries, including this one, without those that put the message back
+    /// uncounted.
     pub(crate) fn deliveries(&self) -> u32 {
         let uncounted = self.with_envelope(|envelope| envelope.history.uncounted).unwrap_or(0);
         self.dequeue_count.saturating_sub(uncounted)
     }
 
-    /// Returns a number that grows with every delivery of the job, also across redrives.
+    /// Returns a fencing token: it grows with every delivery of the job, also across redrives.
     pub(crate) fn fence(&self) -> u64 {
         let base = self.with_envelope(|envelope| envelope.fence_base).unwrap_or(0);
         base.saturating_add(self.dequeue_count.into())
     }
 
-    /// Returns the size of the payload in bytes as far as it is in the message.
+    /// Returns the size of the payload inside the message, in bytes.
     pub(crate) fn payload_bytes(&self) -> u64 {
         let bytes = |envelope: &Envelope| envelope.payload.inline().map_or(0, Bytes::len);
         self.with_envelope(bytes).unwrap_or(0) as u64
@@ -317,8 +324,8 @@ impl LeasedJob {
         })
     }
 
-    /// Renders the event as it would be stored now. If the text is too large, a large checkpoint moves to a blob
-    /// first, then the payload. If the text is still too large, the framework's own notes are shortened.
+    /// Renders the event as it would be stored now. If the text is too large, first a large checkpoint moves
+    /// to a blob, then the payload. If it is still too large, the framework's own notes are shortened.
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         envelope.history.delivery = self.dequeue_count;
         let mut blobs = Vec::new();
@@ -347,7 +354,7 @@ impl LeasedJob {
         }
     }
 
-    /// Moves a checkpoint from the message to a blob. Returns false if there is none.
+    /// Moves the checkpoint from the message to a blob. Returns false if there is none to move.
     fn move_checkpoint_out(
         &self,
         envelope: &mut Envelope,

@@ -1,5 +1,5 @@
-//! The changes of a leased message in the storage: delete it and then its blobs, put it back, save a checkpoint. Knows the message and its
-//! lease. `run` and `settle` decide which of them is made.
+//! The changes of a leased message in the storage: deleting it and then its blobs, putting it back, saving a
+//! checkpoint. Knows the message and its lease. `run` and `settle` decide which change is made.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
@@ -19,14 +19,15 @@ use crate::queue_core::remove_blobs;
 use crate::storage::{MAX_VISIBILITY, StoreError};
 use crate::sync::lock;
 
-/// The longest time for which a message is kept back after its handler because the result of an effect cannot be recorded.
-const LONGEST_RECORD: Duration = Duration::from_secs(15 * 60);
-/// The pauses after which a change is made again.
+/// The maximum time that a message is held after its handler because the result of an effect cannot be
+/// recorded.
+const MAX_EFFECT_WAIT: Duration = Duration::from_secs(15 * 60);
+/// The pauses between the tries of a change.
 const BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
 
 impl LeasedJob {
-    /// Makes a change again while it fails for now and the lease is held, until `give_up`. Returns the last answer. A call that is cut short is
-    /// applied or not.
+    /// Retries a change until `give_up`, while its errors are temporary and the lease is held. Returns the
+    /// last result. A call that is cut short may or may not have been applied.
     pub(crate) async fn retry_until<T, F: Future<Output = Result<T, Error>>>(
         &self,
         give_up: Instant,
@@ -41,7 +42,7 @@ impl LeasedJob {
             };
             tries += 1;
             let again = Instant::now() + BACKOFF.delay(tries, self.core.runtime());
-            if again > give_up || !matches!(&changed, Err(error) if may_pass(error)) {
+            if again > give_up || !matches!(&changed, Err(error) if may_succeed_soon(error)) {
                 return changed;
             }
             tokio::select! {
@@ -54,7 +55,7 @@ impl LeasedJob {
 
     /// Deletes the message, then its blobs.
     pub(crate) async fn complete(&self) -> Result<(), LeaseError> {
-        // If the message is not deleted, it still needs its blobs.
+        // A message that is not deleted still needs its blobs.
         self.lease.delete().await?;
         let references = self.references();
         if !references.is_empty() {
@@ -64,8 +65,8 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// Counts a failed attempt and puts the message back for `delay`, or longer while the result of an effect may still be recorded. Returns
-    /// the time.
+    /// Counts a failed attempt and puts the message back for `delay`, or for longer while the result of an
+    /// effect may still be recorded. Returns the time of the put-back.
     pub(crate) async fn retry(&self, delay: Duration, error: &str) -> Result<Duration, Error> {
         self.put_back(delay, false, |envelope| {
             envelope.history.attempts = envelope.history.attempts.saturating_add(1);
@@ -75,32 +76,34 @@ impl LeasedJob {
         .await
     }
 
-    /// Puts the message back without counting an attempt, for as long as [`retry`](Self::retry) does. Returns the time.
+    /// Puts the message back without counting an attempt, for as long as [`retry`](Self::retry) does. Returns
+    /// the time of the put-back.
     pub(crate) async fn release_uncounted(&self, delay: Duration) -> Result<Duration, Error> {
-        self.put_back(delay, false, uncounted).await
+        self.put_back(delay, false, count_uncounted).await
     }
 
-    /// Puts the message back for `delay` without counting an attempt, because it waits for a condition, which `deferral` records, or
-    /// because its receiver leaves it to others. If its group log cannot be changed, the time is shorter. Returns the time.
+    /// Puts the message back for `delay` without counting an attempt: it waits for a condition, which
+    /// `deferral` records, or its receiver leaves it to other workers. If its group log cannot be changed,
+    /// the time is shorter. Returns the time of the put-back.
     pub(crate) async fn release_waiting(
         &self,
         delay: Duration,
         deferral: Option<Deferral>,
     ) -> Result<Duration, Error> {
         self.put_back(delay, true, |envelope| {
-            uncounted(envelope);
+            count_uncounted(envelope);
             envelope.history.deferral = deferral.or(envelope.history.deferral.take());
         })
         .await
     }
 
-    /// Records that the handler has finished, with its output (JSON), so that a later delivery does not run the
+    /// Records that the handler has finished, with its output (JSON), so that no later delivery runs the
     /// handler again. The next change of the message writes the record.
     pub(crate) fn handler_has_finished(&self, output: String) {
         self.change_event(|event| event.history.finished = Some(output));
     }
 
-    /// Ends a wait of any cause: its condition is met.
+    /// Ends a wait for any cause, because its condition is met.
     pub(crate) fn end_wait(&self) {
         self.change_event(|event| event.history.deferral = None);
     }
@@ -111,11 +114,11 @@ impl LeasedJob {
         }
     }
 
-    /// Like [`release_uncounted`](Self::release_uncounted), but in the background and without waiting. For drops.
+    /// Does the same as [`release_uncounted`](Self::release_uncounted) in the background. For `drop`.
     pub(crate) fn release_uncounted_later(&self) {
         let text = self.envelope().and_then(|mut envelope| {
-            uncounted(&mut envelope);
-            // A drop does not wait for a payload that would have to move out first.
+            count_uncounted(&mut envelope);
+            // A drop does not wait until a payload is stored in a blob.
             self.render(&mut envelope).ok().filter(|rendered| rendered.blobs.is_empty())
         });
         self.lease.release_later(Duration::ZERO, text.map(|rendered| rendered.text));
@@ -127,7 +130,7 @@ impl LeasedJob {
         may_come_sooner: bool,
         change: impl FnOnce(&mut Envelope),
     ) -> Result<Duration, Error> {
-        // An effect that is not recorded yet may be until then.
+        // Until the lease ends, a pending record of an effect may still be written.
         let least = if self.is_recording() { self.lease.time_left() } else { Duration::ZERO };
         let _saving = self.saving.lock().await;
         let delay = delay.max(least).min(MAX_VISIBILITY);
@@ -144,29 +147,31 @@ impl LeasedJob {
         Ok(delay)
     }
 
-    /// Waits until the results of effects are recorded, which another run of the job would repeat otherwise: for 15 minutes at the longest,
-    /// and during a shutdown for as long as there is time.
-    pub(super) async fn end_effects(&self) {
+    /// Waits until the results of effects are recorded, because another run of the job would repeat the
+    /// effects: for at most 15 minutes, and during a shutdown for as long as it leaves time.
+    pub(super) async fn wait_for_effects(&self) {
         let Some(effects) = self.effects.get() else { return };
         effects.close();
-        self.lease.renew_for(LONGEST_RECORD);
+        self.lease.renew_for(MAX_EFFECT_WAIT);
         tokio::select! {
             biased;
             () = effects.wait() => {}
             () = self.core.options.settle_now.cancelled() => {}
             () = self.lease.ended() => {}
-            () = tokio::time::sleep(LONGEST_RECORD) => {}
+            () = tokio::time::sleep(MAX_EFFECT_WAIT) => {}
         }
     }
 
-    /// Returns whether the result of an effect is being recorded.
+    /// Returns whether the result of an effect is still being recorded.
     pub(super) fn is_recording(&self) -> bool {
         self.effects.get().is_some_and(|effects| !effects.is_empty())
     }
 
-    /// Renders the text of a message that is put back. If a blob for it cannot be stored, leaves out the last error instead; if that is not
-    /// enough, a checkpoint that the storage has refused, for the one before it; and then that the handler has finished, unless the stored
-    /// text says so already. It runs again, which costs no attempt, and no delivery of those that are counted.
+    /// Renders the text of a message that is put back. If one of its blobs cannot be stored, drops parts
+    /// until the text needs no blob: first the last error, then a checkpoint that the storage has not
+    /// accepted (the previous one is kept), then the mark that the handler has finished, unless the stored
+    /// text has that mark. Without the mark the handler runs again; that costs no attempt, and no counted
+    /// delivery.
     async fn render_to_put_back(&self, mut envelope: Envelope) -> Result<Rendered, Error> {
         let mut smallest = envelope.clone();
         let rendering = self.render_and_store_blobs(&mut envelope, self.expires);
@@ -178,7 +183,7 @@ impl LeasedJob {
         };
         smallest.history.last_error = None;
         let rendered = self.render_without_blobs(&smallest).or_else(|| {
-            self.leave_out_checkpoint(&mut smallest);
+            self.restore_stored_checkpoint(&mut smallest);
             self.render_without_blobs(&smallest)
         });
         if rendered.is_some() || self.end_is_stored.load(Ordering::Relaxed) {
@@ -192,10 +197,11 @@ impl LeasedJob {
         self.render(&mut envelope.clone()).ok().filter(|rendered| rendered.blobs.is_empty())
     }
 
-    /// Replaces a checkpoint that the storage has refused by the one in the message, whose blob stays.
-    fn leave_out_checkpoint(&self, envelope: &mut Envelope) {
+    /// Replaces a checkpoint that the storage has not accepted by the one in the stored message, whose blob
+    /// is kept.
+    fn restore_stored_checkpoint(&self, envelope: &mut Envelope) {
         let Some(stored) = lock(&self.stored_checkpoint).take() else { return };
-        // A dead letter that was prepared meanwhile may have stored the new one.
+        // Preparing a dead letter may have stored the new checkpoint in a blob.
         if matches!(envelope.history.checkpoint, Some(Checkpoint::Inline(_))) {
             if let Some(Checkpoint::Stored(kept)) = &stored {
                 lock(&self.superseded).retain(|reference| reference != kept);
@@ -204,9 +210,10 @@ impl LeasedJob {
         }
     }
 
-    /// Saves a checkpoint (JSON text of at most [`MAX_CHECKPOINT_BYTES`]) with the message, and renews the lease. One that gets no answer, or that
-    /// the storage refuses, becomes part of the content all the same, so that the next change of the message writes it; that needs no further
-    /// blob after a lost answer.
+    /// Saves a checkpoint (JSON text of at most [`MAX_CHECKPOINT_BYTES`]) with the message, and renews the
+    /// lease. If the answer is lost, or the storage refuses the change, the checkpoint still becomes part of
+    /// the content, and the next change of the message writes it. After a lost answer its blob is already
+    /// stored.
     pub(crate) async fn checkpoint(&self, json: String) -> Result<(), Error> {
         let _saving = self.saving.lock().await;
         let Some(mut envelope) = self.envelope() else {
@@ -215,7 +222,8 @@ impl LeasedJob {
         let new = Checkpoint::Inline(json);
         let former = envelope.history.checkpoint.replace(new.clone());
         let rendered = self.render(&mut envelope)?;
-        // First of all, because the caller may be dropped. The rest of the content may change meanwhile: the handler may finish.
+        // Done first, because the caller may be dropped. Other parts of the content may change at the same
+        // time: the handler may finish.
         self.change_event(|event| event.history.checkpoint = Some(new));
         lock(&self.stored_checkpoint).get_or_insert(former.clone());
         if let Some(Checkpoint::Stored(former)) = former {
@@ -236,7 +244,7 @@ impl LeasedJob {
         Ok(())
     }
 
-    /// Deletes the blobs of former checkpoints, when the message refers to them no more.
+    /// Deletes the blobs of earlier checkpoints, to which the message no longer refers.
     pub(super) async fn remove_superseded(&self) {
         let superseded = std::mem::take(&mut *lock(&self.superseded));
         if !superseded.is_empty() {
@@ -264,7 +272,7 @@ impl LeasedJob {
         }
     }
 
-    /// Renders a text whose blobs are kept until `expires`, and [stores](Self::store_blobs) these.
+    /// Renders a text and [stores](Self::store_blobs) its blobs, which are kept until `expires`.
     pub(super) async fn render_and_store_blobs(
         &self,
         envelope: &mut Envelope,
@@ -273,7 +281,7 @@ impl LeasedJob {
         self.store_blobs(self.render(envelope)?, expires).await
     }
 
-    /// Stores the blobs of a text. No blob is left behind by an error.
+    /// Stores the blobs of a text. After an error, none of them is left behind.
     async fn store_blobs(&self, rendered: Rendered, expires: Option<SystemTime>) -> Result<Rendered, Error> {
         for (reference, data) in &rendered.blobs {
             if let Err(error) = self.core.claim_checks.store(reference, data.clone(), expires).await {
@@ -285,7 +293,7 @@ impl LeasedJob {
         Ok(rendered)
     }
 
-    /// Deletes the blobs that were stored for a text if the text is certainly not stored.
+    /// Deletes the blobs that were stored for a text, if the text is certainly not stored.
     pub(super) async fn remove_unless_saved(
         &self,
         blobs: Vec<(StoredReference, Bytes)>,
@@ -305,12 +313,12 @@ fn unreadable(failed: StoreError) -> Error {
         .with_source(failed)
 }
 
-fn uncounted(envelope: &mut Envelope) {
+fn count_uncounted(envelope: &mut Envelope) {
     envelope.history.uncounted = envelope.history.uncounted.saturating_add(1);
 }
 
-/// Returns whether the same call may succeed soon: a new attempt also finds out whether the change was made.
-pub(super) fn may_pass(error: &Error) -> bool {
+/// Returns whether the same call may succeed soon. A new try also finds out whether the change was applied.
+pub(super) fn may_succeed_soon(error: &Error) -> bool {
     error.is_retryable() || error.is_outcome_unknown() || error.is_lease_uncertain()
 }
 

@@ -7,15 +7,20 @@
 //!                                          └── Disposition ─────────────┴──────────────────┘
 //! ```
 //!
-//! The worker hands over a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A [`Disposition`] names
-//! the end of the delivery; `settle` performs it. Programs that receive by hand use the same steps without a handler. This module
-//! knows no worker.
+//! The worker passes a message with a [slot](DeliverySlot) and a token, and gets a [`DeliveryReport`]. A
+//! [`Disposition`] names the end of the delivery; `settle` performs it. Programs that receive by hand use the
+//! same steps without a handler. This module knows no worker.
 //!
-//! A job passes through these files from its fetch to its report: `worker/poller`, `worker/deliveries`, `executor`, `decode`,
-//! `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`, `completion`, `lease/together` (or `lease/removal`, where messages are deleted one by one). The others are for the jobs that need them:
-//! - before the handler: `done` (another delivery has done the job), `hooks`, `deferral` (a wait for a condition), `order_position`;
-//! - during it: `context`, `checkpoint`s in `progress` and `saved`, `durable` (steps and effects), `in_transaction`;
-//! - at the end: `handler_output` (kept for hooks), `message_changes` (put back), `dead_letter`, `dead_envelope`, `shrink_history`.
+//! A job passes through these files from its fetch to its report: `worker/poller`, `worker/deliveries`,
+//! `executor`, `decode`, `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`,
+//! `completion`, `lease/together` (or `lease/removal`, where messages are deleted individually). The other
+//! files serve the jobs that need them:
+//! - before the handler: `done` (was the job completed before?), `hooks`, `deferral` (waits for a condition),
+//!   `order_position` (FIFO groups);
+//! - during the handler: `context`, `progress` and `saved` (checkpoints), `durable` (steps and effects),
+//!   `in_transaction`;
+//! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,
+//!   `dead_envelope`, `shrink_history`.
 
 mod admit;
 mod claimed_letter;
@@ -61,14 +66,14 @@ pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
 pub use decode::discard_forged_history;
 pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, lease_only};
-pub(crate) use deferral::{Cause, defer};
+pub(crate) use deferral::{DeferralCause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::COMPLETED;
 pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
-pub(crate) use hook::{Hook, HookContext, Waiting};
+pub(crate) use hook::{AdmissionContext, Hook, HookContext};
 pub(crate) use leased_job::LeasedJob;
-pub(crate) use order_position::{LONGEST_UNRECORDED, end_turn, is_done_in_order, keep_expected, position_of};
+pub(crate) use order_position::{MAX_UNLOGGED_DELAY, end_turn, is_done_in_order, keep_expected, position_of};
 pub(crate) use past_dead_letters::add_past_dead_letter;
 pub use past_dead_letters::{PastDeadLetter, past_dead_letters};
 pub use progress::CheckpointOutcome;

@@ -1,7 +1,8 @@
-//! The position of a delivered message in its FIFO group: it is confirmed while the job runs or waits, and given up at the job's end.
+//! The position of a delivered message in its FIFO group: confirmed while the job runs or waits, and released
+//! at the end of the job.
 //!
-//! Messages that an application receives by hand come in any order, but they give up their positions too: the next job
-//! of the key must not wait forever.
+//! An application that receives messages by hand gets them in any order. They release their positions too:
+//! the next job of the key must not wait forever.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +14,18 @@ use crate::error::{Error, ErrorKind};
 use crate::group_log::{EndState, GRACE, InOrder, Millis, Position};
 use crate::job::outcome::chain;
 
-/// The longest put-back of the first of a group that is not recorded in the log. It is shorter than the jobs behind it wait at least.
-pub(crate) const LONGEST_UNRECORDED: Duration = Duration::from_secs(59);
+/// The maximum put-back of a group's first job that need not be recorded in the log. The jobs behind it wait
+/// for longer than that.
+pub(crate) const MAX_UNLOGGED_DELAY: Duration = Duration::from_secs(59);
 
-/// The time for which a put-back that cannot be noted is tried again at least.
-const LONGEST_NOTE: Duration = Duration::from_secs(15 * 60);
+/// The minimum time for retrying to record a put-back in the log.
+const MIN_LOG_UPDATE_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// The interval at which a worker confirms that the message of a running job exists.
-const HEARTBEAT: Duration = Duration::from_secs(GRACE.as_secs() / 3);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(GRACE.as_secs() / 3);
 
-/// The time after a message became overdue for which its delivery keeps its turn: half of the shortest time in which others mark it.
+/// The time that a delivery keeps its turn after its message became overdue: half of the minimum time in
+/// which other deliveries mark the message.
 const OVERDUE_MARGIN: Duration = Duration::from_secs(60);
 
 /// Returns the entry and the turn of this delivery if it belongs to a FIFO group that has a log.
@@ -37,16 +40,18 @@ pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
     *job.in_order.get_or_init(read)
 }
 
-/// Ends the position of a job that is done or about to be dead-lettered, if it belongs to a FIFO group.
+/// Ends the position of a job that is done or about to be dead-lettered, if the job belongs to a FIFO group.
 ///
 /// # Errors
-/// The log cannot be changed, or a newer delivery of the message has the turn: then the lease is lost.
+/// The log cannot be changed, or a newer delivery of the message has the turn; in the latter case the lease
+/// is lost.
 pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error> {
     let Some(position) = position_of(job) else { return Ok(()) };
     job.core.groups.end(position, end, job.core.now()).await
 }
 
-/// Ends the position that another send of a done job may have made. If another copy has the turn, that one ends the position.
+/// Ends the position that another send of a finished job may have created. If another copy has the turn, that
+/// copy ends the position.
 ///
 /// # Errors
 /// The log cannot be changed.
@@ -68,11 +73,12 @@ pub(crate) async fn is_done_in_order(job: &LeasedJob) -> Result<bool, Error> {
     }
 }
 
-/// Confirms at intervals, from when the delivery has its turn until its lease ends, that the message exists.
+/// Confirms at intervals that the message exists, from the time the delivery has its turn until its lease
+/// ends.
 pub(crate) fn keep_expected(job: &LeasedJob) {
     let Some(position) = position_of(job) else { return };
     let core = &job.core;
-    let logs = (core.groups.of(&position.entry), core.groups_apart.of(&position.entry));
+    let logs = (core.groups.of(&position.entry), core.detached_groups.of(&position.entry));
     let (Ok(known), Ok(log)) = logs else { return };
     let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
     let (InOrder { entry, turn }, runtime) = (position, core.runtime().clone());
@@ -81,16 +87,22 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
         let due = Millis::from(runtime.now()).after(GRACE);
         async move { Ok(log.change(move |log| log.extend(&entry, turn, due)).await?.then_some(until)) }
     };
-    job.keep_turn(HEARTBEAT, left.min(HEARTBEAT), Instant::now() + left + OVERDUE_MARGIN, confirm);
+    job.keep_turn(
+        HEARTBEAT_INTERVAL,
+        left.min(HEARTBEAT_INTERVAL),
+        Instant::now() + left + OVERDUE_MARGIN,
+        confirm,
+    );
 }
 
-/// Returns whether the log must show that the message is put back for so long. A job behind others has the grace from when it becomes the first.
-pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
+/// Returns whether the log must record that the message is put back for `delay`. A job behind others needs
+/// that only if `delay` exceeds the grace, which begins when the job becomes the first.
+pub(super) fn needs_log_update(job: &LeasedJob, delay: Duration) -> bool {
     let place = |InOrder { entry, turn }: InOrder| {
         let log = job.core.groups.of(&entry).ok()?;
         log.latest().position(&entry, turn, job.core.now().into())
     };
-    delay > LONGEST_UNRECORDED
+    delay > MAX_UNLOGGED_DELAY
         && position_of(job).is_some_and(|own| {
             let waits =
                 |place| matches!(place, Position::Behind { overdue: false, .. } | Position::Crowded { .. });
@@ -98,33 +110,29 @@ pub(super) fn needs_note(job: &LeasedJob, delay: Duration) -> bool {
         })
 }
 
-/// Records that the message is about to be put back for `delay`, so that the jobs behind it do not call it
-/// overdue. While the log cannot be changed, the message stays leased: without the note, they would pass it by. One that
-/// `may_come_sooner` is put back for less instead, which needs no note, and so is each during a shutdown. Returns the delay.
+/// Records that the message is about to be put back for `delay`, so that the jobs behind it do not mark it
+/// overdue. While the log cannot be changed, the message stays leased: without the record, those jobs would
+/// pass it. If it `may_come_sooner`, or during a shutdown, it is put back for [`MAX_UNLOGGED_DELAY`] instead,
+/// which needs no record. Returns the delay.
 pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner: bool) -> Duration {
-    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_note(job, delay)) else {
+    let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_log_update(job, delay)) else {
         return delay;
     };
     let note = || {
         let due = Millis::from(job.core.now()).after(delay + GRACE);
         job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due))
     };
-    // Also a job that has exceeded its maximum run time still has its lease.
-    let until = job.lease.renew_for(LONGEST_NOTE);
-    let noted = async {
-        match may_come_sooner {
-            true => note().await,
-            false => job.retry_until(until, note).await,
-        }
-    };
+    // A job that has exceeded its maximum run time still has its lease.
+    let until = job.lease.renew_for(MIN_LOG_UPDATE_TIME);
+    let noted = async { if may_come_sooner { note().await } else { job.retry_until(until, note).await } };
     let noted = tokio::select! {
         biased;
-        () = job.core.options.settle_now.cancelled() => return LONGEST_UNRECORDED,
+        () = job.core.options.settle_now.cancelled() => return MAX_UNLOGGED_DELAY,
         noted = noted => noted,
     };
     match noted {
         Ok(_) => delay,
-        Err(error) if may_come_sooner && error.is_retryable() => LONGEST_UNRECORDED,
+        Err(error) if may_come_sooner && error.is_retryable() => MAX_UNLOGGED_DELAY,
         Err(error) => {
             crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
             delay

@@ -1,4 +1,4 @@
-//! The earlier dead letters of a job, kept with the job when it is redriven, as a JSON list.
+//! The earlier dead letters of a job, stored with the job as a JSON list when it is redriven.
 
 use std::time::SystemTime;
 
@@ -9,8 +9,8 @@ use crate::clock::{parse_rfc3339, rfc3339};
 use crate::envelope::{DeadLetterNote, History};
 use crate::job::outcome::{Reason, printable};
 
-/// The maximum number of them that are kept: the latest.
-const MAX_PAST: usize = 10;
+/// The maximum number of dead letters that are kept. The oldest are dropped first.
+const MAX_PAST_DEAD_LETTERS: usize = 10;
 
 /// An earlier dead letter of a job, before it was redriven.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct PastDeadLetter {
     /// The reason for dead-lettering.
     #[serde(with = "as_text")]
     pub reason: Reason,
-    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter did not say it.
+    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter did not contain it.
     #[serde(with = "as_rfc3339")]
     pub time: Option<SystemTime>,
     /// The error with its causes.
@@ -32,7 +32,7 @@ pub struct PastDeadLetter {
     pub worker: Option<String>,
 }
 
-/// Returns the earlier dead letters of a job, the oldest first, without entries that other programs have written.
+/// Returns the earlier dead letters of a job, oldest first, without entries that other programs have written.
 pub fn past_dead_letters(history: &History) -> Vec<PastDeadLetter> {
     list(history).iter().filter_map(|past| serde_json::from_str(past.get()).ok()).collect()
 }
@@ -42,7 +42,7 @@ pub(crate) fn add_past_dead_letter(history: &mut History, note: DeadLetterNote) 
     let last = PastDeadLetter {
         reason: Reason::new(&note.reason),
         time: parse_rfc3339(&note.time),
-        // Not kept twice, because a message has room for 64 KiB only.
+        // Moved rather than copied: a message has only 64 KiB.
         error: history.last_error.take(),
         attempts: history.attempts,
         deliveries: note.deliveries,
@@ -50,20 +50,20 @@ pub(crate) fn add_past_dead_letter(history: &mut History, note: DeadLetterNote) 
     };
     let mut past = list(history);
     past.extend(to_raw_value(&last));
-    let excess = past.len().saturating_sub(MAX_PAST);
+    let excess = past.len().saturating_sub(MAX_PAST_DEAD_LETTERS);
     history.past = serde_json::to_string(&past[excess..]).ok();
 }
 
-/// Keeps the latest `count` of them, with `chars` characters of each error, and removes entries that other programs
-/// have written.
+/// Keeps the latest `count` dead letters, with `chars` characters of each error. Removes entries that other
+/// programs have written.
 pub(super) fn shorten_past_dead_letters(history: &mut History, count: usize, chars: usize) {
     if history.past.is_none() {
         return;
     }
     let mut past = past_dead_letters(history);
     past.drain(..past.len().saturating_sub(count));
-    for one in &mut past {
-        one.error = one.error.take().map(|error| printable(&error, chars));
+    for letter in &mut past {
+        letter.error = letter.error.take().map(|error| printable(&error, chars));
     }
     history.past = serde_json::to_string(&past).ok();
 }
@@ -79,7 +79,7 @@ impl PastDeadLetter {
     }
 }
 
-/// A time that is not known is an empty text.
+/// An unknown time is an empty text.
 mod as_rfc3339 {
     use std::time::SystemTime;
 
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_kept_and_what_others_wrote_stays_as_it_is() {
+    fn newest_are_kept_and_external_entries_stay_unchanged() {
         let mut history = History { past: Some(r#"[{"by":"another"}]"#.to_owned()), ..History::default() };
         for attempts in 0..12 {
             history.attempts = attempts;
@@ -133,8 +133,8 @@ mod tests {
                 worker: None,
             };
             add_past_dead_letter(&mut history, note);
-            let others = history.past.as_deref().unwrap().contains("another");
-            assert_eq!(others, attempts < 9, "of eleven the first goes");
+            let has_external_entry = history.past.as_deref().unwrap().contains("another");
+            assert_eq!(has_external_entry, attempts < 9, "the oldest of eleven entries is dropped");
         }
         let past = past_dead_letters(&history);
         assert!(past.iter().all(|past| past.time_text().as_deref() == Some("2026-11-21T20:00:00.000Z")));

@@ -14,7 +14,8 @@ use crate::storage::QueueName;
 /// The text for operators about a message without a handler.
 pub(super) const UNKNOWN_KIND: &str = "this worker has no handler for the kind";
 
-/// The beginning of the kinds that the framework gives to raw payloads and to dead letters that keep a text.
+/// The prefix of the kinds that the framework gives to payloads without an envelope, and to dead letters that
+/// keep a text.
 const OWN_KINDS: &str = "jobqueue.";
 
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl Registry {
             check_names(&registration)?;
             let queue_handlers = queues.entry(queue.clone()).or_default();
             for other in &*queue_handlers {
-                check_apart(&queue, other, &registration)?;
+                check_disjoint(&queue, other, &registration)?;
             }
             queue_handlers.push(registration);
         }
@@ -44,7 +45,7 @@ impl Registry {
     }
 }
 
-/// Checks that no name is one of the framework's own, which the derive refuses too.
+/// Checks that no kind is reserved for the framework. The derive macro refuses reserved kinds, too.
 fn check_names(handler: &Registration) -> Result<(), Error> {
     let is_own = |kind: &&&str| **kind == EVERY_KIND || kind.starts_with(OWN_KINDS);
     match handler.kinds.iter().find(is_own) {
@@ -58,21 +59,21 @@ fn check_names(handler: &Registration) -> Result<(), Error> {
     }
 }
 
-/// Checks that no kind is read by both handlers.
-fn check_apart(queue: &QueueName, one: &Registration, other: &Registration) -> Result<(), Error> {
-    let shared = one.kinds.iter().find(|kind| other.accepts(kind));
-    let Some(kind) = shared.or_else(|| other.kinds.iter().find(|kind| one.accepts(kind))) else {
+/// Checks that the handlers accept no common kind.
+fn check_disjoint(queue: &QueueName, first: &Registration, second: &Registration) -> Result<(), Error> {
+    let shared = first.kinds.iter().find(|kind| second.accepts(kind));
+    let Some(kind) = shared.or_else(|| second.kinds.iter().find(|kind| first.accepts(kind))) else {
         return Ok(());
     };
     let text = format!(
         "two handlers on the queue `{queue}` accept the kind `{kind}`, those for `{}` and `{}`; give one of them another queue, or other kinds, aliases and former versions",
-        one.kind, other.kind
+        first.kind, second.kind
     );
     Err(Error::new(ErrorKind::Configuration, text))
 }
 
 impl QueueHandlers {
-    /// Returns the largest number of jobs that one call of a handler takes.
+    /// Returns the maximum number of jobs that one call of a handler takes.
     pub(crate) fn largest_chunk(&self) -> usize {
         self.all().map(|handler| handler.chunk).max().unwrap_or(1)
     }
@@ -93,7 +94,7 @@ impl QueueHandlers {
         self.handlers.iter().flat_map(|handler| &handler.kinds).map(|kind| (*kind).to_owned()).collect()
     }
 
-    /// Returns the defaults of the queue: the longest lease of its types, with which all are received.
+    /// Returns the defaults of the queue: all messages are received with the longest lease of their types.
     pub(crate) fn defaults(&self) -> MessageDefaults {
         let leases = self.handlers.iter().map(|handler| handler.defaults.lease.unwrap_or(DEFAULT_LEASE));
         MessageDefaults::new().with_lease(leases.max().unwrap_or(DEFAULT_LEASE))

@@ -1,4 +1,4 @@
-//! Runs a handler until it returns or must stop, and judges how it ended.
+//! Runs a handler until it returns or must stop, and decides the disposition of its message.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use tracing::Span;
 
 use super::admit::{RunnableJob, too_late};
 use super::context::Context;
-use super::deferral::{Cause, may_defer, note_running};
+use super::deferral::{DeferralCause, end_wait_for_run, may_defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
@@ -25,28 +25,26 @@ use crate::handler::{Job, recover};
 use crate::job::outcome::{JobError, Reason, Verdict, chain, panic_text, printable};
 use crate::job::{Backoff, BoxError, JobInfo};
 use crate::lease::Loss;
-use crate::log::LogSpan;
+use crate::log::{LogSpan, MAX_ID_CHARS};
 use crate::presence::TrackedRun;
 use crate::storage::MAX_VISIBILITY;
 use crate::trace::{OpenSpan, Step};
 
-/// The maximum length of ids and kinds in spans, in characters.
-const MAX_ID_CHARS: usize = 1_024;
 const NOT_COMMITTED: &str = "the transaction in which the handler has completed the job did not commit";
 
 /// The reason why a handler has not succeeded.
 enum HandlerEnd {
-    /// It, or a layer around it, returned this error.
+    /// The handler, or a layer around it, returned this error.
     Failed(BoxError),
     Panicked(Box<dyn Any + Send>),
-    /// An operator has cancelled the job. The text is the error of the handler, if it returned one.
+    /// An operator has cancelled the job. The text is the handler's error, if it returned an error.
     Cancelled(Option<String>),
     LeaseLost,
     MaxRunTime,
     Shutdown,
 }
 
-/// The answer of a handler: a panic, or what it returned.
+/// The result of a handler, or its panic.
 type Returned = Result<Result<(), BoxError>, Box<dyn Any + Send>>;
 
 impl HandlerEnd {
@@ -54,7 +52,7 @@ impl HandlerEnd {
         returned.map_err(Self::Panicked)?.map_err(Self::Failed)
     }
 
-    /// Returns the code of the failure; `None` for a handler that comes back later.
+    /// Returns the code of the failure; `None` if the handler asked for a later delivery.
     fn code(&self) -> Option<&'static str> {
         match self {
             Self::Failed(error) => (!is_snooze(error)).then_some("handler_error"),
@@ -68,7 +66,8 @@ impl HandlerEnd {
 }
 
 impl Executor {
-    /// Runs the handler, and decides the disposition of the message. Reports how long the handler ran.
+    /// Runs the handler, and returns the disposition of the message. Writes the handler's run time into the
+    /// report.
     pub(super) async fn run(
         &self,
         leased_job: &Arc<LeasedJob>,
@@ -81,13 +80,14 @@ impl Executor {
         if !leased_job.lease.begin_run() {
             return too_late(leased_job);
         }
-        note_running(leased_job);
+        end_wait_for_run(leased_job);
         let mut process_span = self.trace(leased_job, &mut info, report);
         let started = Instant::now();
         let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.hidden()));
         let run = record.as_ref().map(|record| Arc::clone(&record.run));
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
-        // Fires the token of the handler, and of what it has started, also if the delivery is dropped.
+        // Fires the token for the handler and for the tasks that it has started, even if this future is
+        // dropped.
         let _stopped_when_dropped = scopeguard::guard(&context, Context::stop);
         state.events.emit(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
         let running = state.enter(leased_job);
@@ -95,9 +95,9 @@ impl Executor {
         let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();
         let is_logged = report.process.is_none() || state.events.log_spans();
         let ended = {
-            // Each is pinned here: a future that is moved into another one lies in this one twice.
+            // Each future is pinned here: moving a future into another stores it twice.
             let handler = pin!(crate::trace::scope(info.trace, called));
-            // The span is made inside that of the tracer, so that it becomes its child.
+            // The log span is created inside the tracer's span, so that it becomes its child.
             let logged = async {
                 LogSpan::new(|| if is_logged { log_span(&info) } else { Span::none() }).run(handler).await
             };
@@ -112,17 +112,19 @@ impl Executor {
             return Disposition::Abandon;
         }
         let is_slot_free = ended.is_ok() && slot.handler_is_done();
-        let left = std::mem::take(&mut *context.left());
-        let ended = match leased_job.lease.end_transactions() {
+        let output = std::mem::take(&mut *context.output());
+        let ended = if leased_job.lease.end_transactions() {
             // Boxed, because few handlers complete their jobs themselves.
-            true => Box::pin(after_transaction(leased_job, ended, left)).await,
-            false => ended.map(|()| left),
+            Box::pin(after_transaction(leased_job, ended, output)).await
+        } else {
+            ended.map(|()| output)
         };
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
 
-    /// Decides the disposition of the message after its handler has ended. `backoff` is that of the message type. After a
-    /// success the hooks are called, and the message stays until all of them have succeeded.
+    /// Returns the disposition of the message after its handler has ended. `backoff` is declared by the
+    /// message type. After a success the hooks are called, and the message stays until all of them have
+    /// succeeded.
     #[allow(clippy::too_many_arguments, reason = "each is what the run has left")]
     async fn conclude(
         &self,
@@ -168,7 +170,7 @@ impl Executor {
         info: &mut Arc<JobInfo>,
         report: &mut DeliveryReport,
     ) -> OpenSpan {
-        // The job has one owner while the tracer gives it a context, so that it is not copied.
+        // Makes the job uniquely owned, so that writing the tracer's context does not copy it.
         report.job = None;
         let process_span = self.open_span(leased_job, info);
         report.process = process_span.context();
@@ -190,7 +192,8 @@ impl Executor {
         self.state.events.span(|| Step::Process { job, sender, tracestate, is_first })
     }
 
-    /// Ends a job that an operator has cancelled and whose handler has not succeeded; `error` is the handler's error.
+    /// Returns the disposition of a job that an operator has cancelled and whose handler has not succeeded;
+    /// `error` is the handler's error.
     fn after_cancellation(&self, job: &JobInfo, error: Option<&str>) -> Disposition {
         let cancelled = self.state.cancelled(job);
         let by = cancelled.unwrap_or_else(|| Rejection::new(Reason::CANCELLED, "cancelled"));
@@ -200,8 +203,8 @@ impl Executor {
         })
     }
 
-    /// Decides about an error that the handler returned. An outage of the storage costs no attempt for a day, unless
-    /// the application's policy decides about it.
+    /// Returns the disposition for an error that the handler returned. Failing because of a storage outage
+    /// costs no attempt for a day, unless the application's policy decides about the error.
     fn after_failure(
         &self,
         leased_job: &LeasedJob,
@@ -212,8 +215,8 @@ impl Executor {
         let is_outage = is_outage(&error);
         let error = recover(error);
         let decided = self.ask_policy(job, &error);
-        if is_outage && decided.is_none() && may_defer(leased_job, Cause::Outage) {
-            return Disposition::Defer { cause: Cause::Outage, detail: error.chain() };
+        if is_outage && decided.is_none() && may_defer(leased_job, DeferralCause::Outage) {
+            return Disposition::Defer { cause: DeferralCause::Outage, detail: error.chain() };
         }
         self.judge(job, &error, backoff, decided)
     }
@@ -222,7 +225,8 @@ impl Executor {
         self.judge(job, error, backoff, self.ask_policy(job, error))
     }
 
-    /// Asks the application's policy about a failed attempt; a snooze is none. A policy that panics decides nothing.
+    /// Asks the application's policy about a failed attempt. A snooze is not a failed attempt. If the policy
+    /// panics, the error's own verdict applies.
     fn ask_policy(&self, job: &JobInfo, error: &JobError) -> Option<Verdict> {
         if matches!(error.verdict(), Verdict::Snooze(_)) {
             return None;
@@ -234,8 +238,8 @@ impl Executor {
         })
     }
 
-    /// Decides about a failed attempt. `backoff` is that of the message type, if it declares one; `decided` is the
-    /// verdict of the application's policy.
+    /// Returns the disposition for a failed attempt. `backoff` is declared by the message type, if at all;
+    /// `decided` is the verdict of the application's policy.
     pub(super) fn judge(
         &self,
         job: &JobInfo,
@@ -244,7 +248,7 @@ impl Executor {
         decided: Option<Verdict>,
     ) -> Disposition {
         let verdict = match decided.unwrap_or_else(|| error.verdict()) {
-            // Another job of the call may have caused it.
+            // Another job of the same call may have caused the error.
             Verdict::DeadLetter if error.is_shared() => Verdict::Retry,
             verdict => verdict,
         };
@@ -259,14 +263,14 @@ impl Executor {
                 return Disposition::DeadLetter(Rejection::of_attempt(Reason::ATTEMPTS_EXHAUSTED, error));
             }
             Verdict::RetryAfter(wait) => wait.min(MAX_VISIBILITY),
-            // `Retry`; the enum is open, and a verdict without an arm keeps the job too.
+            // `Retry`. The enum is non-exhaustive: an unknown verdict must keep the job, too.
             _ => backoff.unwrap_or_default().delay(job.attempt, self.core.runtime()),
         };
         Disposition::Retry { wait, error }
     }
 
-    /// Runs the handler until it returns or must stop; in the latter case gives it the cancel grace, as long as no
-    /// other worker has the job.
+    /// Runs the handler until it returns or must stop. A handler that must stop has the cancel grace to
+    /// return, as long as no other worker can have the job.
     async fn supervise(
         &self,
         leased_job: &LeasedJob,
@@ -274,7 +278,7 @@ impl Executor {
         record: Option<&TrackedRun<'_>>,
         mut handler: Pin<&mut impl Future<Output = Returned>>,
     ) -> Result<(), HandlerEnd> {
-        // In blocks, so that no token is made for a handler that does not wait.
+        // In `async` blocks, so that no token is created for a handler that returns at its first poll.
         let must_stop = async { leased_job.lease.stop_token().cancelled().await };
         let cancelled = async {
             match record {
@@ -285,44 +289,46 @@ impl Executor {
         let interruption = tokio::select! {
             biased;
             returned = &mut handler => {
-                // The token may have fired during the handler's last poll, at a shutdown also that of another job of the same call.
+                // The token may have fired during the handler's last poll; at a shutdown, the handler may
+                // also have seen the token of another job of the same call.
                 let shutdown = self.state.cancel.is_cancelled().then_some(HandlerEnd::Shutdown);
-                return match interruption(leased_job).or(shutdown) {
-                    // It has returned before it was cancelled, and the lease is still held.
+                return match interruption_by_lease(leased_job).or(shutdown) {
+                    // The handler returned before it was interrupted, and the lease is still held.
                     None | Some(HandlerEnd::MaxRunTime) => HandlerEnd::of(returned),
-                    Some(interruption) => interrupted(interruption, Some(returned)),
+                    Some(interruption) => end_of_interrupted(interruption, Some(returned)),
                 };
             }
-            () = must_stop => interruption(leased_job).unwrap_or(HandlerEnd::LeaseLost),
+            () = must_stop => interruption_by_lease(leased_job).unwrap_or(HandlerEnd::LeaseLost),
             () = self.state.cancel.cancelled() => HandlerEnd::Shutdown,
             () = cancelled => HandlerEnd::Cancelled(None),
         };
         context.stop();
         // Boxed, because most handlers are not interrupted.
-        let returned = Box::pin(in_grace(leased_job, self.state.options.cancel_grace, handler)).await;
+        let returned = Box::pin(wait_for_grace(leased_job, self.state.options.cancel_grace, handler)).await;
         let interruption = match (interruption, leased_job.lease.loss()) {
-            // The lease was held when the handler was interrupted, and is lost since.
+            // The lease was held when the handler was interrupted, and has been lost since.
             (
                 HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime,
                 Some(Loss::Taken | Loss::Expired),
             ) => HandlerEnd::LeaseLost,
             (interruption, _) => interruption,
         };
-        interrupted(interruption, returned)
+        end_of_interrupted(interruption, returned)
     }
 }
 
-/// Returns the end of a handler that has completed its job in a transaction: the transaction decides, whatever the handler returned. A batch
-/// that the handler has sent after that continues the job all the same.
+/// Returns the end of a handler that has written the completion of its job in a transaction. The outcome of
+/// the transaction decides, whatever the handler returned. If the handler has sent a batch after that, the
+/// batch still continues the job.
 async fn after_transaction(
     leased_job: &LeasedJob,
     ended: Result<(), HandlerEnd>,
-    left: HandlerOutput,
+    last_output: HandlerOutput,
 ) -> Result<HandlerOutput, HandlerEnd> {
     match has_committed(leased_job).await {
         Ok(true) => {
             let mut output = HandlerOutput::kept_with(leased_job).unwrap_or_default();
-            output.handed_over |= left.handed_over;
+            output.handed_over |= last_output.handed_over;
             Ok(output)
         }
         Ok(false) => ended.and_then(|()| Err(HandlerEnd::Failed(NOT_COMMITTED.into()))),
@@ -341,9 +347,9 @@ fn log_span(info: &JobInfo) -> Span {
     )
 }
 
-/// Waits for a handler whose token has fired, for its grace at most. The lease is still renewed. As soon as it is lost, however, the
-/// handler has time until shortly before another worker can get the message.
-async fn in_grace(
+/// Waits for an interrupted handler for at most `grace`, and keeps renewing the lease. If the lease is lost,
+/// waits only until shortly before another worker can get the message.
+async fn wait_for_grace(
     leased_job: &LeasedJob,
     grace: Duration,
     handler: Pin<&mut impl Future<Output = Returned>>,
@@ -361,8 +367,9 @@ async fn in_grace(
     }
 }
 
-/// Returns the end of a handler that was interrupted: it returned after its token had fired, or not in time.
-fn interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(), HandlerEnd> {
+/// Returns the end of a handler that was interrupted: it returned after its token had fired, or did not
+/// return in time.
+fn end_of_interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(), HandlerEnd> {
     match (returned, interruption) {
         // The lease is still held.
         (Some(Ok(Ok(()))), HandlerEnd::Shutdown | HandlerEnd::Cancelled(_) | HandlerEnd::MaxRunTime) => {
@@ -373,8 +380,8 @@ fn interrupted(interruption: HandlerEnd, returned: Option<Returned>) -> Result<(
     }
 }
 
-/// Returns why the handler must stop, as far as its lease says so.
-fn interruption(leased_job: &LeasedJob) -> Option<HandlerEnd> {
+/// Returns why the handler must stop, if its lease is the cause.
+fn interruption_by_lease(leased_job: &LeasedJob) -> Option<HandlerEnd> {
     leased_job.lease.loss().map(|loss| match loss {
         Loss::MaxRunTime => HandlerEnd::MaxRunTime,
         Loss::Taken | Loss::Expired => HandlerEnd::LeaseLost,

@@ -1,4 +1,4 @@
-//! The document that a checkpoint holds.
+//! The document that a checkpoint stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,12 +23,13 @@ pub(crate) struct Saved {
     pub(crate) unwritable: BTreeSet<String>,
 }
 
-/// The checkpoint as far as a delivery has read and changed it.
+/// The checkpoint as this delivery has read and changed it.
 #[derive(Debug, Default)]
 pub(crate) struct KnownCheckpoint {
-    /// The checkpoint with all changes, also with those that are to be saved by the next one.
+    /// The checkpoint with all changes, including those that the next change will save.
     pub(super) newest: Saved,
-    /// The checkpoint before the first change that the storage has not accepted; `None` if it has accepted all.
+    /// The checkpoint before the first change that the storage has not accepted; `None` if it has accepted
+    /// all.
     pub(super) accepted: Option<Saved>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn to_json<T: Serialize + ?Sized>(progress: &T) -> Result<String, Err
     })
 }
 
-/// Writes a value as payloads are written: a number that JSON cannot express is an error.
+/// Writes a value in the way of payloads: a number that JSON cannot express is an error.
 pub(super) fn json_text<T: Serialize + ?Sized>(value: &T) -> Result<String, CodecError> {
     let text = String::from_utf8(Json::encode(value)?);
     text.map_err(|e| CodecError::with_source("the JSON is not UTF-8", e))

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::claimed_letter::is_letter_claimed;
-use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_of_lease, record_end, record_end_for_others};
+use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_lease_error, record_end, record_end_or_fail};
 use super::dead_letter_hook::DeadLettered;
-use super::deferral::{Cause, defer};
+use super::deferral::{DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
-use super::order_position::{end_position_of_done, needs_note};
+use super::order_position::{end_position_of_done, needs_log_update};
 use super::slot::DeliverySlot;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -19,7 +19,7 @@ use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
 
 impl Executor {
-    /// Settles the message, in a span of the tracer if there is one, and completes the report.
+    /// Settles the message, in a tracer's span if there is a tracer, and completes the report.
     pub(super) async fn settle(
         &self,
         leased_job: &Arc<LeasedJob>,
@@ -27,12 +27,12 @@ impl Executor {
         slot: &dyn DeliverySlot,
         mut report: DeliveryReport,
     ) -> DeliveryReport {
-        // The common request has a span for all its messages.
+        // A request for many messages has its own span.
         if matches!(disposition, Disposition::Complete)
             && self.deletes_in_batch(leased_job)
             && let Some(settled) = self.complete_with_others(leased_job, &report).await
         {
-            report.settled(leased_job, settled);
+            report.record_settlement(leased_job, settled);
             return report;
         }
         report.error = report.error.or(disposition.error());
@@ -40,19 +40,22 @@ impl Executor {
             Disposition::Abandon => OpenSpan::none(),
             _ => leased_job.settle_span(report.process),
         };
-        let records = leased_job.is_recording() && disposition.may_run_again();
-        if records {
-            // The number of places is bounded: in an outage the deliveries of 15 minutes would gather.
+        let is_recording = leased_job.is_recording() && disposition.may_run_again();
+        if is_recording {
+            // Keeps the slot if no place to settle is free: during an outage, 15 minutes of deliveries would
+            // pile up.
             let _ = slot.handler_is_done();
         }
-        // Boxed, because most deliveries end above.
+        // Boxed, because most deliveries have returned above.
         let mut settling = Box::pin(async {
-            if records {
-                leased_job.end_effects().await;
+            if is_recording {
+                leased_job.wait_for_effects().await;
             }
-            disposition.delay().into_iter().for_each(|wait| leave_before(wait, leased_job, slot));
+            if let Some(wait) = disposition.delay() {
+                leave_slot_for_log(wait, leased_job, slot);
+            }
             let settled = self.perform(leased_job, disposition, slot, &mut report).await;
-            report.settled(leased_job, settled);
+            report.record_settlement(leased_job, settled);
         });
         span.run(settling.as_mut()).await;
         drop(settling);
@@ -60,7 +63,7 @@ impl Executor {
         report
     }
 
-    /// Does with the message what was decided.
+    /// Applies the disposition to the message.
     async fn perform(
         &self,
         leased_job: &LeasedJob,
@@ -76,7 +79,7 @@ impl Executor {
                 report.earlier_end = Some(Reason::CANCELLED);
                 Box::pin(self.discard_cancelled(leased_job, job, slot)).await
             }
-            // The rare ends are boxed, so that they do not enlarge the future of every delivery.
+            // The rare dispositions are boxed, so that they do not enlarge the future of every delivery.
             Disposition::Retry { wait, error } => {
                 Box::pin(leased_job.retry(wait, &error)).await.map(Outcome::Retried)
             }
@@ -102,24 +105,25 @@ impl Executor {
         }
     }
 
-    /// Puts the message back until its condition is met, or dead-letters it when it has waited long enough.
+    /// Puts the message back until its condition is met, or dead-letters it if it has waited for long enough.
     #[allow(clippy::too_many_arguments, reason = "the fields of a deferral, and what a rejection needs")]
     async fn defer_or_reject(
         &self,
         leased_job: &LeasedJob,
-        cause: Cause,
+        cause: DeferralCause,
         detail: &str,
         slot: &dyn DeliverySlot,
         report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
-        match defer(leased_job, cause, detail, |wait| leave_before(wait, leased_job, slot)).await? {
+        match defer(leased_job, cause, detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
             Err(rejection) => self.reject(leased_job, rejection, slot, report).await,
         }
     }
 
-    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message. If its job is done, deletes
-    /// it instead, whatever this message of the job looks like. The rate bounds the dead letters of messages that did not run.
+    /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message.
+    /// If the job is already done, deletes the message instead, whatever its content. Messages that did not
+    /// run are dead-lettered at a limited rate.
     async fn reject(
         &self,
         leased_job: &LeasedJob,
@@ -128,26 +132,27 @@ impl Executor {
         report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
         if !rejection.attempted {
-            // Before the storage is asked: a flood of such messages takes no slots from others.
+            // Before any request: a flood of such messages must not take slots from others.
             if let Err(wait) = slot.reject() {
-                leave_before(wait, leased_job, slot);
+                leave_slot_for_log(wait, leased_job, slot);
                 return release(leased_job, wait).await;
             }
             let _is_free = slot.handler_is_done();
         }
         match is_letter_claimed(leased_job, &rejection).await {
             Ok(true) => {
-                // The job may have run again since, so this is not the time of its end.
+                // The job may have run again since then, so this is not the time of its end.
                 report.earlier_end = Some(rejection.reason);
-                // Its blobs stay, because the letter may refer to them.
-                let deleted = settled(leased_job.lease.delete().await);
+                // The blobs stay, because the letter may refer to them.
+                let deleted = deletion_outcome(leased_job.lease.delete().await);
                 return deleted.map(|()| Outcome::Duplicate);
             }
             Ok(false) => {}
-            Err(error) => return stay(leased_job, error).await,
+            Err(error) => return retry_dead_letter_later(leased_job, error).await,
         }
         if leased_job.is_recording() {
-            // A redrive would repeat the effect: the next delivery stores the letter, after the lease in which it is still recorded.
+            // A redrive would repeat the effect, whose result is not recorded yet. The next delivery stores
+            // the letter, after this lease, until whose end the result may still be recorded.
             record_end(leased_job, &mut rejection).await?;
             return release(leased_job, Duration::ZERO).await;
         }
@@ -155,9 +160,10 @@ impl Executor {
         let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
             return self.dead_letter(leased_job, job, rejection).await;
         };
-        // The hooks make others act upon the end, who would start although this job may run again.
-        if let Err(error) = record_end_for_others(leased_job, &mut rejection).await {
-            return stay(leased_job, error).await;
+        // The hooks let other jobs start that must wait for this end. Without the record, this job might run
+        // again at the same time.
+        if let Err(error) = record_end_or_fail(leased_job, &mut rejection).await {
+            return retry_dead_letter_later(leased_job, error).await;
         }
         let called = match self.state.is_done_elsewhere(leased_job, hooked).await {
             Ok(true) => return self.discard_done(leased_job, job, slot).await,
@@ -170,7 +176,7 @@ impl Executor {
         }
     }
 
-    /// Deletes the message of a finished job, after its hooks have run.
+    /// Deletes the message of a finished job, after calling the hooks.
     async fn discard_done(
         &self,
         leased_job: &LeasedJob,
@@ -186,7 +192,7 @@ impl Executor {
         discard(leased_job).await
     }
 
-    /// Deletes the message of a job that was cancelled, after what follows from its end.
+    /// Deletes the message of a cancelled job, after calling the hooks.
     async fn discard_cancelled(
         &self,
         leased_job: &LeasedJob,
@@ -202,9 +208,9 @@ impl Executor {
         discard(leased_job).await
     }
 
-    /// Puts a message back whose hook has failed. One whose hook has failed for long enough becomes a dead letter all the same: with
-    /// `rejection`, or because of the hook if the job is done. A redrive runs it again, unless a
-    /// group log, a ledger or a durable completion says that it is done.
+    /// Puts a message back whose hook has failed. If hooks have failed for long enough, dead-letters the
+    /// message: with `rejection`, or because of the hook if the job is done. A redrive runs such a job again,
+    /// unless a group log, a ledger or a durable completion says that it is done.
     #[allow(clippy::too_many_arguments, reason = "the failure of a hook, and what a dead letter needs")]
     async fn after_failed_hook(
         &self,
@@ -218,20 +224,20 @@ impl Executor {
             leased_job.lease.abandon();
             return Ok(Outcome::LeaseLost);
         };
-        match defer(leased_job, cause, &detail, |wait| leave_before(wait, leased_job, slot)).await? {
+        match defer(leased_job, cause, &detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
             Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(of_hook) => match rejection {
+            Err(hook_rejection) => match rejection {
                 Some(rejection) => self.give_up(leased_job, job, rejection).await,
-                // It has not failed, so that no hook records a failure.
+                // The job itself has not failed, so no hook may record a failure.
                 None => {
                     end_position_of_done(leased_job).await?;
-                    self.dead_letter(leased_job, job, of_hook).await
+                    self.dead_letter(leased_job, job, hook_rejection).await
                 }
             },
         }
     }
 
-    /// Dead-letters a message although a hook of its job has failed for long.
+    /// Dead-letters a message although a hook of its job has been failing for long.
     async fn give_up(
         &self,
         leased_job: &LeasedJob,
@@ -239,16 +245,16 @@ impl Executor {
         mut rejection: Rejection,
     ) -> Result<Outcome, Error> {
         if let Some(job) = &job {
-            if let Err(error) = record_end_for_others(leased_job, &mut rejection).await {
-                return stay(leased_job, error).await;
+            if let Err(error) = record_end_or_fail(leased_job, &mut rejection).await {
+                return retry_dead_letter_later(leased_job, error).await;
             }
             self.state.giving_up(leased_job, job, &rejection).await?;
         }
         self.dead_letter(leased_job, job, rejection).await
     }
 
-    /// Moves the message to the dead-letter queue, and calls the application's hooks. If the copy cannot be stored, the
-    /// message stays and is tried again later.
+    /// Moves the message to the dead-letter queue, and calls the application's hooks. If the copy cannot be
+    /// stored, the message stays in its queue, and a later delivery tries again.
     async fn dead_letter(
         &self,
         leased_job: &LeasedJob,
@@ -257,7 +263,7 @@ impl Executor {
     ) -> Result<Outcome, Error> {
         record_end(leased_job, &mut rejection).await?;
         if let Err(error) = dead_letter(leased_job, &rejection).await {
-            return stay(leased_job, error).await;
+            return retry_dead_letter_later(leased_job, error).await;
         }
         let Rejection { reason, detail, .. } = rejection;
         let dead = || DeadLettered {
@@ -271,20 +277,22 @@ impl Executor {
     }
 }
 
-/// Frees the slot of a delivery that is put back for this time if it may have to wait until its group log can be changed.
-fn leave_before(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
-    if needs_note(leased_job, wait) {
+/// Frees the slot if putting the message back for `wait` needs a change of its group log: the delivery may
+/// have to wait until the log can be changed.
+fn leave_slot_for_log(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
+    if needs_log_update(leased_job, wait) {
         slot.leave();
     }
 }
 
-/// Deletes the message of a job that is done, or that lives on as another message.
+/// Deletes the message of a job that is done, or that another message continues.
 async fn discard(leased_job: &LeasedJob) -> Result<Outcome, Error> {
-    settled(leased_job.complete().await).map(|()| Outcome::Duplicate)
+    deletion_outcome(leased_job.complete().await).map(|()| Outcome::Duplicate)
 }
 
-/// Returns whether a message without a run was deleted. One that may still be there is deleted at its next delivery.
-fn settled(deleted: Result<(), LeaseError>) -> Result<(), Error> {
+/// Returns the result of deleting a message that did not run. A message that may still be there counts as
+/// deleted: its next delivery deletes it.
+fn deletion_outcome(deleted: Result<(), LeaseError>) -> Result<(), Error> {
     match deleted {
         Ok(()) | Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => Ok(()),
         Err(error) => Err(error.into()),
@@ -295,9 +303,9 @@ async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Erro
     leased_job.release_uncounted(wait).await.map(Outcome::Released)
 }
 
-/// Leaves a message that could not be dead-lettered in its queue, and retries later.
-async fn stay(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
-    if is_of_lease(&error) {
+/// Leaves a message that could not be dead-lettered in its queue, to be retried later.
+async fn retry_dead_letter_later(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
+    if is_lease_error(&error) {
         return Err(error);
     }
     crate::log::error!(

@@ -1,14 +1,14 @@
-//! Shortens the history of a message that has no room for all of it: the framework's notes for operators, which
-//! grow with every failure. Attributes of a producer or a handler are never removed.
+//! Shortens the history of a message that has no space for all of it: the framework's notes for operators,
+//! which grow with every failure. Attributes of a producer or a handler are never removed.
 
 use super::past_dead_letters::shorten_past_dead_letters;
 use crate::envelope::History;
 use crate::job::outcome::printable;
 
-type Step = fn(&mut History);
+type TrimStep = fn(&mut History);
 
-/// The steps, in the order of increasing loss.
-const STEPS: [Step; 6] = [
+/// The steps, in order of increasing loss.
+const STEPS: [TrimStep; 6] = [
     |history| shorten(history, 500),
     |history| shorten_past_dead_letters(history, 10, 200),
     |history| shorten_past_dead_letters(history, 1, 200),
@@ -18,8 +18,8 @@ const STEPS: [Step; 6] = [
     |history| history.last_error = None,
 ];
 
-/// The remaining steps for a message.
-pub(crate) struct HistoryTrim(std::slice::Iter<'static, Step>);
+/// The steps that are left for a message.
+pub(crate) struct HistoryTrim(std::slice::Iter<'static, TrimStep>);
 
 impl HistoryTrim {
     pub(crate) fn new() -> Self {
@@ -47,19 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_error_outlives_those_of_former_dead_letters() {
+    fn last_error_outlives_past_dead_letters() {
         let mut history = History {
             attempts: 3,
             last_error: Some("e".repeat(2_000)),
             past: Some("[]".to_owned()),
             ..History::default()
         };
-        let (mut trim, mut seen) = (HistoryTrim::new(), Vec::new());
+        let mut trim = HistoryTrim::new();
+        let mut lengths = Vec::new();
         while trim.next_step(&mut history) {
-            seen.push(history.last_error.as_ref().map(|e| e.chars().count()));
+            lengths.push(history.last_error.as_ref().map(|error| error.chars().count()));
         }
-        let expected = [501, 501, 501, 501, 101];
-        assert_eq!((&seen[..5], seen[5]), (&expected.map(Some)[..], None));
-        assert_eq!((history.attempts, history.past.as_deref()), (3, Some("[]")));
+        assert_eq!(lengths, [Some(501), Some(501), Some(501), Some(501), Some(101), None]);
+        assert_eq!(history.attempts, 3);
+        assert_eq!(history.past.as_deref(), Some("[]"));
     }
 }

@@ -1,46 +1,49 @@
-//! The place of a delivery in its worker, which bounds what may happen at once.
+//! The slot of a delivery in its worker, which bounds concurrent work.
 
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-/// The worker's data about a message before its handler runs.
+/// The class of a message before its handler runs, for the worker's statistics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessageClass {
     Known,
-    /// The message's handler has reached a limit.
+    /// The handler has reached a limit.
     OverLimit,
-    /// No handler of the worker knows the kind or the version.
+    /// The worker has no handler for the kind or the version.
     Unknown,
 }
 
-/// The slot of one delivery. The worker frees it when it is dropped.
+/// The slot of one delivery. Dropping it frees it for another delivery.
 pub(crate) trait DeliverySlot: Send + Sync {
     fn classify(&self, class: MessageClass);
 
-    /// Keeps the place of a handler of `kind` until [`admit`](Self::admit), [`give_back`](Self::give_back) or the end of the delivery.
-    /// Returns the time for which the message is put back if there is none.
+    /// Reserves a permit for a handler of `kind` until [`admit`](Self::admit), [`give_back`](Self::give_back)
+    /// or the end of the delivery. If none is free, returns how long to put the message back.
     fn reserve(&self, kind: &str) -> Result<(), Duration>;
 
-    /// Gives the place of a handler to other deliveries of its kind, and the test of an open circuit to another delivery: this one waits.
-    /// [`admit`](Self::admit) takes a place again.
+    /// Releases the handler's permit to other deliveries of its kind, and the probe of an open circuit to
+    /// another delivery, because this delivery waits. [`admit`](Self::admit) takes a permit again.
     fn give_back(&self);
 
-    /// Returns the time after which the handler of `kind` may begin, a second at most, else the time for which the message is put back.
+    /// Returns how long the handler of `kind` must wait before it begins (1 second at most), or else how long
+    /// to put the message back.
     fn admit(&self, kind: &str) -> Result<Duration, Duration>;
 
-    /// Returns `Ok` if a message that did not run may be dead-lettered now, else the time for which it is put back.
+    /// Returns `Ok` if a message that did not run may be dead-lettered now, or else how long to put it back.
     fn reject(&self) -> Result<(), Duration>;
 
-    /// Frees the slot for another handler, if there is a place to settle in: this one has finished, and its message is about to be deleted or put back.
-    /// Returns whether the slot is free.
+    /// Frees the slot for another handler, if a place to settle is free: the handler has finished, and the
+    /// message is about to be deleted or put back. Returns whether the slot was freed.
     fn handler_is_done(&self) -> bool;
 
-    /// Frees the slot for another delivery until [`take`](Self::take): this one waits, before its handler runs or after it.
+    /// Frees the slot for another delivery until [`take`](Self::take), because this delivery waits, before
+    /// its handler runs or after it.
     fn leave(&self);
 
-    /// Returns whether the queue is left alone for a while: a handler has asked for that, or all its jobs fail.
-    fn is_left_alone(&self) -> bool;
+    /// Returns whether the worker fetches nothing from the queue for now: a handler has snoozed the queue, or
+    /// its circuit breaker is not closed.
+    fn is_fetching_paused(&self) -> bool;
 
     /// Waits for a slot after [`leave`](Self::leave). Cancel-safe.
     fn take(&self) -> BoxFuture<'_, ()>;

@@ -27,11 +27,11 @@ use crate::queue_core::{QueueCore, QueueCoreOptions, QueueOf};
 use crate::storage::{QueueName, Storage};
 use crate::sync::lock;
 
-/// The application's policy about failures.
+/// The application's policy for failed attempts.
 pub(crate) type RetryPolicy = Arc<dyn Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync>;
 
 pub(crate) struct DeliveryOptions {
-    /// The time that a handler has after its token has fired.
+    /// The time that a handler has to end after its token has fired.
     pub(crate) cancel_grace: Duration,
     pub(crate) retry_policy: Option<RetryPolicy>,
     pub(crate) durable_completions: bool,
@@ -49,9 +49,9 @@ impl Default for DeliveryOptions {
     }
 }
 
-/// The maximum number of queues that stay open for handlers, which may name a queue for each tenant. Then all are forgotten: to open one
-/// again costs a request.
-const MAX_OPENED: usize = 1_000;
+/// The maximum number of queues that stay open for handlers, which may name a queue for each tenant. At the
+/// maximum all of them are closed; opening a queue again costs a request.
+const MAX_OPEN_QUEUES: usize = 1_000;
 
 pub(crate) struct DeliveryState {
     pub(crate) storage: Storage,
@@ -65,14 +65,14 @@ pub(crate) struct DeliveryState {
     pub(crate) settle_now: CancellationToken,
     pub(super) completed: Completed,
     queue_options: Mutex<QueueCoreOptions>,
-    /// The deliveries with running handlers. A shutdown abandons the ones that do not end.
+    /// The deliveries whose handlers are running. A shutdown abandons those that do not end in time.
     running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
     /// The number of handlers that a shutdown has cancelled and that ended within the grace.
     cancelled: AtomicU64,
     /// The queues that handlers send to.
     opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
-    /// The data of the worker's record; empty if it keeps none.
+    /// The data of the worker's record; empty if the worker keeps no record.
     tracker: OnceLock<Arc<Tracker>>,
 }
 
@@ -102,7 +102,7 @@ impl DeliveryState {
         }
     }
 
-    /// Makes one renewer for all queues. If there is none, opening a queue says why.
+    /// Creates one lease renewer for all queues. If that fails, opening a queue reports the error.
     pub(crate) fn prepare(&self) {
         lock(&self.queue_options).renewer = LeaseRenewer::of(self.storage.runtime()).ok();
     }
@@ -115,7 +115,8 @@ impl DeliveryState {
         lock(&self.queue_options).clone()
     }
 
-    /// Opens a queue once, unless handlers name many others.
+    /// Returns the open queue, or opens it. Each queue is opened once, unless handlers open more than
+    /// [`MAX_OPEN_QUEUES`].
     pub(crate) fn core<'s>(&'s self, queue: QueueOf<'s>) -> BoxFuture<'s, Result<Arc<QueueCore>, Error>> {
         Box::pin(async move {
             let name = QueueName::new(queue.name)?;
@@ -123,7 +124,7 @@ impl DeliveryState {
             // Callers wait for each other only if they want the same queue.
             let cell = {
                 let mut opened = lock(&self.opened);
-                if opened.len() >= MAX_OPENED && !opened.contains_key(&name) {
+                if opened.len() >= MAX_OPEN_QUEUES && !opened.contains_key(&name) {
                     opened.clear();
                 }
                 Arc::clone(opened.entry(name.clone()).or_default())
@@ -133,7 +134,7 @@ impl DeliveryState {
         })
     }
 
-    /// Returns the data of the worker's record, if it keeps one.
+    /// Returns the data of the worker's record, if the worker keeps a record.
     pub(crate) fn tracker(&self) -> Option<&Arc<Tracker>> {
         self.tracker.get()
     }
@@ -142,20 +143,20 @@ impl DeliveryState {
         drop(self.tracker.set(Arc::clone(tracker)));
     }
 
-    /// Returns the end of a job that an operator has cancelled; `None` for any other job.
+    /// Returns the rejection of a job that an operator has cancelled; `None` for any other job.
     pub(super) fn cancelled(&self, job: &JobInfo) -> Option<Rejection> {
         let by = self.tracker()?.cancelled_by(job)?;
         Some(Rejection::new(Reason::CANCELLED, format!("cancelled by {by}")))
     }
 
-    /// Records that a handler starts, until the returned guard is dropped.
+    /// Registers a running handler until the returned guard is dropped.
     pub(super) fn enter(&self, leased_job: &Arc<LeasedJob>) -> RunningHandler<'_> {
         let number = self.next_run.fetch_add(1, Ordering::Relaxed);
         lock(&self.running).insert(number, Arc::clone(leased_job));
         RunningHandler { state: self, number }
     }
 
-    /// Ends the leases of running handlers, which can complete their jobs no more.
+    /// Ends the leases of all running handlers, so that they can no longer complete their jobs.
     pub(crate) fn abandon_running(&self) {
         for leased_job in std::mem::take(&mut *lock(&self.running)).into_values() {
             leased_job.lease.end_transactions();
@@ -191,7 +192,7 @@ impl Drop for RunningHandler<'_> {
     }
 }
 
-/// The time until which a worker fetches nothing from a queue because a handler has asked for that.
+/// The time until which a worker fetches nothing from a queue, because a handler has snoozed the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Snooze(Mutex<Option<Instant>>);
 

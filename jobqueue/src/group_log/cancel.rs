@@ -16,7 +16,7 @@ use crate::undelivered::{StoredMessage, UndeliveredRef, delete_undelivered};
 pub(crate) struct Cancellation {
     /// True if the job is cancelled, false if a worker received the message.
     pub(crate) answer: Result<bool, CancelError>,
-    /// True if this message is certainly deleted: then nothing needs its payload.
+    /// True if this message is certainly deleted, so that nothing needs its payload.
     pub(crate) is_message_deleted: bool,
 }
 
@@ -25,22 +25,22 @@ pub(crate) struct Cancellation {
 pub(crate) struct CancelError {
     pub(crate) error: Error,
     /// True if the message may be deleted although the cancellation reports an error.
-    pub(crate) perhaps: bool,
+    pub(crate) may_be_deleted: bool,
 }
 
 impl CancelError {
     fn of_deletion(error: StoreError) -> Self {
-        let (perhaps, retryable) = (error.is_ambiguous(), error.is_retryable());
-        if perhaps {
+        let (may_be_deleted, retryable) = (error.is_ambiguous(), error.is_retryable());
+        if may_be_deleted {
             Self::unknown(retryable).with_source(error)
         } else {
-            Self { perhaps, error: error.into() }
+            Self { may_be_deleted, error: error.into() }
         }
     }
 
     fn unknown(retryable: bool) -> Self {
         let text = "the outcome of the cancellation is unknown: the job may be cancelled, wait, run or have completed";
-        Self { perhaps: true, error: Error::new(ErrorKind::Unknown, text).with_retryable(retryable) }
+        Self { may_be_deleted: true, error: Error::new(ErrorKind::Unknown, text).with_retryable(retryable) }
     }
 
     fn with_source(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
@@ -49,7 +49,7 @@ impl CancelError {
 
     fn of_copies() -> Self {
         let text = "one message of the job is cancelled; an answer to its send was lost, or it was sent again, and another message may run";
-        Self { perhaps: true, error: Error::new(ErrorKind::Unknown, text) }
+        Self { may_be_deleted: true, error: Error::new(ErrorKind::Unknown, text) }
     }
 }
 
@@ -80,7 +80,7 @@ async fn cancel_in_order(
     entry: EntryRef,
     stored: &StoredMessage,
 ) -> Cancellation {
-    let untouched = |answer| Cancellation { answer, is_message_deleted: false };
+    let not_deleted = |answer| Cancellation { answer, is_message_deleted: false };
     let now = Millis::from(logs.runtime.now());
     let nonce = logs.runtime.random_u64() >> 11;
     let message = UndeliveredRef::from(stored);
@@ -88,27 +88,28 @@ async fn cancel_in_order(
     let (copies, may_be_deleted) = match begun {
         Ok(CancelBegun::Marked { copies, may_be_deleted }) => (copies, may_be_deleted),
         Ok(CancelBegun::Cancelled) => {
-            // It may have been cancelled by another message; the log discards this one if it is not deleted.
+            // The job may have been cancelled through another message; if this one is not deleted now, the
+            // log discards it.
             let stored = StoredMessage { may_be_deleted: true, ..stored.clone() };
             let deleted = delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await;
             return Cancellation { answer: Ok(true), is_message_deleted: matches!(deleted, Ok(true)) };
         }
-        Ok(CancelBegun::TooLate) => return untouched(Ok(false)),
+        Ok(CancelBegun::TooLate) => return not_deleted(Ok(false)),
         Ok(CancelBegun::Unknown) => {
             let text = "the job was sent again; it is not cancelled, because its first message may run";
             let error = Error::new(ErrorKind::Unknown, text);
-            return untouched(Err(CancelError { error, perhaps: stored.may_be_deleted }));
+            return not_deleted(Err(CancelError { error, may_be_deleted: stored.may_be_deleted }));
         }
         Err(error) if error.is_outcome_unknown() || stored.may_be_deleted => {
-            return untouched(Err(CancelError::unknown(error.is_retryable()).with_source(error)));
+            return not_deleted(Err(CancelError::unknown(error.is_retryable()).with_source(error)));
         }
-        Err(error) => return untouched(Err(CancelError { error, perhaps: false })),
+        Err(error) => return not_deleted(Err(CancelError { error, may_be_deleted: false })),
     };
     let stored = StoredMessage { may_be_deleted, ..stored.clone() };
     let deletion = delete_undelivered(store, &logs.queue, &logs.runtime, &stored).await;
     let is_message_deleted = matches!(deletion, Ok(true));
     let answer = match deletion {
-        // The mark stands: the next job of the key completes the cancellation.
+        // The mark stays: the next job of the key completes the cancellation.
         Err(error) if error.is_ambiguous() => Err(CancelError::of_deletion(error)),
         deletion => {
             let now = Millis::from(logs.runtime.now());
@@ -119,7 +120,7 @@ async fn cancel_in_order(
     Cancellation { answer, is_message_deleted }
 }
 
-/// Returns the answer of a cancellation whose deletion was answered without doubt.
+/// Returns the answer of a cancellation whose deletion has a certain result.
 fn answer(
     logs: &GroupLogs,
     end: Result<CancelEnd, Error>,
@@ -136,17 +137,18 @@ fn answer(
             crate::log::debug!(queue = %logs.queue, %error, "the entry of a cancelled message was not removed; the jobs behind it will skip it");
             Ok(true)
         }
-        // While the mark stands, the next job of the key may delete the message, or has deleted it.
+        // While the mark stays, the next job of the key may delete the message, or has deleted it.
         (Err(error), _) => Err(CancelError::unknown(true).with_source(error)),
     }
 }
 
 impl GroupLogs {
-    /// Completes a cancellation whose initiator crashed or takes too long, unless another delivery does. Calls `remove` with the payload of the
-    /// message if that is deleted: before its end is written, because the next completion may not be certain of the deletion.
+    /// Completes a cancellation whose canceller crashed or takes too long, unless another delivery completes
+    /// it. Calls `remove` with the payload of the message if the message is deleted: before the end is
+    /// recorded, because a later completion may not be certain of the deletion.
     ///
     /// # Errors
-    /// The fate of the message is unknown. Try again when the cancellation is abandoned once more.
+    /// It is unknown whether the message is deleted. Try again when the cancellation is abandoned once more.
     pub(crate) async fn finish_abandoned<F: Future<Output = ()>>(
         &self,
         log: &Arc<LogBlob>,
@@ -163,7 +165,7 @@ impl GroupLogs {
             return Ok(());
         }
         let deleted = match delete_undelivered(store, &self.queue, &self.runtime, &stored).await {
-            // It is deleted, or it runs: Azure answers a stale receipt as if the message were gone.
+            // The message is deleted, or it runs: Azure answers a stale receipt as if the message were gone.
             Err(e) if e.kind() == StoreErrorKind::MessageNotFound => false,
             deleted => deleted?,
         };

@@ -12,12 +12,13 @@ use sha2::{Digest, Sha256};
 use crate::envelope::Identity;
 use crate::undelivered::UndeliveredRef;
 
-/// The number of group logs of a queue. Keys whose hashes begin alike share a log. More logs mean smaller blobs and
-/// less contention.
+/// The number of group logs of a queue. Keys with the same hash prefix share a log. More logs mean smaller
+/// blobs and less contention.
 pub(super) const LOGS: u16 = 4096;
-/// The number of entries of a group from which the head of its log, or a page, takes no more sends. A list may add this number more.
+/// The number of entries of a group at which the head of its log, or a page, takes no more sends. A list may
+/// add this number more.
 pub(super) const PAGE: usize = 32;
-/// The number of sends of one job that an entry distinguishes, the latest ones.
+/// The number of sends of a job that an entry distinguishes: the latest ones.
 pub(super) const MAX_NONCES: usize = 8;
 
 /// The first twelve bytes of a hash: 16 characters in a log, whatever the length of the hashed value.
@@ -26,9 +27,9 @@ pub(crate) struct KeyHash([u8; 12]);
 
 impl KeyHash {
     fn of(bytes: &[u8]) -> Self {
-        let mut short = [0; 12];
-        short.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        Self(short)
+        let mut prefix = [0; 12];
+        prefix.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self(prefix)
     }
 }
 
@@ -52,8 +53,8 @@ impl<'de> Deserialize<'de> for KeyHash {
     }
 }
 
-/// The key of an entry: the group (the key), and the job (source, id and key). The kind and the payload
-/// do not count: a sender that repeats a send after a deploy, or encrypts, writes others for the same job.
+/// Identifies an entry: by its group (the key) and its job (source, id and key). The kind and the payload do
+/// not count: after a deploy, or with a codec that encrypts, a repeated send writes others for the same job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct EntryRef {
     /// The number of the group's log.
@@ -68,14 +69,14 @@ pub(crate) struct EntryRef {
 impl EntryRef {
     pub(crate) fn new(key: &str, identity: &Identity) -> Self {
         let hash = Sha256::digest(key.as_bytes());
-        // The digest has a fixed length, so no key continues it to that of another job.
+        // The digest has a fixed length, so no other pair of job and key yields the same text.
         let job = Sha256::digest(format!("{}{key}", identity.digest()));
         let log = u16::from_be_bytes([hash[0], hash[1]]) % LOGS;
         Self { log, key: KeyHash::of(&hash[2..]), job: KeyHash::of(&job), page: None }
     }
 }
 
-/// The position that a send asks for.
+/// A send's request for a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) entry: EntryRef,
@@ -83,14 +84,15 @@ pub(crate) struct Announcement {
     pub(super) delay: Duration,
 }
 
-/// One delivery of a message that asks for its turn.
+/// A delivery of a message that asks for its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Turn {
-    /// The number of the copy. Every message that a sender stores for the job has another one; all deliveries of a
-    /// message share it.
+    /// The copy number. Every message that a sender stores for the job has another number; all deliveries of
+    /// a message share it.
     #[serde(rename = "c")]
     pub(crate) copy: u64,
-    /// The dequeue count. It grows with every delivery of the copy; 0 if the copy may have been delivered or not.
+    /// The dequeue count, which grows with every delivery of the copy; 0 if it is unknown whether the copy
+    /// was delivered.
     #[serde(rename = "n")]
     pub(crate) delivery: u32,
 }
@@ -115,11 +117,11 @@ pub(super) enum EntryState {
     #[default]
     #[serde(rename = "s")]
     Stored,
-    /// The jobs behind it have abandoned the message; it blocks no job. If the message arrives later, the entry moves
-    /// to the tail.
+    /// The jobs behind it have abandoned the message; it blocks no job. If the message arrives later, the
+    /// entry moves to the tail.
     #[serde(rename = "x")]
     Skipped,
-    /// Not a job: the place of the entries that are in pages.
+    /// Not a job: stands for the entries that are in pages.
     #[serde(rename = "p")]
     Paged,
 }
@@ -139,22 +141,24 @@ pub(super) struct Entry {
     /// True if several messages of the job may exist.
     #[serde(rename = "c", default, skip_serializing_if = "is_default")]
     pub(super) copies: bool,
-    /// The end of the time in which the sender may store the message, or the message may stay away: milliseconds
-    /// since 1970.
+    /// The end of the time in which the sender may store the message, or the message may stay away:
+    /// milliseconds since 1970.
     #[serde(rename = "d")]
     pub(super) due: u64,
-    /// The delivery that has the turn. It is written down only where several deliveries could claim it.
+    /// The delivery that has the turn. It is recorded only where several deliveries could claim the turn.
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     pub(super) turn: Option<Turn>,
     /// Present while the message is overdue.
     #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
     pub(super) overdue: Option<Overdue>,
-    /// Present while a cancellation is under way.
+    /// Present while a cancellation is in progress.
     #[serde(rename = "x", default, skip_serializing_if = "Option::is_none")]
     pub(super) cancelling: Option<Cancelling>,
-    /// Present while the turn is assumed for a message whose cancellation was under way when the job was sent again.
+    /// Present while the turn is assumed for a message whose cancellation was in progress when the job was
+    /// sent again.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub(super) cancelled_first: Option<CancelledFirst>,
+    /// The pages for which the entry stands.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub(super) pages: Option<Range<u64>>,
 }
@@ -162,15 +166,14 @@ pub(super) struct Entry {
 impl Entry {
     pub(super) fn new(entry: EntryRef, state: EntryState, due: u64) -> Self {
         let EntryRef { key, job, .. } = entry;
-        let (nonces, turn) = (Vec::new(), None);
         Self {
             key,
             job,
-            nonces,
+            nonces: Vec::new(),
             state,
             copies: false,
             due,
-            turn,
+            turn: None,
             overdue: None,
             cancelling: None,
             cancelled_first: None,
@@ -197,8 +200,9 @@ impl Entry {
             .map_or(1, |pages| (pages.end.saturating_sub(pages.start) as usize).saturating_mul(PAGE))
     }
 
-    /// Records that the job is sent again: there may be a second message of it, which is the last of the queue. The first may run already,
-    /// without a record of its turn, unless its cancellation is under way, which still decides about that message.
+    /// Records that the job is sent again: a second message of it may exist, behind all others in the queue.
+    /// The first message may already run without a record of its turn, unless its cancellation is in
+    /// progress, which then still decides about that message.
     pub(super) fn send_again(&mut self, nonces: &[u64], due: u64) {
         let cancelling = self.cancelling.take();
         if let (EntryState::Stored, None, false, [copy]) =
@@ -216,12 +220,12 @@ impl Entry {
         (self.copies, self.overdue, self.due) = (true, None, self.due.max(due));
     }
 
-    /// Returns the mark of the cancellation that is under way: that of the job, or that of its first message.
+    /// Returns the mark of the cancellation in progress: of the whole job, or of its first message.
     pub(super) fn mark(&self) -> Option<&Cancelling> {
         self.cancelling.as_ref().or(self.cancelled_first.as_ref().map(|first| &first.mark))
     }
 
-    /// Ends the cancellation that is under way.
+    /// Forgets the cancellation in progress.
     pub(super) fn forget_mark(&mut self) {
         (self.cancelling, self.cancelled_first) = (None, None);
     }
@@ -230,7 +234,7 @@ impl Entry {
         self.cancelling.as_mut().or(self.cancelled_first.as_mut().map(|first| &mut first.mark))
     }
 
-    /// Returns whether the delivery is a later one of the only message, and the entry does not have it yet.
+    /// Returns whether this is a redelivery of the only message, and the entry has not recorded it yet.
     pub(super) fn needs_record(&self, turn: Turn) -> bool {
         let is_single = self.state == EntryState::Stored && self.is_alone(turn);
         is_single && self.turn.map_or(1, |held| held.delivery) < turn.delivery
@@ -241,22 +245,25 @@ impl Entry {
     }
 }
 
-/// The times at which waiting deliveries noticed that a message is overdue, or that messages before pages are: the first and the latest.
+/// The mark of an overdue message, or of pages behind overdue messages: the first and the latest time at
+/// which waiting deliveries found it overdue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Overdue {
     #[serde(rename = "t")]
     pub(super) since: u64,
     #[serde(rename = "l")]
     pub(super) last: u64,
-    /// Of pages: the first one from which a message has come since then, or the number behind them.
+    /// For pages: the first page from which a message has come since then, or the number behind the last
+    /// page.
     #[serde(rename = "p", default, skip_serializing_if = "Option::is_none")]
     pub(super) page: Option<u64>,
     #[serde(rename = "r", default, skip_serializing_if = "Round::is_not_begun")]
     pub(super) round: Round,
 }
 
-/// The round of the queue since an overdue message can be hidden no more: what waited in the queue then was delivered before the delivery
-/// that found it overdue comes again.
+/// The round of the queue since an overdue message can no longer be hidden. It is done when a delivery that
+/// found the message overdue comes again: every message that waited in the queue then was delivered before
+/// it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Round {
     #[default]
@@ -283,8 +290,8 @@ impl Round {
     }
 }
 
-/// A cancellation under way, with the data that another process needs to complete it, and the time until which others
-/// wait.
+/// A cancellation in progress, with the data that another process needs to complete it, and the time until
+/// which others wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cancelling {
     #[serde(rename = "n")]
@@ -295,16 +302,16 @@ pub(super) struct Cancelling {
     pub(super) message: UndeliveredRef,
 }
 
-/// The first message of a job that was sent again while it was being cancelled. Its deletion proves that no worker has received it. Apart from
-/// `cancelling`, which ends the whole job.
+/// The first message of a job that was sent again while it was being cancelled. Its deletion proves that no
+/// worker has received it. Kept apart from `cancelling`, which ends the whole job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CancelledFirst {
     #[serde(rename = "x")]
     pub(super) mark: Cancelling,
-    /// The end of the time in which the messages may stay away that were sent since: milliseconds since 1970.
+    /// The end of the time in which the messages of later sends may stay away: milliseconds since 1970.
     #[serde(rename = "d")]
     pub(super) due: u64,
-    /// True if one of them is certainly stored.
+    /// True if a message of a later send is certainly stored.
     #[serde(rename = "s", default, skip_serializing_if = "is_default")]
     pub(super) stored: bool,
 }

@@ -1,4 +1,4 @@
-//! The log of some FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
+//! The log of a set of FIFO groups. Plain data, without I/O; the [module](super) describes the protocol.
 
 mod cancellation;
 mod forget;
@@ -17,10 +17,10 @@ use crate::clock::unix_millis;
 use crate::undelivered::SKEW;
 
 pub(super) use cancellation::Abandoned;
-pub(super) use forget::Former;
-pub(crate) use overdue::Patience;
+pub(super) use forget::FormerEntries;
+pub(crate) use overdue::OverdueWait;
+pub(super) use pages::AnnounceRefusal;
 use pages::PageState;
-pub(super) use pages::Refused;
 
 /// The maximum number of entries in a log. A key has few of them there.
 pub(super) const MAX_ENTRIES: usize = 20_000;
@@ -28,10 +28,10 @@ pub(super) const MAX_ENTRIES: usize = 20_000;
 const MAX_ENDED: usize = 256;
 /// The number of skipped entries that a log keeps.
 const MAX_SKIPPED: usize = 256;
-/// The time after which the announcement of a sender that has died is removed, whichever key it is of.
-const DEAD_SENDER: Duration = Duration::from_secs(3_600);
-/// The time that a sender has between announcing and confirming before the jobs behind it pass it by. It is longer
-/// than a send is retried. A slower sender loses its position and nothing else.
+/// The time after which an announcement counts as left by a dead sender, and is removed, whatever its key.
+const DEAD_SENDER_AFTER: Duration = Duration::from_secs(3_600);
+/// The time that a sender has between announcing and confirming before the jobs behind it skip its entry. It
+/// is longer than a send is retried. A slower sender loses its position and nothing else.
 pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
 /// The time that a cancellation may take before others complete it.
 pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
@@ -71,18 +71,18 @@ pub(crate) enum Announced {
 /// The result of confirming that the message of an announced job is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Confirmed {
-    /// The job has its position, or has ended in the meantime.
+    /// The job has its position, or has ended since.
     Acknowledged,
-    /// The log was cleared in the meantime.
+    /// The log was cleared since.
     Gone,
 }
 
 /// The position of a delivery in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// The first of its group: the handler may run.
+    /// The job is the first of its group: the handler may run.
     First,
-    /// Behind this number of other jobs. `overdue`: the message of the first of them is overdue.
+    /// The job is behind this number of other jobs. `overdue`: the message of the first of them is overdue.
     Behind { ahead: usize, overdue: bool },
     /// The job is the first of its group, but another message of it has the turn.
     OtherCopy { overdue: bool },
@@ -99,8 +99,8 @@ pub(crate) enum Position {
 /// The result of beginning to cancel a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelBegun {
-    /// The entry is marked, if there is one. `copies`: several messages of the job may exist. `may_be_deleted`: an earlier canceller may have
-    /// deleted the message.
+    /// The entry is marked, if there is one. `copies`: several messages of the job may exist.
+    /// `may_be_deleted`: an earlier canceller may have deleted the message.
     Marked { copies: bool, may_be_deleted: bool },
     /// An earlier canceller, or a process that completed its cancellation, has cancelled the job.
     Cancelled,
@@ -113,22 +113,25 @@ pub(crate) enum CancelBegun {
 /// The end of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CancelEnd {
-    /// No message of the job runs while the log remembers the cancellation, except those that were sent since it began.
+    /// No message of the job runs while the log remembers the cancellation, except those that were sent since
+    /// it began.
     Cancelled,
     /// A worker has received the message, or the job has ended.
     TooLate,
-    /// Another process has taken the cancellation over, or it is over and the job was sent again.
+    /// Another process has taken the cancellation over, or the cancellation is over and the job was sent
+    /// again.
     Unknown,
 }
 
-/// The entries of some groups, in the order of their announcements: the head of a log, or a page of one group.
+/// The entries of some groups, in the order of their announcements: the head of a log, or a page of one
+/// group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct GroupLog {
     entries: Vec<Entry>,
     /// The jobs that have ended, the latest last.
     #[serde(default)]
     ended: Vec<EndedJob>,
-    /// Only in a page.
+    /// Present only in a page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     page: Option<PageState>,
     /// True if the log was changed since it was read.
@@ -137,7 +140,7 @@ pub(crate) struct GroupLog {
 }
 
 impl GroupLog {
-    /// Returns all entries, first come first.
+    /// Returns all entries in their order.
     pub(super) fn into_entries(self) -> Vec<Entry> {
         self.entries
     }
@@ -168,9 +171,10 @@ impl GroupLog {
             }
             return Announced::Entered;
         }
-        // Senders that have died leave their announcements. A message that arrives all the same joins at the tail.
-        let kept = if self.entries.len() < MAX_ENTRIES { DEAD_SENDER } else { Duration::ZERO };
-        self.entries.retain(|entry| entry.state != EntryState::Announced || now.since(entry.due) <= kept);
+        // Removes the announcements of dead senders. If such a message arrives after all, it joins at the
+        // tail.
+        let keep_for = if self.entries.len() < MAX_ENTRIES { DEAD_SENDER_AFTER } else { Duration::ZERO };
+        self.entries.retain(|entry| entry.state != EntryState::Announced || now.since(entry.due) <= keep_for);
         if self.entries.len() >= MAX_ENTRIES {
             return Announced::Full;
         }
@@ -180,7 +184,7 @@ impl GroupLog {
         Announced::Entered
     }
 
-    /// Records that the message that `nonce` announced is certainly stored and becomes visible at `visible`.
+    /// Records that the message announced by `nonce` is certainly stored and becomes visible at `visible`.
     /// `single`: one request stored it, so that there is no second copy.
     pub(super) fn confirm(
         &mut self,
@@ -189,7 +193,8 @@ impl GroupLog {
         single: bool,
         visible: Millis,
     ) -> Confirmed {
-        // Of many sends of a job the entry does not remember the first ones: their messages are copies of one that is stored.
+        // After many sends of a job its entry has forgotten the first nonces: their messages are copies of a
+        // stored message.
         let is_own = |at: &usize| {
             let found = &self.entries[*at];
             let forgets = found.nonces.len() == MAX_NONCES && found.state == EntryState::Stored;
@@ -261,8 +266,8 @@ impl GroupLog {
         self.expect_first(key, now);
     }
 
-    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that is marked as
-    /// overdue already had its time.
+    /// Gives the message of the first entry of a group its full time to arrive, from now on. A message that
+    /// is marked as overdue already had its time.
     fn expect_first(&mut self, key: KeyHash, now: Millis) {
         let mut group = self.entries.iter_mut();
         let first = group.find(|other| other.key == key && other.state != EntryState::Skipped);
@@ -298,11 +303,14 @@ impl GroupLog {
         entries.filter(move |(_, other)| other.key == key && other.state != EntryState::Skipped)
     }
 
-    /// Returns the first entry of a group up to `at`, and the number of jobs of that group before `at`.
-    fn head_of(&self, key: KeyHash, at: usize) -> (usize, usize) {
-        let before = || self.group(key).take_while(|(other, _)| *other < at);
-        let head = before().next().map_or(at, |(head, _)| head);
-        (head, before().map(|(_, other)| other.jobs()).sum())
+    /// Returns the first entry of a group before `at`, or `at` if there is none.
+    fn head_of(&self, key: KeyHash, at: usize) -> usize {
+        self.group(key).next().map_or(at, |(head, _)| head.min(at))
+    }
+
+    /// Returns the number of jobs of a group before `at`.
+    fn jobs_before(&self, key: KeyHash, at: usize) -> usize {
+        self.group(key).take_while(|(other, _)| *other < at).map(|(_, other)| other.jobs()).sum()
     }
 
     /// Returns whether the log remembers that a job is done.

@@ -1,4 +1,4 @@
-//! The attributes by which the messages of a FIFO group are known.
+//! The attributes of the messages of a FIFO group.
 
 use super::entry::{EntryRef, Turn};
 use crate::envelope::headers::order::{COPY, IN_ORDER, PAGE};
@@ -17,8 +17,9 @@ pub(crate) struct InOrder {
 }
 
 impl InOrder {
-    /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group. A message without a copy number, which
-    /// another producer has put, has one by its id in the storage: two such messages are two copies.
+    /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group. A message
+    /// of another producer has no copy number: its number is derived from its id in the storage, so that two
+    /// such messages are two copies.
     pub(crate) fn of(envelope: &Envelope, message: &MessageId, delivery: u32) -> Option<Self> {
         if !is_in_order(envelope) {
             return None;
@@ -39,7 +40,7 @@ fn copy_of(message: &MessageId) -> u64 {
     digest.as_bytes().iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte)) >> COPY_SHIFT
 }
 
-/// Gives a FIFO event a copy number of its own before it is stored as a message. Returns the number.
+/// Gives a FIFO event a new copy number before it is stored as a message. Returns the number.
 pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64> {
     if !is_marked(envelope) {
         return None;
@@ -49,29 +50,31 @@ pub(crate) fn restamp(envelope: &mut Envelope, runtime: &Runtime) -> Option<u64>
     Some(copy)
 }
 
-/// Gives the event of another message of its job another copy number, if it has one. Returns whether it has. A message without a number is a
-/// copy of its own.
+/// Gives an event that becomes another message of its job a new copy number, if it has a number. Returns
+/// whether it has. A message without a number is a copy anyway.
 pub(crate) fn renumber(envelope: &mut Envelope, runtime: &Runtime) -> bool {
     envelope.extensions.contains_key(COPY) && restamp(envelope, runtime).is_some()
 }
 
-/// Writes the page in which a job is entered into its event; before that, 0, so that the event keeps its length.
+/// Writes into an event the page that has its job's entry; before that is known, 0, so that the event keeps
+/// its length.
 pub(crate) fn stamp_page(envelope: &mut Envelope, page: u64) -> Result<(), EnvelopeError> {
     envelope.insert_header(PAGE, &format!("{page:014x}"))
 }
 
-/// Removes the copy number and the page from an event that becomes another message, whose job is about to join its group anew.
+/// Removes the copy number and the page from an event that becomes another message, whose job joins its group
+/// again.
 pub(crate) fn forget_message(envelope: &mut Envelope) {
     envelope.extensions.remove(COPY);
     envelope.extensions.remove(PAGE);
 }
 
-/// Returns whether an event keeps to the order of its key.
+/// Returns whether an event keeps the order of its key.
 pub fn is_in_order(envelope: &Envelope) -> bool {
     is_marked(envelope) && envelope.key.is_some()
 }
 
-/// Other producers may write the boolean.
+/// Other producers may write a JSON boolean instead of a text.
 fn is_marked(envelope: &Envelope) -> bool {
     envelope.extensions.get(IN_ORDER).is_some_and(|raw| matches!(raw.get(), "true" | "\"true\""))
 }
@@ -82,24 +85,21 @@ mod tests {
     use crate::envelope::{Parsed, parse};
 
     #[test]
-    fn order_is_asked_for_by_the_value_true() {
-        for (value, asks) in
+    fn order_is_requested_by_the_value_true() {
+        for (value, is_requested) in
             [("true", true), ("\"true\"", true), ("false", false), ("\"yes\"", false), ("1", false)]
         {
             let text = format!(
                 r#"{{"specversion":"1.0","id":"1","source":"/other","type":"step","key":"a","inorder":{value},"data":{{}}}}"#
             );
             let Ok(Parsed::Event(event)) = parse(&text) else { panic!("{text}") };
-            assert_eq!(is_in_order(&event), asks, "{value}");
-            let position = |id: &str| InOrder::of(&event, &MessageId::new(id), 1);
-            assert_eq!(position("1").is_some(), asks, "{value}");
-            assert_eq!(position("1").map(|own| own.turn), position("1").map(|own| own.turn), "{value}");
-            assert_eq!(
-                position("1").map(|own| own.turn) != position("2").map(|own| own.turn),
-                asks,
-                "{value}"
-            );
-            assert_eq!(event.headers().get(IN_ORDER).is_some_and(|header| header == "true"), asks, "{value}");
+            assert_eq!(is_in_order(&event), is_requested, "{value}");
+            let turn = |id: &str| InOrder::of(&event, &MessageId::new(id), 1).map(|position| position.turn);
+            assert_eq!(turn("1").is_some(), is_requested, "{value}");
+            assert_eq!(turn("1"), turn("1"), "{value}");
+            assert_eq!(turn("1") != turn("2"), is_requested, "{value}");
+            let header = event.headers().get(IN_ORDER).is_some_and(|header| header == "true");
+            assert_eq!(header, is_requested, "{value}");
         }
     }
 }

@@ -1,51 +1,58 @@
-//! FIFO groups: the messages of a key run one at a time, in the order of their sends, on queues that promise no order.
+//! FIFO groups: the messages of a key run one at a time, in the order of their sends, on queues that promise
+//! no order.
 //!
-//! A *group log* beside the queue holds the order: one JSON blob for many keys, which is only changed on condition. A
-//! log has an *entry* for each job that has not ended, in the order in which the sends announced them. The entry is
-//! written **before** the message, and any process that meets either of them can complete what the other one lacks:
+//! A *group log* holds the order: one JSON blob for many keys, which is only changed on condition. A log has
+//! an *entry* for each job that has not ended, in the order in which the sends announced them. The entry is
+//! written **before** the message, and a process that finds only one of them can complete the other:
 //!
 //! ```text
-//!             announce              confirm                     finish, dead-letter, cancel
-//! (no entry) ──────────► announced ─────────► stored ──────────────────────────────────────► (ended, remembered)
+//!             announce              confirm               finish, dead-letter, cancel
+//! (no entry) ──────────► announced ─────────► stored ────────────────────────────────► (ended, remembered)
 //!      │                   │    │ worker meets   ▲ ▲  │
-//!      │ worker meets      │    └──its message───┘ │  │ overdue: its message did not come,
-//!      │ a message         │                       │  │ though the whole queue went by
+//!      │ worker meets      │    └──its message───┘ │  │ overdue: its message did not arrive
+//!      │ a message         │                       │  │ in a whole round of the queue
 //!      │ without entry     └───90 s─► skipped ◄────┼──┘
-//!      └───────────────────────────────────────────┴── late confirm, or its message comes after all: to the tail
+//!      └───────────────────────────────────────────┴── late confirmation or message: moves to the tail
 //!
 //! send:    announce(nonce) ─► put message ─► confirm(nonce) ─► acknowledged
-//! worker:  lease message ─► first of its group? ─► handler ─► finish (entry out, job into `ended`) ─► delete message
-//! cancel:  mark entry ─► delete message by its first receipt ─► entry out, if the mark still stands there
+//! worker:  lease ─► first of its group? ─► handler ─► finish (entry out, job into `ended`) ─► delete message
+//! cancel:  mark entry ─► delete message by its first receipt ─► entry out, if the mark is still there
 //! ```
 //!
-//! A key with many jobs has its first entries in the *head* of the log, and the others in *pages*, 32 in each. So a write has some
-//! kilobytes at any backlog. A send writes into the last page, and its message names that page: a delivery whose page is linked waits, and
-//! reads nothing. When few entries are left in the head, a delivery takes over the first page:
+//! A key with many jobs has its first entries in the *head* of the log, and the others in *pages*, 32 in
+//! each. So a write has a few kilobytes at any backlog. A send writes into the last page, and its message
+//! names that page: a delivery whose page is linked waits, and reads nothing. When few entries are left in
+//! the head, a delivery takes over the first page:
 //!
 //! ```text
 //! send:    write the entries into a new page ─► link the page to the head ─► put message
-//! worker:  close the page: nothing in it changes any more ─► add its entries to the head, unlink it ─► delete it
+//! worker:  close the page, so that it stays as it is ─► add its entries to the head, unlink it ─► delete it
 //! ```
 //!
 //! # Invariants
 //! - An acknowledged send has an entry that was confirmed under the nonce of this send, or its job has ended.
-//! - A message is deleted without having run only if `ended` says that this job (source, id and key) is done or cancelled. A message
-//!   without an entry joins at the tail: late rather than never.
-//! - A stored entry blocks its group until its message arrives. The sender first confirms that the message exists.
-//!   Every delivery that finds its position here, every put-back for a long time, and every 100 seconds the delivery
-//!   that has the turn, also while it waits for a slot, confirm it again by moving `due` on. Once `due` has passed, each waiting delivery marks every
-//!   overdue entry ahead of it. A message is given up once every other message of the queue could have been delivered
-//!   since: its entry is *skipped*, not removed. Time alone can cost a message its position, but never its run.
-//! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message up.
-//! - A page takes no further entries once entries count behind it, however few are left in it. It is sealed when it refuses a job for the first
-//!   time, so that the next page may follow, and before a send is acknowledged whose entry was moved to the tail, behind the pages. Otherwise a
-//!   process that knows an older head would enter a later send there, before jobs that were acknowledged.
-//! - An entry of a page counts while the page is linked and not closed; a change that finds its page closed or gone is made in the head. A page is linked once:
-//!   its number follows that of the last page, or is random if there is none.
-//! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record of it.
-//!   Every other delivery records its copy number and its dequeue count; an older delivery can then end nothing. A
-//!   number in the message distinguishes copies. The storage's id, which may differ between handles, distinguishes those of other producers,
-//!   which have no number: under another id the message is another copy, and late. A copy without the turn waits.
+//! - A message is deleted without having run only if `ended` says that its job (source, id and key) is done
+//!   or cancelled. A message without an entry joins at the tail: late rather than never.
+//! - A stored entry blocks its group until its message arrives. The sender first confirms that the message
+//!   exists. Later confirmations move `due` on: by every delivery that finds its position here, by every
+//!   put-back for a long time, and every 100 seconds by the delivery that has the turn, also while it waits
+//!   for a slot. Once `due` has passed, each waiting delivery marks every overdue entry ahead of it. A
+//!   message is given up once every other message of the queue could have been delivered since: its entry is
+//!   *skipped*, not removed. Time alone can cost a message its position, but never its run.
+//! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message
+//!   up.
+//! - A page takes no further entries once entries count behind it, however few are left in it. A page is
+//!   sealed when it refuses a job for the first time, so that the next page may follow. It is also sealed
+//!   before a send is acknowledged whose entry was moved to the tail, behind the pages. Otherwise a process
+//!   with an older head would enter a later send there, before jobs that were acknowledged.
+//! - An entry of a page counts while the page is linked and not closed; a change that finds its page closed
+//!   or gone is made in the head. A page is linked once: its number is one more than the last page's, or
+//!   random if there is none.
+//! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record
+//!   of it. Every other delivery records its copy number and its dequeue count; an older delivery can then
+//!   end nothing. Copies are told apart by a number in the message. Messages of other producers have no
+//!   number: they are told apart by the storage's id, which may differ between handles. Under another id the
+//!   same message counts as another copy, and comes late. A copy without the turn waits.
 //!
 //! # Recovery
 //! | what happened | who continues, and how |
@@ -64,28 +71,33 @@
 //! | dead letter: worker dies between removing the entry and copying the message | the message is delivered again and joins at the tail |
 //! | redrive | the message has no entry: joins at the tail |
 //! | canceller dies with its mark set | after 45 s the next job takes the mark over, deletes the message by its first receipt, and removes the entry; a job that was received keeps it |
-//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while that would certainly be hidden, it removes the entry |
-//! | job sent again while the mark of a canceller stands | the mark is kept for the first message: as above, and with its deletion the messages sent since may run |
-//! | canceller loses its mark to another one, or to a repeated send of a job with copies | it reports *unknown* unless the log says how the job ended, or that a delivery has the turn |
+//! | canceller dies after its deletion | the next job or a repeated cancellation finds the mark and no message: while the message would certainly be hidden, it removes the entry |
+//! | job sent again while the mark of a canceller stands | the mark is kept for the first message: as above, and once that message is deleted the messages sent since may run |
+//! | canceller loses its mark to another canceller, or to a repeated send of a job with copies | it reports *unknown* unless the log says how the job ended, or that a delivery has the turn |
 //! | cancel while a second copy exists | a delivered copy removes the mark: the job is not cancelled; otherwise `ended` says cancelled, and no copy runs |
 //! | page written: sender dies before it is linked | its entries do not count, and no message names them; the next sender links it, or it stays unread |
 //! | page closed: process dies before the head has its entries | the next delivery, send or change that finds it closed takes it over |
 //! | page taken over: process dies before it is deleted | it stays, closed, and is not read |
 //! | job sent again while its entry is in a page | a second entry; they become one when the head has both, or the second is dropped if the job is done |
 //! | page missing (it was deleted by hand) | taken over as an empty one; its messages join at the tail |
-//! | queue cleared | the logs are read before its messages are deleted; then what was read is removed, and sends since then keep their entries. Those whose messages were deleted become overdue and are skipped |
+//! | queue cleared | the logs are read before its messages are deleted; then what was read is removed, and sends since then keep their entries. Entries whose messages were deleted become overdue and are skipped |
 //! | queue cleared: process dies between messages and logs | entries without messages become overdue and are skipped; or clear the queue again |
 //! | queue deleted and created again | the creator clears the logs first; otherwise as above |
 //!
 //! # Files
-//! - `log` and the folder `log/`: one document as plain data, and every change of it. `entry`: its entries. No I/O.
+//! - `log` and the folder `log/`: one document as plain data, and every change of it. `entry`: its entries.
+//!   No I/O.
 //! - `log_blob`: one document in its blob: the cached version, and when it is written or read.
-//! - `store`: the documents of a queue, by key; `pages`: changes that concern several of them, and finding the one that has an entry.
-//! - `send` (announce, confirm, retract) and `cancel` for senders; [`order`](crate::order) and `delivery/order_position` for workers.
+//! - `store`: the documents of a queue, by key; `pages`: changes that concern several documents, and the
+//!   search for the document that has an entry.
+//! - `send` (announce, confirm, retract) and `cancel` for senders; [`order`](crate::order) and
+//!   `delivery/order_position` for workers.
 //! - `message`: the attributes of a message that name its place.
-//! - `all_logs`: reads and removes all documents, for operators and for `clear`; `overview`: what operators see of them.
+//! - `all_logs`: reads and removes all documents, for operators and for `clear`; `overview`: what operators
+//!   see of them.
 //!
-//! This module knows storages and events, but no queue and no worker. The worker's hook is in [`order`](crate::order). Messages without order cost nothing here.
+//! This module knows storages and events, but no queue and no worker. The worker's hook is in
+//! [`order`](crate::order). Messages without order cost nothing here.
 
 mod all_logs;
 mod cancel;
@@ -101,7 +113,7 @@ mod store;
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
-pub(crate) use log::{Announced, GRACE, Millis, Patience, Position};
+pub(crate) use log::{Announced, GRACE, Millis, OverdueWait, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{InOrder, forget_message, renumber, restamp, stamp_page};

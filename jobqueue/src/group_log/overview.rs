@@ -5,7 +5,7 @@ use super::store::GroupLogs;
 use crate::envelope::{Envelope, Identity};
 use crate::storage::{QueueName, Storage, StoreError};
 
-/// A group: the jobs of one key that have not ended, first come first. Keys and jobs are known by hashes only.
+/// A group: the jobs of one key that have not ended, oldest first. Keys and jobs are known by hashes only.
 #[derive(Debug, Clone)]
 pub struct GroupRecord {
     /// The hash of the key.
@@ -19,9 +19,9 @@ pub struct GroupRecord {
 pub struct EntryRecord {
     /// The hash of the job.
     pub job: String,
-    /// True if its sender has not confirmed yet that its message is stored.
+    /// True if its sender has not yet confirmed that its message is stored.
     pub announced: bool,
-    /// True if it was abandoned and blocks no job.
+    /// True if its message was given up, so that the job blocks no other job.
     pub skipped: bool,
     /// True if its message is overdue: the jobs behind it are about to skip it.
     pub overdue: bool,
@@ -41,7 +41,7 @@ impl EntryRecord {
     }
 }
 
-/// Returns the hashes by which the group and the job of an event are known; `None` if it keeps to no order.
+/// Returns the hashes by which the group and the job of an event are known; `None` if the event has no order.
 pub fn position_names(event: &Envelope) -> Option<(String, String)> {
     if !super::is_in_order(event) {
         return None;
@@ -64,7 +64,8 @@ pub async fn groups(storage: &Storage, queue: QueueName) -> Result<Vec<GroupReco
     Ok(groups)
 }
 
-/// Returns the group of the key of a job; `None` if none of its jobs is left. Costs a request for its log and for each page of that.
+/// Returns the group of a job's key; `None` if none of its jobs is left. Costs a request for its log and for
+/// each page of that log.
 pub async fn group_of(
     storage: &Storage,
     queue: QueueName,

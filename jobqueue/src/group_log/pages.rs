@@ -1,20 +1,21 @@
-//! Changes of groups whose entries are in several documents: announces jobs in the last page, finds the document of an entry, and
-//! takes over pages into the head.
+//! Changes groups whose entries are in several documents: announces jobs in the last page, finds the document
+//! that has an entry, and takes over pages into the head.
 
 use std::sync::Arc;
 
 use super::entry::{Announcement, EntryRef};
-use super::log::{Announced, GroupLog, Millis, Position, Refused};
+use super::log::{AnnounceRefusal, Announced, GroupLog, Millis, Position};
 use super::log_blob::LogBlob;
 use super::message::InOrder;
 use super::store::GroupLogs;
 use crate::error::{Error, ErrorKind};
 
-/// The number of times that a send follows a group whose pages change meanwhile.
-const ROUNDS: u32 = 16;
+/// The number of times that a send retries while other processes change the pages of its group.
+const MAX_ROUNDS: u32 = 16;
 
 impl GroupLogs {
-    /// Gives jobs of one group their positions. Returns the page that has them; `None` if that is the head.
+    /// Gives jobs of one group their positions. Returns the page that has their entries; `None` if the head
+    /// has them.
     ///
     /// # Errors
     /// The log cannot be read or changed.
@@ -25,10 +26,10 @@ impl GroupLogs {
     ) -> Result<(Option<u64>, Vec<Announced>), Error> {
         let Some(Announcement { entry: group, .. }) = all.first() else { return Ok((None, Vec::new())) };
         let head = self.of(group)?;
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             let latest = head.latest();
             let last = latest.last_page(group.key);
-            let is_known = all.iter().all(|one| latest.has_record_of(&one.entry));
+            let is_known = all.iter().all(|announcement| latest.has_record_of(&announcement.entry));
             let refused = match last.filter(|_| !is_known) {
                 None => {
                     let announcements = all.to_vec();
@@ -42,20 +43,20 @@ impl GroupLogs {
                     Err(refused) => refused,
                 },
             };
-            // Another process may have been here.
+            // Another process may have changed the log.
             head.read_and_change(|_| ()).await?;
             let latest = head.latest();
             if is_known || latest.last_page(group.key) != last {
                 continue;
             }
             match (refused, latest.first_page(group.key)) {
-                (Refused::Full, _) => {
+                (AnnounceRefusal::Full, _) => {
                     if let Some((page, answers)) = self.open(&head, last, all, now).await? {
                         return Ok((Some(page), answers));
                     }
                 }
-                (Refused::Closed, Some(first)) => self.take_over(&head, group, first).await?,
-                (Refused::Closed, None) => {}
+                (AnnounceRefusal::Closed, Some(first)) => self.take_over(&head, group, first).await?,
+                (AnnounceRefusal::Closed, None) => {}
             }
         }
         Err(busy())
@@ -67,15 +68,16 @@ impl GroupLogs {
         opens: bool,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Result<Vec<Announced>, Refused>, Error> {
+    ) -> Result<Result<Vec<Announced>, AnnounceRefusal>, Error> {
         let Some(Announcement { entry: group, .. }) = all.first() else { return Ok(Ok(Vec::new())) };
         let announcements = all.to_vec();
         let document = self.blob(group, Some(page))?;
         document.change(move |log| log.announce_in_page(opens, &announcements, now)).await
     }
 
-    /// Opens the page behind `last`, which is sealed, with its first entries, and links it to the head. A page that is not linked does not
-    /// count; the next sender links it. Returns `None` if another process was faster.
+    /// Opens the page behind `last`, which is sealed, with its first entries, and links it to the head. A
+    /// page that is not linked does not count; the next sender links it. Returns `None` if another process
+    /// was faster.
     async fn open(
         &self,
         head: &Arc<LogBlob>,
@@ -84,7 +86,8 @@ impl GroupLogs {
         now: Millis,
     ) -> Result<Option<(u64, Vec<Announced>)>, Error> {
         let Some(Announcement { entry: group, .. }) = all.first() else { return Ok(None) };
-        // 52 bits, as for copies; not 0, and never a number of former pages.
+        // At most 52 bits, so that every JSON reader keeps all digits; not 0, and never the number of a
+        // former page.
         let page = last.map_or_else(|| (self.runtime.random_u64() >> 12) + 1, |last| last + 1);
         self.seal(group, head.latest().passed_page(group.key)).await?;
         let opened = self.announce_in(page, true, all, now).await?;
@@ -96,8 +99,8 @@ impl GroupLogs {
         Ok(opened.ok().filter(|_| is_linked).map(|answers| (page, answers)))
     }
 
-    /// Seals a page that entries of the head are behind. Call it before a send behind the page is acknowledged: a process with an older head
-    /// would enter a later send there, before it.
+    /// Seals a page if entries of the head are behind it. Call this before a send behind the page is
+    /// acknowledged: a process with an older head would enter a later send in the page, before it.
     pub(super) async fn seal(&self, group: &EntryRef, passed: Option<u64>) -> Result<(), Error> {
         let Some(page) = passed else { return Ok(()) };
         self.blob(group, Some(page))?.change(GroupLog::seal).await
@@ -122,7 +125,8 @@ impl GroupLogs {
         self.change_in(page, entry, change).await
     }
 
-    /// Like [`change`](Self::change), but looks for the entry in `page` first, if that still has entries.
+    /// Like [`change`](Self::change), but looks for the entry in `page` first, if that page still has
+    /// entries.
     pub(super) async fn change_in<R: Send + 'static>(
         &self,
         page: Option<u64>,
@@ -145,7 +149,8 @@ impl GroupLogs {
         head.change(move |log| change(log)).await
     }
 
-    /// Returns the position of a delivery. Adds an entry if there is none, and gives the delivery the turn if it is the first.
+    /// Returns the position of a delivery. Adds an entry if there is none, and gives the delivery the turn if
+    /// it is the first.
     ///
     /// # Errors
     /// The log cannot be read or changed.
@@ -168,7 +173,8 @@ impl GroupLogs {
         }
     }
 
-    /// Takes over the next page of a group if few entries of it are left in the head. One delivery does it for all.
+    /// Takes over the next page of a group if few of its entries are left in the head. One delivery does this
+    /// for all.
     async fn refill(&self, head: &Arc<LogBlob>, group: &EntryRef) -> Result<(), Error> {
         if !head.latest().is_low(group.key) {
             return Ok(());
@@ -181,8 +187,9 @@ impl GroupLogs {
         Ok(())
     }
 
-    /// Moves the entries of the first page of a group into the head: closes it, so that nothing in it changes any more; adds its entries to
-    /// the head; deletes it. Any process may continue after any of these steps.
+    /// Moves the entries of the first page of a group into the head: closes the page, so that nothing in it
+    /// changes any more; adds its entries to the head; deletes it. Any process may continue after any of
+    /// these steps.
     async fn take_over(&self, head: &Arc<LogBlob>, group: &EntryRef, page: u64) -> Result<(), Error> {
         let closed = self.blob(group, Some(page))?.change(GroupLog::close).await?;
         let (key, now) = (group.key, Millis::from(self.runtime.now()));

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
 
 impl Announcement {
-    /// Marks an event as one of a FIFO group. Its payload may still move into a blob.
+    /// Marks an event as a message of a FIFO group. Its payload may still move into a blob.
     pub(crate) fn mark(
         envelope: &mut Envelope,
         ttl: Option<Duration>,
@@ -30,7 +30,8 @@ impl Announcement {
             .ok_or_else(|| invalid("the event has no space for the attributes of its order"))
     }
 
-    /// Returns the announcement of a marked event that is about to be stored and becomes visible after `delay`.
+    /// Returns the announcement of a marked event that is about to be stored and becomes visible after
+    /// `delay`.
     pub(crate) fn new(envelope: &Envelope, nonce: u64, delay: Duration) -> Result<Self, Error> {
         let text = "a send in order needs a key: mark a field with #[message(key)] or set one in the options";
         let key = envelope.key.as_deref();
@@ -47,8 +48,8 @@ pub(crate) struct Confirmation {
     pub(crate) is_single: bool,
 }
 
-/// Gives jobs their positions in the order of the list, with one write for 32 jobs of a key, and notes the page of each. Returns
-/// one answer for each job.
+/// Gives jobs their positions in the order of the list, with one write for 32 jobs of a key, and records the
+/// page of each. Returns one answer for each job.
 ///
 /// # Errors
 /// For each job: the caller must not store its message.
@@ -59,8 +60,8 @@ pub(crate) async fn announce(
 ) -> Vec<Result<Announced, Error>> {
     let now = Millis::from(now);
     let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-    for (place, one) in all.iter().enumerate() {
-        by_key.entry((one.entry.log, one.entry.key)).or_default().push(place);
+    for (place, Announcement { entry, .. }) in all.iter().enumerate() {
+        by_key.entry((entry.log, entry.key)).or_default().push(place);
     }
     let listed = &*all;
     let announced = by_key.into_values().map(|places| async move {
@@ -68,9 +69,11 @@ pub(crate) async fn announce(
         for part in places.chunks(PAGE) {
             let part: Vec<_> = part.iter().map(|place| listed[*place]).collect();
             match logs.announce(&part, now).await {
-                Ok((page, announced)) => answers.extend(announced.into_iter().map(|one| Ok((page, one)))),
+                Ok((page, announced)) => {
+                    answers.extend(announced.into_iter().map(|announced| Ok((page, announced))));
+                }
                 Err(error) => {
-                    // Later jobs of the list must not come before these.
+                    // Later jobs of the list must not overtake these.
                     answers.extend(copies_of(error, places.len() - answers.len()));
                     break;
                 }
@@ -87,10 +90,10 @@ pub(crate) async fn announce(
             .with_retryable(retryable)
             .with_source(error)
     };
-    let answers = all.iter_mut().zip(announced).map(|(one, (_, answer))| match answer {
+    let answers = all.iter_mut().zip(announced).map(|(announcement, (_, answer))| match answer {
         Ok((_, Announced::Full)) => Err(full()),
         Ok((page, announced)) => {
-            one.entry.page = page;
+            announcement.entry.page = page;
             Ok(announced)
         }
         Err(error) => Err(refused(error)),
@@ -107,13 +110,14 @@ pub(crate) async fn confirm(
     all: &[Confirmation],
     now: SystemTime,
 ) -> Vec<Result<(), Error>> {
-    let announcements: Vec<_> = all.iter().map(|one| one.announcement).collect();
-    let single: BTreeMap<u64, bool> = all.iter().map(|one| (one.announcement.nonce, one.is_single)).collect();
-    let confirm = move |log: &mut GroupLog, one: &Announcement| {
-        let visible = Millis(Millis::from(now).after(one.delay));
-        let is_single = single.get(&one.nonce) == Some(&true);
-        let confirmed = log.confirm(&one.entry, one.nonce, is_single, visible);
-        (confirmed, log.passed_page(one.entry.key))
+    let announcements: Vec<_> = all.iter().map(|confirmation| confirmation.announcement).collect();
+    let single: BTreeMap<u64, bool> =
+        all.iter().map(|confirmation| (confirmation.announcement.nonce, confirmation.is_single)).collect();
+    let confirm = move |log: &mut GroupLog, Announcement { entry, nonce, delay }: &Announcement| {
+        let visible = Millis(Millis::from(now).after(*delay));
+        let is_single = single.get(nonce) == Some(&true);
+        let confirmed = log.confirm(entry, *nonce, is_single, visible);
+        (confirmed, log.passed_page(entry.key))
     };
     let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
     let late = |error: Error| {
@@ -122,9 +126,9 @@ pub(crate) async fn confirm(
     };
     let confirmed = change_logs(logs, &announcements, confirm).await;
     let mut answers = Vec::with_capacity(all.len());
-    for (one, confirmed) in announcements.iter().zip(confirmed) {
+    for (Announcement { entry, .. }, confirmed) in announcements.iter().zip(confirmed) {
         answers.push(match confirmed {
-            Ok((Confirmed::Acknowledged, passed)) => logs.seal(&one.entry, passed).await.map_err(late),
+            Ok((Confirmed::Acknowledged, passed)) => logs.seal(entry, passed).await.map_err(late),
             Ok((Confirmed::Gone, _)) => Err(unknown("the queue was cleared while the message was sent")),
             Err(error) => Err(late(error)),
         });
@@ -132,24 +136,30 @@ pub(crate) async fn confirm(
     answers
 }
 
-/// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip them.
+/// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip
+/// them.
 pub(crate) async fn retract(logs: &GroupLogs, all: &[Announcement]) {
-    for answer in change_logs(logs, all, |log, one| log.retract(&one.entry, one.nonce)).await {
+    let retract = |log: &mut GroupLog, announcement: &Announcement| {
+        log.retract(&announcement.entry, announcement.nonce);
+    };
+    for answer in change_logs(logs, all, retract).await {
         if let Err(error) = answer {
             crate::log::debug!(queue = %logs.queue, %error, "an announced position was not removed; the jobs behind it will skip it");
         }
     }
 }
 
-/// Makes one change for each announcement. Those of a document share a write. Returns one answer for each announcement.
+/// Makes one change for each announcement. The changes of a document share a write. Returns one answer for
+/// each announcement.
 async fn change_logs<R: Send + 'static>(
     logs: &GroupLogs,
     all: &[Announcement],
     change: impl Fn(&mut GroupLog, &Announcement) -> R + Clone + Send + 'static,
 ) -> Vec<Result<R, Error>> {
-    let changes = all.iter().map(|one| {
-        let (one, change) = (*one, change.clone());
-        async move { logs.change_in(one.entry.page, &one.entry, move |log| change(log, &one)).await }
+    let changes = all.iter().map(|announcement| {
+        let (announcement, change) = (*announcement, change.clone());
+        let entry = announcement.entry;
+        async move { logs.change_in(entry.page, &entry, move |log| change(log, &announcement)).await }
     });
     futures_util::future::join_all(changes).await
 }
@@ -162,10 +172,10 @@ fn full() -> Error {
 /// Copies one error for several jobs.
 fn copies_of<R>(error: Error, jobs: usize) -> Vec<Result<R, Error>> {
     let (kind, retryable, error) = (error.kind(), error.is_retryable(), std::sync::Arc::new(error));
-    let one = || {
+    let copy = || {
         Error::new(kind, error.to_string())
             .with_retryable(retryable)
             .with_source(std::sync::Arc::clone(&error))
     };
-    std::iter::repeat_with(|| Err(one())).take(jobs).collect()
+    std::iter::repeat_with(|| Err(copy())).take(jobs).collect()
 }

@@ -1,4 +1,4 @@
-//! The group logs of a queue in blobs: finds them, and remembers those in use.
+//! The group logs of a queue in blobs: finds them, and caches those in use.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,29 +20,30 @@ use crate::storage::{
 use crate::sync::lock;
 
 pub(super) const CONTAINER: &str = "jobqueue-fifo";
-const MAX_BYTES: u64 = 16 * 1024 * 1024;
-/// The number of cached logs above which unused ones are forgotten.
-const MANY: usize = 64;
+const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
+/// The number of cached logs above which unused logs are forgotten.
+const MAX_CACHED_LOGS: usize = 64;
 
-/// The time after which a group is forgotten: longer than a message near its turn is put back.
-const STILL: Duration = Duration::from_secs(120);
+/// The time after which an unseen group is forgotten: longer than a message near its turn is put back.
+const FORGET_AFTER: Duration = Duration::from_secs(120);
 
-/// The first jobs of groups whose messages are put back.
+/// The first jobs of the groups whose messages are put back.
 #[derive(Debug, Default)]
-struct Firsts {
-    of: BTreeMap<KeyHash, First>,
-    /// The time at which groups were forgotten.
+struct FirstJobs {
+    of: BTreeMap<KeyHash, FirstJob>,
+    /// The time at which unseen groups were last forgotten.
     pruned: Option<Instant>,
 }
 
 /// The first job of a group whose messages are put back.
 #[derive(Debug, Clone, Copy)]
-struct First {
+struct FirstJob {
     job: KeyHash,
-    /// The time since when this process has seen it in this place, and the last time.
+    /// The time at which this process first saw the job in this place.
     since: Instant,
+    /// The time at which this process last saw the job in this place.
     seen: Instant,
-    /// The least times for which the two jobs before it were in this place.
+    /// The minimum times for which the two jobs before it were in this place, the latest first.
     lasted: [Duration; 2],
 }
 
@@ -51,30 +52,31 @@ struct First {
 pub(crate) struct Progress {
     /// The time for which its first job has been the same.
     pub(crate) stands_still: Duration,
-    /// The least time for which each of the last jobs was its first.
+    /// The minimum time for which each of the last two jobs was its first.
     pub(crate) pace: Duration,
 }
 
-/// The number of a log, and that of a page unless it is the head.
-type Document = (u16, Option<u64>);
+/// The number of a log, and the number of a page unless it is the head.
+type DocumentKey = (u16, Option<u64>);
 
 #[derive(Debug)]
 pub(crate) struct GroupLogs {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
     pub(super) queue: QueueName,
-    pub(super) known: Mutex<BTreeMap<Document, Arc<LogBlob>>>,
-    /// Apart from the logs, which are forgotten when they are many.
-    firsts: Mutex<Firsts>,
+    pub(super) known: Mutex<BTreeMap<DocumentKey, Arc<LogBlob>>>,
+    /// Kept apart from the cached logs, which are forgotten when there are too many.
+    first_jobs: Mutex<FirstJobs>,
 }
 
 impl GroupLogs {
     pub(crate) fn new(storage: &Storage, queue: QueueName) -> Self {
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-        Self { blobs, runtime, queue, known: Mutex::default(), firsts: Mutex::default() }
+        Self { blobs, runtime, queue, known: Mutex::default(), first_jobs: Mutex::default() }
     }
 
-    /// Returns the same logs for the renewer's runtime: with connections of their own, and no lock that a task of the worker may hold.
+    /// Returns the same logs for the renewer's runtime: with separate connections, and without a lock that a
+    /// task of the worker may hold.
     pub(crate) fn apart(&self, storage: &Storage) -> Self {
         Self { blobs: storage.blobs_apart(), ..Self::new(storage, self.queue.clone()) }
     }
@@ -90,7 +92,7 @@ impl GroupLogs {
         if let Some(log) = known.get(&(entry.log, page)) {
             return Ok(Arc::clone(log));
         }
-        if known.len() >= MANY {
+        if known.len() >= MAX_CACHED_LOGS {
             known.retain(|_, log| Arc::strong_count(log) > 1);
         }
         let head = self.head(entry.log)?;
@@ -100,28 +102,29 @@ impl GroupLogs {
         Ok(log)
     }
 
-    /// Returns the progress of an entry's group, as far as this process knows it: since the first call.
+    /// Returns the progress of an entry's group since the first call, as far as this process has seen it.
     pub(crate) fn progress(&self, log: &LogBlob, entry: &EntryRef) -> Progress {
         let now = Instant::now();
         let Some(job) = log.latest().first(entry.key) else {
             return Progress { stands_still: Duration::ZERO, pace: Duration::ZERO };
         };
-        let mut firsts = lock(&self.firsts);
-        if firsts.pruned.is_none_or(|pruned| now - pruned >= STILL) {
-            firsts.pruned = Some(now);
-            firsts.of.retain(|_, first| now - first.seen < STILL);
+        let mut first_jobs = lock(&self.first_jobs);
+        if first_jobs.pruned.is_none_or(|pruned| now - pruned >= FORGET_AFTER) {
+            first_jobs.pruned = Some(now);
+            first_jobs.of.retain(|_, first| now - first.seen < FORGET_AFTER);
         }
-        let new = First { job, since: now, seen: now, lasted: [Duration::ZERO; 2] };
-        let first = firsts.of.entry(entry.key).or_insert(new);
+        let new = FirstJob { job, since: now, seen: now, lasted: [Duration::ZERO; 2] };
+        let first = first_jobs.of.entry(entry.key).or_insert(new);
         if first.job != job {
             let lasted = [first.seen - first.since, first.lasted[0]];
-            *first = First { lasted, ..new };
+            *first = FirstJob { lasted, ..new };
         }
         first.seen = now;
         Progress { stands_still: now - first.since, pace: first.lasted[0].min(first.lasted[1]) }
     }
 
-    /// Deletes a page whose entries the head has, or whose entries do not count. A page that stays costs its bytes and nothing else.
+    /// Deletes a page whose entries the head has, or whose entries do not count. A page that remains costs
+    /// its bytes and nothing else.
     pub(super) async fn delete_page(&self, entry: &EntryRef, page: u64) -> Result<(), NameError> {
         let blob = self.blob(entry, Some(page))?;
         if let Err(error) = delete_if_present(&*self.blobs, blob.name()).await {
@@ -142,7 +145,8 @@ impl GroupLogs {
         ended.then_some(()).ok_or_else(superseded)
     }
 
-    /// Returns whether no other message of the job and no newer delivery has its turn. None has if the log is damaged: no delivery can confirm one.
+    /// Returns whether no other message of the job and no newer delivery has its turn. None has if the log is
+    /// damaged, because no delivery can confirm its turn there.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -154,7 +158,7 @@ impl GroupLogs {
         }
     }
 
-    /// Returns whether the log says that a job is done. Reads it unless this process has read that already.
+    /// Returns whether the log says that a job is done. Reads the log unless this process already knows.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -164,7 +168,7 @@ impl GroupLogs {
     }
 
     pub(super) fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
-        JsonBlob::new(&self.blobs, &self.runtime, name, MAX_BYTES)
+        JsonBlob::new(&self.blobs, &self.runtime, name, MAX_LOG_BYTES)
     }
 
     /// Returns the name of the head of a log.
@@ -177,7 +181,8 @@ impl GroupLogs {
     }
 }
 
-/// Returns the name of a page of a log. It is not below the head: in an account with a hierarchical namespace no blob is in another.
+/// Returns the name of a page of a log. The name is not below the head: in an account with a hierarchical
+/// namespace a blob cannot be inside another.
 pub(super) fn page_of(head: &BlobName, page: u64) -> Result<BlobName, NameError> {
     BlobName::new(head.container().clone(), format!("{}-{page:x}", head.name()))
 }
@@ -193,7 +198,7 @@ mod tests {
     use crate::envelope::Identity;
 
     #[tokio::test(start_paused = true)]
-    async fn standstill_of_a_group_is_known_when_its_log_was_forgotten() {
+    async fn standstill_of_a_group_is_known_after_its_log_was_forgotten() {
         let logs = GroupLogs::new(&Storage::memory(), QueueName::new("steps").unwrap());
         let entry = |key: &str| EntryRef::new(key, &Identity::new("/shop", key));
         let read = async |key: &str| {
@@ -201,16 +206,16 @@ mod tests {
             log.read_and_change(|_| ()).await.unwrap();
             log
         };
-        let own = entry("still");
+        let still = entry("still");
         let now = Millis::from(SystemTime::now());
-        let announced = read("still").await.change(move |log| log.announce(&own, 1, now)).await.unwrap();
+        let announced = read("still").await.change(move |log| log.announce(&still, 1, now)).await.unwrap();
         assert_eq!(announced, super::super::Announced::Entered);
-        assert_eq!(logs.progress(&*read("still").await, &own).stands_still, Duration::ZERO);
+        assert_eq!(logs.progress(&*read("still").await, &still).stands_still, Duration::ZERO);
         tokio::time::sleep(Duration::from_secs(50)).await;
-        for key in 0..2 * MANY {
+        for key in 0..2 * MAX_CACHED_LOGS {
             drop(read(&key.to_string()).await);
         }
-        let again = read("still").await;
-        assert!(logs.progress(&again, &own).stands_still >= Duration::from_secs(50));
+        let log = read("still").await;
+        assert!(logs.progress(&log, &still).stands_still >= Duration::from_secs(50));
     }
 }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use super::extract::{ExtractError, States};
 use super::function::{Handler, sealed};
 use super::job::Job;
-use super::service::{JobService, Running};
+use super::service::{HandlerFuture, JobService};
 use crate::codec::decode_any_version;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{BoxError, JobError, Verdict};
@@ -19,14 +19,15 @@ use crate::message::{DecodeError, MessageDefaults, QueueMessage};
 use crate::presence::EVERY_KIND;
 use crate::storage::StoreError;
 
-/// Decodes a payload of a given version, or of an unknown one, as the handler's message; returns the version too.
+/// Decodes a payload of the given version, or of an unknown version, as the handler's message. Also returns
+/// the version.
 type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any + Send>), DecodeError>;
 
 /// A handler without its types.
 pub(crate) struct Registration {
     pub(crate) queue: &'static str,
     pub(crate) kind: &'static str,
-    /// The kinds of messages that the handler takes, its own the first.
+    /// The kinds of messages that the handler takes. Its own kind is the first.
     pub(crate) kinds: Vec<&'static str>,
     /// True for a relay, which takes messages of every kind.
     pub(crate) takes_all: bool,
@@ -35,7 +36,7 @@ pub(crate) struct Registration {
     pub(crate) newest: u32,
     pub(crate) decode: Decode,
     pub(crate) check: fn(&States) -> Result<(), ExtractError>,
-    /// The most jobs of one call of the handler.
+    /// The maximum number of jobs in one call of the handler.
     pub(crate) chunk: usize,
     pub(crate) service: JobService,
 }
@@ -49,9 +50,9 @@ impl Registration {
         Self::of_message::<H::Message>(H::check, service)
     }
 
-    /// Returns a handler of which one call takes up to `most` jobs. `handler` brings a job into such a call.
+    /// Registers a handler whose calls take up to `max` jobs. `handler` adds a job to such a call.
     pub(crate) fn in_chunks<M, H>(
-        most: usize,
+        max: usize,
         check: fn(&States) -> Result<(), ExtractError>,
         handler: H,
     ) -> Self
@@ -59,7 +60,7 @@ impl Registration {
         M: QueueMessage,
         H: Fn(Job, M) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
     {
-        Self { chunk: most, ..Self::of_message::<M>(check, service_of(handler)) }
+        Self { chunk: max, ..Self::of_message::<M>(check, service_of(handler)) }
     }
 
     fn of_message<M: QueueMessage>(
@@ -83,7 +84,7 @@ impl Registration {
         }
     }
 
-    /// Returns a handler for events of every kind, which gets the payload as it is.
+    /// Registers a handler for events of every kind. It receives the payload undecoded.
     pub(crate) fn of_every_kind<H>(handler: H) -> Self
     where
         H: Fn(Job, Bytes) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
@@ -108,7 +109,7 @@ impl Registration {
     }
 }
 
-/// Returns the service of a handler that takes the job beside its message.
+/// Returns the service of a handler that takes the job and its message.
 fn service_of<M, H>(handler: H) -> JobService
 where
     M: 'static,
@@ -121,15 +122,15 @@ where
     })
 }
 
-fn running(started: Result<Running, ExtractError>) -> Running {
+fn running(started: Result<HandlerFuture, ExtractError>) -> HandlerFuture {
     started.unwrap_or_else(|error| failed(JobError::retry(error)))
 }
 
-fn failed(error: JobError) -> Running {
+fn failed(error: JobError) -> HandlerFuture {
     Box::pin(ready(Err(failure(error))))
 }
 
-/// A layer called its service twice; the first call has consumed the message.
+/// Returns the error of a layer that calls its service twice: the first call has consumed the message.
 fn ran_twice() -> JobError {
     JobError::retry("a layer ran the handler twice; retry by the queue instead")
 }
@@ -159,7 +160,7 @@ impl std::error::Error for Failure {
     }
 }
 
-/// Returns a handler's error as layers pass it on.
+/// Wraps a handler's error for the layers.
 pub(super) fn failure(error: JobError) -> BoxError {
     Box::new(Failure(error))
 }
@@ -170,8 +171,9 @@ pub fn is_snooze(error: &BoxError) -> bool {
     failure.is_some_and(|failure| matches!(failure.0.verdict(), Verdict::Snooze(_)))
 }
 
-/// Returns whether the handler failed because the storage did: it returned an error of a call of this framework, which has the answer of
-/// the storage as its cause or refuses a send, and may succeed later, or an answer to it was lost. An error that wraps such an error is the application's own.
+/// Returns whether the handler failed because the storage did: it returned an error from a call of this
+/// framework that may succeed later and was caused by an answer of the storage, that refused a send for now,
+/// or whose answer was lost. An error that wraps such an error counts as the application's own.
 pub fn is_outage(error: &BoxError) -> bool {
     let Some(Failure(failure)) = error.downcast_ref::<Failure>() else { return false };
     let own: &(dyn StdError + 'static) = failure.source();
@@ -186,7 +188,7 @@ pub fn is_outage(error: &BoxError) -> bool {
     }
 }
 
-/// Returns the handler's error unchanged; a layer's own error becomes a failure that is retried.
+/// Returns the handler's error unchanged. An error of a layer becomes a failure that is retried.
 pub(crate) fn recover(error: BoxError) -> JobError {
     match error.downcast::<Failure>() {
         Ok(failure) => failure.0,
@@ -198,9 +200,8 @@ pub(crate) fn recover(error: BoxError) -> JobError {
 mod tests {
     use super::*;
 
-    // audit 23, sending C3
     #[test]
-    fn back_pressure_is_no_failure_of_the_job() {
+    fn back_pressure_is_not_a_job_failure() {
         let is_outage = |kind, retryable| {
             let error = Error::new(kind, "the log of its key is full").with_retryable(retryable);
             is_outage(&failure(JobError::from(error)))

@@ -9,8 +9,8 @@ use crate::job::JobInfo;
 
 /// A type that a handler can take as an argument after its message.
 ///
-/// The library provides [`Context`](crate::Context), [`State`], [`Extension`] and [`JobInfo`]. Implement the trait for
-/// values that your handlers often need.
+/// The library provides [`Context`](crate::Context), [`State`], [`Extension`] and [`JobInfo`]. Implement the
+/// trait for values that your handlers often need.
 ///
 /// ```
 /// use jobqueue::handler::{ExtractError, FromJob};
@@ -34,10 +34,10 @@ pub trait FromJob: Sized {
     /// Extracts the value from the job.
     ///
     /// # Errors
-    /// [`ExtractError`] when the job does not have the value. The delivery then counts as a failed attempt.
+    /// [`ExtractError`] if the job does not have the value. The delivery then counts as a failed attempt.
     fn from_job(job: &Job) -> Result<Self, ExtractError>;
 
-    /// Checks that the value will be available, when the worker is built.
+    /// Checks, when the worker is built, that the value will be available.
     ///
     /// # Errors
     /// [`ExtractError`], which names the missing value and says how to add it.
@@ -59,7 +59,7 @@ impl ExtractError {
     }
 }
 
-/// Values that all handlers of a worker share, one of each type.
+/// Values that all handlers of a worker share, at most one of each type.
 #[derive(Default)]
 pub struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
 
@@ -80,8 +80,8 @@ impl fmt::Debug for States {
     }
 }
 
-/// A value that all handlers of the worker share, set with [`state`](crate::WorkerBuilder::state) on the builder. It is
-/// cloned for each delivery, so put large values into an `Arc`.
+/// A value that all handlers of the worker share. Set it with [`state`](crate::WorkerBuilder::state) on the
+/// builder. It is cloned for each delivery, so put large values into an `Arc`.
 ///
 /// `build` fails if a handler takes a state that was not set.
 ///
@@ -124,9 +124,9 @@ fn missing_state<T>() -> ExtractError {
     ExtractError::new(format!("no state of type `{name}` is set; call `.state(…)` on the worker's builder"))
 }
 
-/// A value that a layer has added to this delivery by [`Job::insert`].
+/// A value that a layer has added to this delivery with [`Job::insert`].
 ///
-/// A delivery without the value fails, and counts as an attempt. See [`Job`] for an example.
+/// A delivery without the value fails, which counts as an attempt. See [`Job`] for an example.
 #[derive(Debug, Clone, Copy)]
 pub struct Extension<T>(pub T);
 

@@ -5,12 +5,12 @@ use std::future::Future;
 use super::erased::failure;
 use super::extract::{ExtractError, FromJob, States};
 use super::job::Job;
-use super::service::Running;
+use super::service::HandlerFuture;
 use crate::job::outcome::JobError;
 use crate::message::QueueMessage;
 
-/// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to eight
-/// extractors. The trait is sealed.
+/// An async function that runs a job: `async fn(message, extractors…) -> Result<(), JobError>`, with up to
+/// eight extractors. The trait is sealed.
 ///
 /// ```
 /// # use jobqueue::{Context, JobError, QueueMessage, State}; use serde::{Deserialize, Serialize};
@@ -36,9 +36,14 @@ pub trait Handler<Arguments>: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     /// [`ExtractError`] for an argument that is not available.
-    fn call(&self, message: Self::Message, job: &Job, _: sealed::Token) -> Result<Running, ExtractError>;
+    fn call(
+        &self,
+        message: Self::Message,
+        job: &Job,
+        _: sealed::Token,
+    ) -> Result<HandlerFuture, ExtractError>;
 
-    /// Checks that all arguments will be available, when the worker is built.
+    /// Checks, when the worker is built, that all arguments will be available.
     ///
     /// # Errors
     /// [`ExtractError`], which names the missing argument and says how to add it.
@@ -63,7 +68,7 @@ macro_rules! handler {
         {
             type Message = M;
 
-            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<Running, ExtractError> {
+            fn call(&self, message: M, job: &Job, _: sealed::Token) -> Result<HandlerFuture, ExtractError> {
                 let _ = job;
                 let running = self(message, $($argument::from_job(job)?,)*);
                 Ok(Box::pin(async move { running.await.map_err(failure) }))

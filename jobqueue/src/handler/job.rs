@@ -1,4 +1,4 @@
-//! The request that goes through tower's layers to the handler.
+//! The request that passes through tower's layers to the handler.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::extract::States;
 use crate::job::JobInfo;
 
-/// One delivery on its way through tower layers to its handler.
+/// One delivery on its way through tower's layers to its handler.
 ///
-/// A layer may read [`info`](Self::info) and add values with [`insert`](Self::insert), which handlers take by
-/// [`Extension`](crate::Extension).
+/// A layer may read [`info`](Self::info) and add values with [`insert`](Self::insert). Handlers take such
+/// values as [`Extension`](crate::Extension).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,7 +42,7 @@ pub struct Job {
     states: Arc<States>,
     /// The context of the delivery.
     context: Arc<dyn Any + Send + Sync>,
-    /// At most one value of each type; a few values are found sooner than hashed.
+    /// At most one value of each type. A linear search is faster than hashing for a few values.
     extensions: Vec<Box<dyn Any + Send + Sync>>,
     message: Option<Box<dyn Any + Send>>,
 }
@@ -72,7 +72,7 @@ impl Job {
         &self.states
     }
 
-    /// Adds a value for this delivery; it replaces a former one of the same type.
+    /// Adds a value for this delivery, replacing an earlier value of the same type.
     pub fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         match self.extensions.iter_mut().find_map(|former| former.downcast_mut::<T>()) {
             Some(former) => *former = value,

@@ -1,6 +1,6 @@
-//! Handlers: async functions of a message and of further extracted arguments.
+//! Handlers: async functions of a message and of extracted arguments.
 //!
-//! An extractor ([`FromJob`]) takes each further argument of a handler from the [`Job`]. The
+//! An extractor ([`FromJob`]) obtains each argument after the message from the [`Job`]. The
 //! [guide](crate::guide::handlers) has an example with state, layers and extractors.
 
 pub(crate) mod erased;

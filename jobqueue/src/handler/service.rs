@@ -1,7 +1,7 @@
-//! The service that layers are put around: a handler whose types are erased.
+//! The service that layers wrap: a handler whose types are erased.
 //!
-//! It needs the traits of `tower-service` and `tower-layer` alone, which have no features. With the crate `tower` here, an
-//! application that switches on another of its features would compile this crate again.
+//! It uses only the traits of `tower-service` and `tower-layer`, which have no features. If it used the crate
+//! `tower`, an application that enables another feature of `tower` would recompile this crate.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -12,13 +12,14 @@ use tower_service::Service;
 use super::job::Job;
 use crate::job::outcome::BoxError;
 
-/// A handler that runs, within the layers around it.
-pub(crate) type Running = BoxFuture<'static, Result<(), BoxError>>;
+/// A running handler, including the layers around it.
+pub(crate) type HandlerFuture = BoxFuture<'static, Result<(), BoxError>>;
 
 /// A handler, together with the layers already put around it.
 ///
-/// [`WorkerBuilder::layer`](crate::WorkerBuilder::layer) passes it to a layer. It is a `tower_service::Service<Job>` that
-/// answers `()` or a [`BoxError`]; a clone runs the same handler.
+/// [`WorkerBuilder::layer`](crate::WorkerBuilder::layer) passes it to a layer. It is a
+/// `tower_service::Service<Job>` whose response is `()` and whose error is a [`BoxError`]. A clone runs the
+/// same handler.
 pub struct JobService(Box<dyn CloneService>);
 
 impl JobService {
@@ -34,7 +35,7 @@ impl JobService {
     /// Returns a service that runs `function` for each job, and is always ready.
     pub(crate) fn from_fn<F>(function: F) -> Self
     where
-        F: Fn(Job) -> Running + Clone + Send + Sync + 'static,
+        F: Fn(Job) -> HandlerFuture + Clone + Send + Sync + 'static,
     {
         Self(Box::new(FromFn(function)))
     }
@@ -42,7 +43,7 @@ impl JobService {
     /// Waits until the service is ready, and runs it for one job.
     ///
     /// # Errors
-    /// The error of the handler or of a layer.
+    /// The error that the handler or a layer returned.
     pub(crate) async fn oneshot(mut self, job: Job) -> Result<(), BoxError> {
         poll_fn(|context| self.poll_ready(context)).await?;
         self.call(job).await
@@ -62,31 +63,31 @@ jobqueue_storage::debug_fields! {
 impl Service<Job> for JobService {
     type Response = ();
     type Error = BoxError;
-    type Future = Running;
+    type Future = HandlerFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.0.poll_ready(context)
     }
 
-    fn call(&mut self, job: Job) -> Running {
+    fn call(&mut self, job: Job) -> HandlerFuture {
         self.0.call(job)
     }
 }
 
-trait CloneService: Service<Job, Response = (), Error = BoxError, Future = Running> + Send + Sync {
+trait CloneService: Service<Job, Response = (), Error = BoxError, Future = HandlerFuture> + Send + Sync {
     fn boxed_clone(&self) -> JobService;
 }
 
 impl<S> CloneService for S
 where
-    S: Service<Job, Response = (), Error = BoxError, Future = Running> + Clone + Send + Sync + 'static,
+    S: Service<Job, Response = (), Error = BoxError, Future = HandlerFuture> + Clone + Send + Sync + 'static,
 {
     fn boxed_clone(&self) -> JobService {
         JobService(Box::new(self.clone()))
     }
 }
 
-/// A service with its future and its error boxed.
+/// Boxes the future and the error of a service.
 #[derive(Clone)]
 struct Boxed<S>(S);
 
@@ -98,13 +99,13 @@ where
 {
     type Response = ();
     type Error = BoxError;
-    type Future = Running;
+    type Future = HandlerFuture;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         self.0.poll_ready(context).map_err(Into::into)
     }
 
-    fn call(&mut self, job: Job) -> Running {
+    fn call(&mut self, job: Job) -> HandlerFuture {
         let running = self.0.call(job);
         Box::pin(async move { running.await.map_err(Into::into) })
     }
@@ -113,16 +114,16 @@ where
 #[derive(Clone)]
 struct FromFn<F>(F);
 
-impl<F: Fn(Job) -> Running> Service<Job> for FromFn<F> {
+impl<F: Fn(Job) -> HandlerFuture> Service<Job> for FromFn<F> {
     type Response = ();
     type Error = BoxError;
-    type Future = Running;
+    type Future = HandlerFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, job: Job) -> Running {
+    fn call(&mut self, job: Job) -> HandlerFuture {
         (self.0)(job)
     }
 }

@@ -1,11 +1,13 @@
-//! The journal in blobs, for storages without one of their own.
+//! The journal in blobs, for storages without their own journal.
 //!
-//! A segment is a blob of JSON lines that one worker writes: it rewrites the blob with more lines until it is full, an hour old, or the
-//! day ends, and then begins another. Its name begins with the day on which all of its jobs ended, in UTC: a search lists the days of its
-//! range, the newest first, and stops when it has enough; the removal of old segments lists no further than these. The metadata of the
-//! blob has the first and the last end, and the number of jobs by outcome, so that a listing is enough to find the segments that a
-//! search must read. Nothing else is indexed: a search by id, key or kind reads all segments in its range of time. An id of this
-//! framework has the time at which it was made, which limits that range.
+//! A segment is a blob of JSON lines that one worker writes. The worker rewrites the blob with more lines
+//! until the segment is full, an hour old, or the day ends, and then begins another segment. The name of a
+//! segment begins with the day, in UTC, on which all of its jobs ended. A search lists the days of its range,
+//! newest first, and stops when it has enough entries; the removal of old segments lists only the old days.
+//! The metadata of the blob contains the end times of the first and the last job, and the number of jobs by
+//! outcome: a listing is enough to find the segments that a search must read. No other field is indexed: a
+//! search by id, key or kind reads all segments in its time range. An id of this framework contains its
+//! creation time, which limits that range.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,7 +20,7 @@ use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::line::{parse_lines, write_line};
-use super::search::{SKEW, Search, range};
+use super::search::{JOURNAL_CLOCK_SKEW, Search, range};
 use super::writer::refuses_entries;
 use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
@@ -29,25 +31,28 @@ use crate::storage::{
 };
 
 const CONTAINER: &str = "jobqueue-history";
-/// The number of bytes from which a segment is full.
-const FULL: usize = 4 * 1024 * 1024;
-/// The most bytes of a segment, if one append does not have more.
-const MOST: usize = 8 * 1024 * 1024;
-/// The most bytes of a segment that is read.
-const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// The time after which a worker begins another segment.
-const LIFE: Duration = Duration::from_secs(3_600);
-/// The number of segments that are read at once.
-const PARALLEL: usize = 4;
-/// The number of days that a search lists one by one; the days before them are one listing.
-const DAYS: i64 = 31;
-/// The number of days that a search lists without looking whether one page lists the whole journal.
-const FEW: usize = 2;
+/// The size in bytes from which a segment is full.
+const FULL_SEGMENT_BYTES: usize = 4 * 1024 * 1024;
+/// The maximum size in bytes of a segment, unless a single append is larger.
+const MAX_SEGMENT_BYTES: usize = 8 * 1024 * 1024;
+/// The maximum size in bytes of a segment that a search reads.
+const MAX_READ_BYTES: u64 = 32 * 1024 * 1024;
+/// The age at which a worker begins another segment.
+const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
+/// The number of segments that a search reads concurrently.
+const CONCURRENT_READS: usize = 4;
+/// The number of days that a search lists one by one. All earlier days together are one listing.
+const DAYS_LISTED_SINGLY: i64 = 31;
+/// The number of days up to which a search lists them at once. For more days, it first checks whether one
+/// page lists the whole journal.
+const DAYS_LISTED_FIRST: usize = 2;
 
-/// The metadata of a segment: its first and last end in microseconds since 1970, and before the names of outcomes the number of jobs.
-const FIRST: &str = "first";
-const LAST: &str = "last";
-const COUNT: &str = "jobs_";
+/// The metadata key of the end time of a segment's first job, in microseconds since 1970.
+const FIRST_END: &str = "first";
+/// The metadata key of the end time of its last job.
+const LAST_END: &str = "last";
+/// The prefix of the metadata keys of the numbers of jobs; the name of an outcome follows.
+const COUNT_PREFIX: &str = "jobs_";
 
 /// The journal in the blobs of a storage, and the segment that this worker writes.
 #[derive(Debug)]
@@ -62,21 +67,23 @@ impl BlobJournal {
         Self { blobs, runtime, open: tokio::sync::Mutex::default() }
     }
 
-    /// Returns the segments of a part of the journal that the query may select, the newest first.
+    /// Returns the segments of a part of the journal that may hold entries for the query, newest first.
     async fn segments(
         &self,
-        part: Part,
+        part: JournalPart,
         query: &JournalQuery,
         range: &RangeInclusive<i64>,
     ) -> Result<Vec<Segment>, StoreError> {
         let container = container(Operation::ListBlobs)?;
         let mut found = match part {
-            Part::Whole(segments) => segments,
-            Part::Day { prefix, .. } => of(list_all(&*self.blobs, &container, &prefix).await?.blobs),
-            Part::Before(day) => {
+            JournalPart::Whole(segments) => segments,
+            JournalPart::Day { prefix, .. } => {
+                segments_of(list_all(&*self.blobs, &container, &prefix).await?.blobs)
+            }
+            JournalPart::Before(day) => {
                 let mut all = list_all(&*self.blobs, &container, "").await?.blobs;
                 all.retain(|(blob, _)| blob.name() < day.as_str());
-                of(all)
+                segments_of(all)
             }
         };
         found.retain(|segment| segment.may_hold(query, range));
@@ -84,10 +91,11 @@ impl BlobJournal {
         Ok(found)
     }
 
-    /// Returns the parts of the journal in which jobs of a range of time may be, the newest first: days, or all if one page lists it.
-    async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<Part>, StoreError> {
+    /// Returns the parts of the journal that may contain jobs of a time range, newest first: days, or the
+    /// whole journal if one page lists it.
+    async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<JournalPart>, StoreError> {
         let days = days(range, self.runtime.now());
-        if days.len() <= FEW {
+        if days.len() <= DAYS_LISTED_FIRST {
             return Ok(days);
         }
         let container = container(Operation::ListBlobs)?;
@@ -96,20 +104,21 @@ impl BlobJournal {
             Ok(BlobListing { blobs, next: None, .. }) => {
                 let named =
                     |(name, found)| BlobName::new(container.clone(), name).ok().map(|blob| (blob, found));
-                Ok(vec![Part::Whole(of(blobs.into_iter().filter_map(named).collect()))])
+                Ok(vec![JournalPart::Whole(segments_of(blobs.into_iter().filter_map(named).collect()))])
             }
             Ok(_) => Ok(days),
             Err(e) => Err(e),
         }
     }
 
-    /// Returns the entries of a segment that the query selects, none if it was removed meanwhile; `None` if it is too large to be read.
+    /// Returns the entries of a segment that the query selects. Returns no entries if the segment has been
+    /// removed, and `None` if it is too large to be read.
     async fn read(
         &self,
         segment: &Segment,
         query: &JournalQuery,
     ) -> Result<Option<Vec<JournalEntry>>, StoreError> {
-        match self.blobs.get_blob(&segment.blob, MAX_BYTES).await {
+        match self.blobs.get_blob(&segment.blob, MAX_READ_BYTES).await {
             Ok(blob) => Ok(Some(parse_lines(&blob.data, query))),
             Err(e) if e.kind() == StoreErrorKind::BlobNotFound => Ok(Some(Vec::new())),
             Err(e) if e.kind() == StoreErrorKind::TooLarge => {
@@ -125,7 +134,7 @@ impl BlobJournal {
 impl JournalStore for BlobJournal {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
         let mut open = self.open.lock().await;
-        for of_day in entries.chunk_by(|one, next| day(one.ended) == day(next.ended)) {
+        for of_day in entries.chunk_by(|entry, next| day(entry.ended) == day(next.ended)) {
             self.append_to(&mut open, of_day).await?;
         }
         Ok(())
@@ -135,14 +144,14 @@ impl JournalStore for BlobJournal {
         let range = range(query);
         let mut search = Search::new(query);
         for part in self.parts(&range).await? {
-            if let Part::Day { last, .. } = part
+            if let JournalPart::Day { last, .. } = part
                 && search.is_over(last)
             {
                 return Ok(search.page(Some(last)));
             }
             let segments = self.segments(part, query, &range).await?;
             let reads: Vec<_> = segments.iter().map(|segment| self.read(segment, query)).collect();
-            let mut reads = stream::iter(reads).buffered(PARALLEL);
+            let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
             for segment in &segments {
                 if search.is_over(segment.last) {
                     return Ok(search.page(Some(segment.last)));
@@ -165,7 +174,7 @@ impl JournalStore for BlobJournal {
             };
             let now = page.now.unwrap_or_else(|| self.runtime.now());
             let Some(before) = now.checked_sub(kept) else { return Ok(()) };
-            // A listing is in order of name, and so of day. A page may be empty where blobs were deleted.
+            // A listing is in order of names, and thus of days. A page may be empty where blobs were deleted.
             let is_over = page.blobs.last().is_some_and(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {
                 let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
@@ -193,7 +202,7 @@ impl BlobJournal {
         entries.iter().for_each(|entry| write_line(entry, &mut lines));
         let day = entries.first().map(|entry| day(entry.ended)).unwrap_or_default();
         open.take_if(|segment| segment.day != day || segment.is_full(lines.len()));
-        // A segment keeps its name when a write fails: what it wrote is overwritten.
+        // A segment keeps its name when a write fails, so that the next write overwrites a partial success.
         let segment = match &mut *open {
             Some(segment) => segment,
             none => none.insert(OpenSegment::begin(day, &self.runtime)?),
@@ -223,21 +232,21 @@ fn container(operation: Operation) -> Result<ContainerName, StoreError> {
     })
 }
 
-/// The segment to which a worker adds entries.
+/// The segment that a worker currently writes.
 #[derive(Debug)]
 struct OpenSegment {
     blob: BlobName,
-    /// The day on which its jobs ended, as in its name.
+    /// The day in its name, on which its jobs ended.
     day: String,
     began: Instant,
-    /// The lines. The storage has acknowledged the first `written` bytes, which `summary` describes.
+    /// The lines. The storage has acknowledged the first `written` bytes; `summary` describes these.
     data: Bytes,
     written: usize,
     summary: Summary,
 }
 
 impl OpenSegment {
-    /// Returns an empty segment for jobs that ended on this day.
+    /// Returns an empty segment for jobs that ended on `day`.
     fn begin(day: String, runtime: &Runtime) -> Result<Self, StoreError> {
         let name = format!("{day}/{}", runtime.uuid_v4().simple());
         let blob = BlobName::new(container(Operation::PutBlob)?, name).map_err(|e| {
@@ -248,13 +257,14 @@ impl OpenSegment {
         Ok(Self { blob, day, began: Instant::now(), data: Bytes::new(), written: 0, summary })
     }
 
-    /// Returns whether further lines of this length begin another segment.
+    /// Returns whether `further` more bytes of lines must begin another segment.
     fn is_full(&self, further: usize) -> bool {
-        let has_room = self.written == 0 || self.written + further <= MOST;
-        self.written >= FULL || !has_room || self.began.elapsed() >= LIFE
+        let has_room = self.written == 0 || self.written + further <= MAX_SEGMENT_BYTES;
+        self.written >= FULL_SEGMENT_BYTES || !has_room || self.began.elapsed() >= MAX_SEGMENT_AGE
     }
 
-    /// Replaces the unacknowledged lines, and returns the whole segment. Copies the others only if the storage still holds them.
+    /// Replaces the unacknowledged lines, and returns the whole segment. Copies the acknowledged lines only
+    /// if the storage still holds a reference to them.
     fn with_lines(&mut self, lines: &[u8]) -> Bytes {
         let mut data = BytesMut::from(std::mem::take(&mut self.data));
         data.truncate(self.written);
@@ -264,7 +274,7 @@ impl OpenSegment {
     }
 }
 
-/// The metadata of a segment: facts about its lines.
+/// A summary of a segment's lines, for its metadata.
 #[derive(Debug, Clone)]
 struct Summary {
     first: i64,
@@ -285,10 +295,11 @@ impl Summary {
     }
 
     fn metadata(&self) -> Metadata {
-        let range = Metadata::new().with(FIRST, self.first.to_string()).with(LAST, self.last.to_string());
-        self.counts
-            .iter()
-            .fold(range, |all, (outcome, jobs)| all.with(format!("{COUNT}{outcome}"), jobs.to_string()))
+        let range =
+            Metadata::new().with(FIRST_END, self.first.to_string()).with(LAST_END, self.last.to_string());
+        self.counts.iter().fold(range, |all, (outcome, jobs)| {
+            all.with(format!("{COUNT_PREFIX}{outcome}"), jobs.to_string())
+        })
     }
 }
 
@@ -301,58 +312,62 @@ struct Segment {
 }
 
 impl Segment {
-    /// Returns the segment in a blob. A blob without the metadata of a segment counts as old as its last write.
+    /// Returns the segment in a blob. If the metadata of a segment is missing, the time of the last write
+    /// counts as the end of its last job.
     fn new(blob: BlobName, properties: BlobProperties) -> Self {
         let metadata = properties.metadata;
         let time = |name| metadata.get(name).and_then(|micros| micros.parse().ok());
-        let (first, last) = (time(FIRST), time(LAST));
+        let (first, last) = (time(FIRST_END), time(LAST_END));
         let last = last.unwrap_or_else(|| to_micros(properties.modified));
         Self { blob, first: first.unwrap_or(i64::MIN), last, metadata }
     }
 
     fn may_hold(&self, query: &JournalQuery, range: &RangeInclusive<i64>) -> bool {
-        let has_outcome = |outcome: &String| self.metadata.get(&format!("{COUNT}{outcome}")).is_some();
+        let has_outcome = |outcome: &String| self.metadata.get(&format!("{COUNT_PREFIX}{outcome}")).is_some();
         self.last >= *range.start()
             && self.first <= *range.end()
-            && self.metadata.get(LAST).is_some()
+            && self.metadata.get(LAST_END).is_some()
             && query.outcome.as_ref().is_none_or(has_outcome)
     }
 }
 
-/// Returns the day of a time in UTC, as names of segments begin: `20261122`.
+/// Returns the day of a time in UTC, as in the names of segments: `20261122`.
 fn day(time: SystemTime) -> String {
     jiff::Timestamp::try_from(time).unwrap_or_default().strftime("%Y%m%d").to_string()
 }
 
-/// A part of the journal that is listed at once.
+/// A part of the journal that one listing returns.
 #[derive(Debug)]
-enum Part {
+enum JournalPart {
     Whole(Vec<Segment>),
     Day {
         prefix: String,
-        /// The last moment of the day.
+        /// The last microsecond of the day.
         last: i64,
     },
-    /// All days before this one.
+    /// All days before this day.
     Before(String),
 }
 
-fn of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
+fn segments_of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
     listed.into_iter().map(|(blob, properties)| Segment::new(blob, properties)).collect()
 }
 
-/// Returns the days in which jobs of a range of time may have ended, the newest first.
-fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<Part> {
-    const A_DAY: i64 = 86_400 * 1_000_000;
-    // Nothing has ended later than this, by any clock.
-    let newest = to_micros(now.checked_add(SKEW).unwrap_or(now)).min(*range.end()).div_euclid(A_DAY);
-    let oldest = range.start().div_euclid(A_DAY).max(newest - DAYS + 1);
-    let name = |number: i64| day(from_micros(number.saturating_mul(A_DAY)));
+/// Returns the days on which jobs of a time range may have ended, newest first.
+fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<JournalPart> {
+    const DAY_MICROS: i64 = 86_400 * 1_000_000;
+    // No job has ended later than this, by any clock.
+    let newest = to_micros(now.checked_add(JOURNAL_CLOCK_SKEW).unwrap_or(now))
+        .min(*range.end())
+        .div_euclid(DAY_MICROS);
+    let oldest = range.start().div_euclid(DAY_MICROS).max(newest - DAYS_LISTED_SINGLY + 1);
+    let name = |number: i64| day(from_micros(number.saturating_mul(DAY_MICROS)));
     let days = (oldest..=newest).rev();
-    let days = days.map(|number| Part::Day {
+    let days = days.map(|number| JournalPart::Day {
         prefix: format!("{}/", name(number)),
-        last: (number + 1).saturating_mul(A_DAY) - 1,
+        last: (number + 1).saturating_mul(DAY_MICROS) - 1,
     });
-    let rest = (*range.start() < oldest.saturating_mul(A_DAY)).then(|| Part::Before(name(oldest)));
+    let rest =
+        (*range.start() < oldest.saturating_mul(DAY_MICROS)).then(|| JournalPart::Before(name(oldest)));
     days.chain(rest).collect()
 }

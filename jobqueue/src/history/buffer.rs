@@ -1,4 +1,5 @@
-//! Collects ended jobs in memory, as entries of the journal. Knows jobs and their outcomes; makes no request.
+//! Buffers ended jobs in memory, as entries of the journal. Knows jobs and their outcomes, and makes no
+//! request.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,47 +13,48 @@ use crate::storage::JournalEntry;
 use crate::storage::rules::micros::whole_micros;
 use crate::sync::lock;
 
-/// The number of entries that are written at once, before their time if they are there sooner.
-const FULL: usize = 4_096;
-/// The number of bytes of their texts from which fewer entries are written at once.
-const FULL_BYTES: usize = 1024 * 1024;
-/// The number of full appends that wait at most.
-const MOST: usize = 8;
-const MAX_ERROR: usize = 500;
+/// The number of entries in a full append, which is written before the interval is over.
+const APPEND_ENTRIES: usize = 4_096;
+/// The number of bytes of the entries' texts from which an append with fewer entries is full.
+const APPEND_BYTES: usize = 1024 * 1024;
+/// The maximum number of full appends that wait.
+const MAX_PENDING_APPENDS: usize = 8;
+/// The maximum length of an error text in an entry.
+const MAX_ERROR_CHARS: usize = 500;
 
-/// The ended jobs of a worker that are not written yet.
+/// The ended jobs of a worker that the journal does not have yet.
 #[derive(Debug)]
 pub(crate) struct JournalBuffer {
     worker: Arc<str>,
     runtime: Runtime,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingEntries>,
     full: Notify,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingEntries {
     ended: Vec<JournalEntry>,
-    /// The sum of their texts.
+    /// The bytes of the entries' texts.
     bytes: usize,
     dropped: u64,
-    /// The number of the next entry. The first is random, so that other workers have others.
+    /// The number of the next entry. The first number is random, so that workers do not share numbers.
     number: u64,
 }
 
-impl Waiting {
-    /// Returns whether so many appends wait.
+impl PendingEntries {
+    /// Returns whether at least this many full appends wait.
     fn holds(&self, appends: usize) -> bool {
-        self.ended.len() >= appends * FULL || self.bytes >= appends * FULL_BYTES
+        self.ended.len() >= appends * APPEND_ENTRIES || self.bytes >= appends * APPEND_BYTES
     }
 }
 
-/// Returns the number of bytes of the texts that differ from job to job.
-fn bytes(entry: &JournalEntry) -> usize {
+/// Returns the total length of the texts that differ from job to job.
+fn text_bytes(entry: &JournalEntry) -> usize {
     let optional = |text: &Option<Arc<str>>| text.as_ref().map_or(0, |text| text.len());
     entry.id.len() + entry.source.len() + entry.kind.len() + optional(&entry.key) + optional(&entry.error)
 }
 
-fn kept(text: &Arc<str>) -> Arc<str> {
+fn shortened(text: &Arc<str>) -> Arc<str> {
     let kept = kept_text(text);
     if kept.len() == text.len() { Arc::clone(text) } else { Arc::from(kept) }
 }
@@ -60,11 +62,12 @@ fn kept(text: &Arc<str>) -> Arc<str> {
 impl JournalBuffer {
     /// Returns the buffer of the worker with this name.
     pub(crate) fn new(worker: &str, runtime: Runtime) -> Self {
-        let waiting = Waiting { ended: Vec::new(), bytes: 0, dropped: 0, number: runtime.random_u64() };
+        let waiting =
+            PendingEntries { ended: Vec::new(), bytes: 0, dropped: 0, number: runtime.random_u64() };
         Self { worker: Arc::from(worker), runtime, waiting: Mutex::new(waiting), full: Notify::new() }
     }
 
-    /// Adds a job if this delivery was its end. Drops it if too many wait.
+    /// Adds a job if this delivery ended it. Drops the entry and counts it if too many entries wait.
     pub(crate) fn push(&self, job: &JobInfo, outcome: &Outcome, ran: Duration, error: Option<&str>) {
         let (reason, error) = match outcome {
             Outcome::Completed => (None, None),
@@ -78,26 +81,26 @@ impl JournalBuffer {
             queue: Arc::from(&job.queue),
             id: Arc::clone(&job.id),
             source: Arc::clone(&job.source),
-            kind: kept(&job.kind),
-            key: job.key.as_ref().map(kept),
+            kind: shortened(&job.kind),
+            key: job.key.as_ref().map(shortened),
             outcome: Arc::from(outcome.as_str()),
             reason: reason.map(Arc::from),
             attempt: job.attempt,
             inserted: whole_micros(job.inserted),
             ran,
-            error: error.map(|error| Arc::from(printable(error, MAX_ERROR))),
+            error: error.map(|error| Arc::from(printable(error, MAX_ERROR_CHARS))),
             worker: Arc::clone(&self.worker),
             trace: Some(Arc::from(job.trace.traceparent())),
         };
         let mut waiting = lock(&self.waiting);
-        if waiting.holds(MOST) {
+        if waiting.holds(MAX_PENDING_APPENDS) {
             waiting.dropped += 1;
             return;
         }
         entry.number = waiting.number;
         waiting.number = waiting.number.wrapping_add(1);
         let was_full = waiting.holds(1);
-        waiting.bytes += bytes(&entry);
+        waiting.bytes += text_bytes(&entry);
         waiting.ended.push(entry);
         if !was_full && waiting.holds(1) {
             drop(waiting);
@@ -105,12 +108,12 @@ impl JournalBuffer {
         }
     }
 
-    /// Waits until there is enough to write. Cancel-safe.
+    /// Waits until an append is full. Cancel-safe.
     pub(super) async fn full(&self) {
         self.full.notified().await;
     }
 
-    /// Takes the entries that wait, divided into appends of limited size.
+    /// Takes the waiting entries, divided into appends of limited size.
     pub(super) fn take(&self) -> Vec<Arc<[JournalEntry]>> {
         let (ended, dropped) = {
             let mut waiting = lock(&self.waiting);
@@ -125,11 +128,11 @@ impl JournalBuffer {
         }
         let (mut appends, mut next, mut size) = (Vec::new(), Vec::new(), 0);
         for entry in ended {
-            if next.len() >= FULL || size >= FULL_BYTES {
+            if next.len() >= APPEND_ENTRIES || size >= APPEND_BYTES {
                 appends.push(Arc::from(std::mem::take(&mut next)));
                 size = 0;
             }
-            size += bytes(&entry);
+            size += text_bytes(&entry);
             next.push(entry);
         }
         if !next.is_empty() {

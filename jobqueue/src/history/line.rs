@@ -1,4 +1,4 @@
-//! The form of an entry in a blob: a line of JSON.
+//! The form of a journal entry in a blob: a line of JSON.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{JournalEntry, JournalQuery};
 
-/// A line. Times are microseconds, points of time since 1970.
+/// A journal entry as JSON. Times are in microseconds, and timestamps count from 1970.
 #[derive(Serialize, Deserialize)]
 struct Line<'a> {
     ended: i64,
@@ -57,7 +57,7 @@ pub(super) fn write_line(entry: &JournalEntry, to: &mut Vec<u8>) {
         worker: Cow::Borrowed(&entry.worker),
         trace: optional(&entry.trace),
     };
-    // Numbers and texts are always JSON, and memory takes all bytes.
+    // Cannot fail: numbers and texts are always valid JSON, and a vector accepts all bytes.
     if serde_json::to_writer(&mut *to, &line).is_ok() {
         to.push(b'\n');
     }
@@ -67,7 +67,7 @@ fn optional(text: &Option<Arc<str>>) -> Option<Cow<'_, str>> {
     text.as_deref().map(Cow::Borrowed)
 }
 
-/// Returns the entries of a blob that the query selects. Lines that are damaged are left out.
+/// Returns the entries of a blob that the query selects. Skips damaged lines.
 pub(super) fn parse_lines(data: &[u8], query: &JournalQuery) -> Vec<JournalEntry> {
     data.split(|byte| *byte == b'\n')
         .filter_map(|line| serde_json::from_slice(line).ok())
@@ -77,7 +77,7 @@ pub(super) fn parse_lines(data: &[u8], query: &JournalQuery) -> Vec<JournalEntry
         .collect()
 }
 
-/// Excludes most lines of a search by id, key or kind before an entry is allocated.
+/// Excludes most lines in a search by id, key or kind before an entry is allocated.
 fn may_select(query: &JournalQuery, line: &Line<'_>) -> bool {
     let is = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
     is(&query.id, &line.id)

@@ -1,14 +1,16 @@
-//! The journal of ended jobs: opt-in, written in batches, kept for a declared time.
+//! The journal of ended jobs: opt-in, written in batches, kept for a configured time.
 //!
 //! ```text
-//! job ends ─► memory ─► every 15 seconds ─► the storage's own journal (a table), where it has that power
-//!                                       └─► blobs of JSON lines, one worker's each, otherwise
+//! job ends ─► memory ─► every 15 seconds ─► the storage's own journal (a table), if it has that power
+//!                                       └─► otherwise blobs of JSON lines, each written by one worker
 //! ```
 //!
-//! No job waits for the journal. Entries that cannot be written are tried again; while too many wait, the newest are dropped and
-//! counted. The entries that wait, an append and a segment are limited in number and in bytes. A search begins no further request after 5 seconds, and returns what it has found and the time from which to continue.
+//! No job waits for the journal. Failed writes are retried; while too many entries wait, new entries are
+//! dropped and counted. The waiting entries, an append and a segment are limited in number and in bytes. A
+//! search begins no further request after 5 seconds, and returns the entries found so far and the time from
+//! which to continue.
 //!
-//! Knows blobs and jobs; knows nothing of queues, leases or handlers.
+//! This module knows blobs and jobs. It knows nothing of queues, leases or handlers.
 
 mod blobs;
 mod buffer;
@@ -26,7 +28,7 @@ pub(crate) use writer::run_journal_writer;
 use crate::storage::{JournalStore, Stores};
 use blobs::BlobJournal;
 
-/// Returns the journal of a storage: its own, or one in its blobs.
+/// Returns the storage's own journal, or a journal in its blobs.
 pub fn open(stores: &Stores) -> Arc<dyn JournalStore> {
     let own = stores.blob_powers.journal.clone();
     own.unwrap_or_else(|| Arc::new(BlobJournal::new(Arc::clone(&stores.blobs), stores.runtime.clone())))

@@ -1,4 +1,4 @@
-//! The state of one search in the journal's blobs. Knows entries and their times; knows nothing of blobs.
+//! The state of a search in the journal's blobs. Knows entries and their times, and nothing of blobs.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, SystemTime};
@@ -9,34 +9,37 @@ use uuid::Uuid;
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{JournalEntry, JournalPage, JournalQuery, MAX_JOURNAL_SEARCH};
 
-/// The number by which clocks may differ: a job may have ended so long before the time at which its id was made.
-pub(super) const SKEW: Duration = Duration::from_secs(3_600);
-/// The most segments that a search reads.
+/// The time by which clocks may differ: a job may have ended this long before the creation time in its id.
+pub(super) const JOURNAL_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
+/// The maximum number of segments that a search reads.
 const MAX_SEGMENTS: usize = 500;
 
-/// Returns the range of ends of a query, in microseconds since 1970.
+/// Returns the range of end times that a query selects, in microseconds since 1970.
 pub(super) fn range(query: &JournalQuery) -> RangeInclusive<i64> {
-    let made = query.id.as_deref().and_then(made).and_then(|made| made.checked_sub(SKEW));
+    let made =
+        query.id.as_deref().and_then(creation_time).and_then(|made| made.checked_sub(JOURNAL_CLOCK_SKEW));
     let since = query.since.max(made);
     since.map_or(i64::MIN, to_micros)..=query.until.map_or(i64::MAX, to_micros)
 }
 
-/// Returns the time at which an id was made, if it is a UUID of version 7.
-fn made(id: &str) -> Option<SystemTime> {
+/// Returns the creation time in an id, if the id is a UUID of version 7.
+fn creation_time(id: &str) -> Option<SystemTime> {
     let uuid = Uuid::try_parse(id).ok().filter(|uuid| uuid.get_version_num() == 7)?;
     let (seconds, nanos) = uuid.get_timestamp()?.to_unix();
     SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos))
 }
 
-/// The entries that a search has found so far, and how far back it has come.
+/// The entries that a search has found so far, and the time back to which it has searched.
 pub(super) struct Search<'a> {
     query: &'a JournalQuery,
-    /// The newest, the newest first: as many as are wanted, and those that ended at the same time as the last of them.
+    /// The newest entries, newest first: up to the query's limit, and all entries with the same end time as
+    /// the last of them.
     entries: Vec<JournalEntry>,
-    /// True if there are older ones.
+    /// True if older entries were found and left out.
     is_cut: bool,
-    /// The time before the earliest end of a segment that could not be read.
+    /// The time just before the first end of the newest segment that could not be read.
     unread: Option<i64>,
+    /// The number of segments read.
     read: usize,
     began: Instant,
 }
@@ -46,15 +49,16 @@ impl<'a> Search<'a> {
         Self { query, entries: Vec::new(), is_cut: false, unread: None, read: 0, began: Instant::now() }
     }
 
-    /// Returns whether the search ends before a segment with this last end.
+    /// Returns whether the search stops before a segment whose last job ended at `last`.
     pub(super) fn is_over(&self, last: i64) -> bool {
-        // The next search begins with the segments of this moment, so it must come past them.
+        // The next search begins with the segments that contain the query's `until`, so this search must get
+        // past them.
         let comes_further = self.query.until.is_none_or(|until| to_micros(until) > last);
         let is_full = self.oldest().is_some_and(|oldest| oldest > last);
         is_full || comes_further && (self.read >= MAX_SEGMENTS || self.began.elapsed() >= MAX_JOURNAL_SEARCH)
     }
 
-    /// Returns the end of the oldest entry that is wanted, if there are enough.
+    /// Returns the end time of the last entry within the query's limit, if the limit is reached.
     fn oldest(&self) -> Option<i64> {
         self.entries.get(self.query.limit.saturating_sub(1)).map(|entry| to_micros(entry.ended))
     }
@@ -63,7 +67,7 @@ impl<'a> Search<'a> {
         self.read += 1;
         self.entries.extend(entries);
         self.entries.sort_by_key(|entry| std::cmp::Reverse((entry.ended, entry.number)));
-        // A write that was repeated under another name.
+        // A repeated write may be stored under another name.
         self.entries.dedup_by_key(|entry| (entry.ended, entry.number));
         if let Some(oldest) = self.oldest() {
             let wanted = self.entries.partition_point(|entry| to_micros(entry.ended) >= oldest);
@@ -72,13 +76,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Ends the page before a segment that cannot be read and begins at `first`. A further search continues behind it.
+    /// Ends the page at an unreadable segment whose first job ended at `first`. The next search continues
+    /// before that time.
     pub(super) fn skip(&mut self, first: i64) {
         self.read += 1;
         self.unread = self.unread.max(Some(first.saturating_sub(1)));
     }
 
-    /// Returns the page of a search that has not read what ended at `unread` or earlier.
+    /// Returns the page of a search that has not read entries that ended at or before `unread`.
     pub(super) fn page(mut self, unread: Option<i64>) -> JournalPage {
         let cut = self.oldest().filter(|_| self.is_cut).map(|oldest| oldest.saturating_sub(1));
         let searched_to = cut.max(unread).max(self.unread);

@@ -1,4 +1,4 @@
-//! The pace and the size of what is written, on paused time.
+//! The pace and the size of the journal's writes, on paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -38,16 +38,16 @@ fn buffer() -> Arc<JournalBuffer> {
     Arc::new(JournalBuffer::new("w", Runtime::paused()))
 }
 
-/// A journal that takes its time for an append, and refuses the entries of one id.
+/// A journal whose appends take `delay`, and which refuses entries with the id `refused`.
 #[derive(Debug, Default)]
-struct Slow {
+struct SlowJournal {
     delay: Duration,
     refused: &'static str,
     appends: Mutex<Vec<Arc<[JournalEntry]>>>,
 }
 
 #[async_trait]
-impl JournalStore for Slow {
+impl JournalStore for SlowJournal {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
         sleep(self.delay).await;
         if entries.iter().any(|entry| *entry.id == *self.refused) {
@@ -67,7 +67,7 @@ impl JournalStore for Slow {
 }
 
 /// Runs the writer of a journal while a job ends every 20 ms for a minute.
-async fn run_for_a_minute(journal: &Arc<Slow>) {
+async fn run_for_a_minute(journal: &Arc<SlowJournal>) {
     let (buffer, ended) = (buffer(), CancellationToken::new());
     let store = Arc::clone(journal) as Arc<dyn JournalStore>;
     let write = run_journal_writer(store, Arc::clone(&buffer), KEPT, ended.clone());
@@ -83,7 +83,7 @@ async fn run_for_a_minute(journal: &Arc<Slow>) {
 #[tokio::test(start_paused = true)]
 async fn busy_worker_writes_every_15_seconds() {
     for delay in [Duration::ZERO, Duration::from_millis(100)] {
-        let journal = Arc::new(Slow { delay, ..Slow::default() });
+        let journal = Arc::new(SlowJournal { delay, ..SlowJournal::default() });
         run_for_a_minute(&journal).await;
         let appends = journal.appends.lock().unwrap();
         assert!((4..=6).contains(&appends.len()), "{} appends of {delay:?}", appends.len());
@@ -93,7 +93,7 @@ async fn busy_worker_writes_every_15_seconds() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_entries_do_not_hold_up_later_ones() {
-    let journal = Arc::new(Slow { refused: "7", ..Slow::default() });
+    let journal = Arc::new(SlowJournal { refused: "7", ..SlowJournal::default() });
     run_for_a_minute(&journal).await;
     let appends = journal.appends.lock().unwrap();
     let written: Vec<_> = appends.iter().flat_map(|entries| entries.iter()).collect();
@@ -107,7 +107,7 @@ async fn long_keys_are_cut_and_found() {
     push(&buffer, "a", &format!("x{key}"));
     let entries = &buffer.take()[0];
     let kept = entries[0].key.as_deref().unwrap();
-    assert_eq!(kept.len(), 1_023, "the end of a character");
+    assert_eq!(kept.len(), 1_023, "cut at the end of a character");
     assert_eq!(kept_text(&format!("x{key}")), kept);
 }
 
@@ -175,7 +175,7 @@ async fn segment_ends_before_an_append_would_make_it_too_large() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_append_leaves_nothing_in_the_segment() {
-    // Quiet: the planned refusal shall be the only fault of the two writes.
+    // Quiet: the planned refusal is the only fault of the writes.
     let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
     let journal = journal_of(&faulty.storage());
     journal.append(entries(0..2, "a")).await.unwrap();
@@ -188,7 +188,7 @@ async fn failed_append_leaves_nothing_in_the_segment() {
 
 #[tokio::test(start_paused = true)]
 async fn search_is_incomplete_at_a_segment_that_is_too_large() {
-    // Quiet: the planned refusal shall be the only fault of the search.
+    // Quiet: the planned refusal is the only fault of the search.
     let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
     for start in [10, 20, 30] {
         journal_of(&faulty.storage()).append(entries(start..start + 5, "a")).await.unwrap();
@@ -211,27 +211,33 @@ fn days(number: u64) -> u64 {
     number * 86_400
 }
 
-// §14
 #[tokio::test(start_paused = true)]
-async fn a_segment_has_the_jobs_of_one_day() {
+async fn segment_has_the_jobs_of_one_day() {
     let storage = memory::open_on(Runtime::paused());
     let journal = journal_of(&storage);
     journal.append(entries(days(3) - 5..days(3) + 5, "a")).await.unwrap();
     journal.append(entries(days(3) + 5..days(3) + 6, "a")).await.unwrap();
     let container = ContainerName::new("jobqueue-history").unwrap();
     let blobs = list_all(&*storage.stores().blobs, &container, "").await.unwrap().blobs;
-    let told = |found: &BlobProperties, name| found.metadata.get(name).unwrap().parse::<u64>().unwrap();
+    let micros = |found: &BlobProperties, name| found.metadata.get(name).unwrap().parse::<u64>().unwrap();
     let day = |micros: u64| micros / 1_000_000 / 86_400;
     let segments = blobs
         .iter()
-        .map(|(blob, found)| (&blob.name()[..9], day(told(found, "first")), day(told(found, "last"))));
+        .map(|(blob, found)| (&blob.name()[..9], day(micros(found, "first")), day(micros(found, "last"))));
     assert_eq!(segments.collect::<Vec<_>>(), [("19700103/", 2, 2), ("19700104/", 3, 3)]);
     assert_eq!(journal.search(&everything()).await.unwrap().entries.len(), 11);
 }
 
-// §14
+/// The number of entries that a search has found, and of the requests that it has made.
+#[derive(Debug, PartialEq, Eq)]
+struct SearchCost {
+    entries: usize,
+    listings: usize,
+    reads: usize,
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_search_lists_the_days_of_its_range_and_no_others() {
+async fn search_lists_only_the_days_of_its_range() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
     for day in 0..60 {
         journal_of(&faulty.storage()).append(entries(days(day)..days(day) + 2, "a")).await.unwrap();
@@ -241,31 +247,35 @@ async fn a_search_lists_the_days_of_its_range_and_no_others() {
     let search = async |since, until, limit| {
         let mut query = everything();
         (query.since, query.until, query.limit) = (since, until, limit);
-        let before = (faulty.calls_of(Operation::ListBlobs), faulty.calls_of(Operation::GetBlob));
+        let listings = faulty.calls_of(Operation::ListBlobs);
+        let reads = faulty.calls_of(Operation::GetBlob);
         let page = journal.search(&query).await.unwrap();
-        let (lists, gets) = (
-            faulty.calls_of(Operation::ListBlobs) - before.0,
-            faulty.calls_of(Operation::GetBlob) - before.1,
-        );
-        (page.entries.len(), lists, gets)
+        SearchCost {
+            entries: page.entries.len(),
+            listings: faulty.calls_of(Operation::ListBlobs) - listings,
+            reads: faulty.calls_of(Operation::GetBlob) - reads,
+        }
     };
-    assert_eq!(search(at(days(10)), at(days(12) - 1), 100).await, (4, 2, 2));
-    assert_eq!(search(None, at(days(60) - 1), 1_000).await, (120, 1, 60), "one page lists all");
+    let two_days = search(at(days(10)), at(days(12) - 1), 100).await;
+    assert_eq!(two_days, SearchCost { entries: 4, listings: 2, reads: 2 });
+    let all_days = search(None, at(days(60) - 1), 1_000).await;
+    assert_eq!(all_days, SearchCost { entries: 120, listings: 1, reads: 60 }, "one page lists all");
     let (blobs, options) = (Arc::clone(&faulty.storage().stores().blobs), PutBlob::new());
     let container = ContainerName::new("jobqueue-history").unwrap();
     for number in 0..5_000 {
         let name = BlobName::new(container.clone(), format!("19700101/{number}")).unwrap();
         let _ = blobs.put_blob(&name, bytes::Bytes::new(), options.clone()).await.unwrap();
     }
-    let (found, lists, _) = search(None, at(days(60) - 1), 3).await;
-    assert_eq!((found, lists), (3, 3), "a page of all, then the newest days");
-    let (found, lists, _) = search(None, at(days(60) - 1), 1_000).await;
-    assert_eq!((found, lists), (120, 1 + 31 + 2), "31 days, then the rest");
+    let newest = search(None, at(days(60) - 1), 3).await;
+    assert_eq!(newest.entries, 3);
+    assert_eq!(newest.listings, 3, "a page of all, then the newest days");
+    let all_days = search(None, at(days(60) - 1), 1_000).await;
+    assert_eq!(all_days.entries, 120);
+    assert_eq!(all_days.listings, 1 + 31 + 2, "31 days, then the rest");
 }
 
-// §14
 #[tokio::test(start_paused = true)]
-async fn the_removal_of_old_segments_takes_these_alone() {
+async fn removal_of_old_segments_lists_and_removes_no_newer_ones() {
     let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
     let storage = faulty.storage();
     let journal = journal_of(&storage);
@@ -280,7 +290,7 @@ async fn the_removal_of_old_segments_takes_these_alone() {
     let lists = faulty.calls_of(Operation::ListBlobs);
     let before = SystemTime::UNIX_EPOCH + Duration::from_secs(days(2));
     journal.expire(storage.runtime().now().duration_since(before).unwrap()).await.unwrap();
-    assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1, "newer ones are not listed");
+    assert_eq!(faulty.calls_of(Operation::ListBlobs) - lists, 1, "newer segments are not listed");
     let left = journal.search(&everything()).await.unwrap().entries;
     assert_eq!(left.iter().map(|entry| entry.number / 86_400).collect::<Vec<_>>(), [3, 3, 2, 2]);
 }
@@ -351,9 +361,8 @@ impl BlobStore for EmptyFirstPages {
     }
 }
 
-// audit 23, delivery C1
 #[tokio::test(start_paused = true)]
-async fn an_empty_page_is_not_the_end_of_a_listing() {
+async fn empty_page_is_not_the_end_of_a_listing() {
     let storage = memory::open_on(Runtime::paused());
     let blobs = Arc::new(EmptyFirstPages(Arc::clone(storage.blobs())));
     let journal = BlobJournal::new(Arc::<EmptyFirstPages>::clone(&blobs), storage.runtime().clone());

@@ -1,4 +1,4 @@
-//! Writes the entries of the buffer into a journal, and removes old ones. Knows nothing of jobs.
+//! Writes the entries of the buffer into a journal, and removes old entries. Knows nothing of jobs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,40 +12,41 @@ use crate::job::outcome::chain;
 use crate::storage::{JournalEntry, JournalStore, StoreError, StoreErrorKind};
 
 /// The time between two writes.
-const INTERVAL: Duration = Duration::from_secs(15);
+const WRITE_INTERVAL: Duration = Duration::from_secs(15);
 /// The time between two removals of old entries.
-const EXPIRE_EVERY: Duration = Duration::from_secs(86_400);
-/// The time that the last write may take.
-const LAST_WRITE: Duration = Duration::from_secs(3);
-/// The pause before the last write is tried again.
-const RETRY: Duration = Duration::from_millis(200);
+const EXPIRE_INTERVAL: Duration = Duration::from_secs(86_400);
+/// The maximum time of the last write, retries included.
+const LAST_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The pause before a retry of the last write.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes the journal until `ended` fires, and then what is left. Removes what is older than `kept`. Errors are logged only.
+/// Writes the journal until `ended` fires, and then the remaining entries. Removes entries older than
+/// `retention`. Errors are only logged.
 pub(crate) async fn run_journal_writer(
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,
-    kept: Duration,
+    retention: Duration,
     ended: CancellationToken,
 ) {
-    let mut writer = Writer { journal: Arc::clone(&journal), buffer, unwritten: VecDeque::new() };
-    let run = async { tokio::join!(writer.run(), expire(&*journal, kept)) };
+    let mut writer = JournalWriter { journal: Arc::clone(&journal), buffer, unwritten: VecDeque::new() };
+    let run = async { tokio::join!(writer.run(), expire(&*journal, retention)) };
     let _ = ended.run_until_cancelled(run).await;
-    if timeout(LAST_WRITE, writer.finish()).await.is_err() {
+    if timeout(LAST_WRITE_TIMEOUT, writer.finish()).await.is_err() {
         crate::log::warn!("the newest ended jobs are missing in the journal");
     }
 }
 
-struct Writer {
+struct JournalWriter {
     journal: Arc<dyn JournalStore>,
     buffer: Arc<JournalBuffer>,
-    /// The appends that have not succeeded yet.
+    /// The appends that were taken from the buffer and are not written yet.
     unwritten: VecDeque<Arc<[JournalEntry]>>,
 }
 
-impl Writer {
+impl JournalWriter {
     async fn run(&mut self) {
         loop {
-            let next = Instant::now() + INTERVAL;
+            let next = Instant::now() + WRITE_INTERVAL;
             tokio::select! {
                 biased;
                 () = sleep_until(next) => {}
@@ -58,16 +59,17 @@ impl Writer {
         }
     }
 
-    /// Writes the entries of this moment, in appends of limited size. Jobs that end meanwhile wait for the next write: each rewrites a
-    /// segment, so a loop until none has ended would not end on a busy worker. While an append fails, further entries stay in the
-    /// buffer, which is limited.
+    /// Writes the entries that wait now, in appends of limited size. Jobs that end during the write wait for
+    /// the next write: each append rewrites a segment, so a loop until the buffer is empty would not end on a
+    /// busy worker. While an append fails, further entries stay in the buffer, which is limited.
     async fn write(&mut self) -> Result<(), StoreError> {
         self.append_unwritten().await?;
         self.unwritten.extend(self.buffer.take());
         self.append_unwritten().await
     }
 
-    /// Writes the taken entries. Drops those that the storage refuses permanently, because others wait behind them.
+    /// Writes the taken appends. Drops an append that the storage refuses permanently, because others wait
+    /// behind it.
     async fn append_unwritten(&mut self) -> Result<(), StoreError> {
         while let Some(entries) = self.unwritten.front() {
             match self.journal.append(Arc::clone(entries)).await {
@@ -82,27 +84,27 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is left after the last job has ended; tries until it is done.
+    /// Writes the remaining entries after the last job has ended. Retries until all are written.
     async fn finish(&mut self) {
         while let Err(error) = self.write().await {
             crate::log::debug!(error = %chain(&error), "the newest entries were not written; trying again");
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         }
     }
 }
 
-/// Returns whether the same entries will be refused again.
+/// Returns whether the storage will refuse the same entries again.
 pub(super) fn refuses_entries(error: &StoreError) -> bool {
     matches!(error.kind(), StoreErrorKind::TooLarge | StoreErrorKind::InvalidInput) && !error.is_ambiguous()
 }
 
 /// Removes old entries soon after the start, and then every day.
-async fn expire(journal: &dyn JournalStore, kept: Duration) {
-    let mut next = Instant::now() + INTERVAL;
+async fn expire(journal: &dyn JournalStore, retention: Duration) {
+    let mut next = Instant::now() + WRITE_INTERVAL;
     loop {
         sleep_until(next).await;
-        next += EXPIRE_EVERY;
-        if let Err(error) = journal.expire(kept).await {
+        next += EXPIRE_INTERVAL;
+        if let Err(error) = journal.expire(retention).await {
             crate::log::debug!(error = %chain(&error), "old entries of the journal were not removed");
         }
     }

@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use super::owner::Lease;
 use crate::sync::lock;
 
-/// The key of an entry.
-pub(super) type Slot = (Instant, u64);
+/// The key of an entry; the number distinguishes equal deadlines.
+pub(super) type DeadlineKey = (Instant, u64);
 
-/// Maps deadlines to leases. Inserting and removing cost a lock and a tree operation. The thread wakes only for an
-/// entry that is earlier than the deadline it sleeps for.
+/// Maps deadlines to leases. Inserting and removing each cost a lock and a tree operation. The thread wakes
+/// up early only for an entry before the deadline that it sleeps for.
 #[derive(Debug, Default)]
 pub(super) struct DeadlineQueue {
     inner: Mutex<Deadlines>,
@@ -23,9 +23,9 @@ pub(super) struct DeadlineQueue {
 
 #[derive(Debug, Default)]
 struct Deadlines {
-    due: BTreeMap<Slot, Weak<Lease>>,
+    due: BTreeMap<DeadlineKey, Weak<Lease>>,
     next_number: u64,
-    /// The leases whose renewal waits to be sent, and the times at which they began to.
+    /// The leases whose renewal waits to be sent, with the times at which the wait began.
     waiting: VecDeque<(Instant, Weak<Lease>)>,
     asleep_until: Option<Instant>,
 }
@@ -35,20 +35,20 @@ impl DeadlineQueue {
         lock(&self.inner)
     }
 
-    pub(super) fn insert(&self, at: Instant, lease: Weak<Lease>) -> Slot {
+    pub(super) fn insert(&self, at: Instant, lease: Weak<Lease>) -> DeadlineKey {
         let mut inner = self.lock();
         inner.next_number += 1;
-        let slot = (at, inner.next_number);
-        inner.due.insert(slot, lease);
+        let deadline_key = (at, inner.next_number);
+        inner.due.insert(deadline_key, lease);
         if inner.asleep_until.is_none_or(|until| at < until) {
             inner.asleep_until = Some(at);
             self.earlier.notify_one();
         }
-        slot
+        deadline_key
     }
 
-    pub(super) fn remove(&self, slot: Slot) {
-        self.lock().due.remove(&slot);
+    pub(super) fn remove(&self, deadline_key: DeadlineKey) {
+        self.lock().due.remove(&deadline_key);
     }
 
     /// Waits until leases are due, and removes them from the map.
@@ -75,8 +75,8 @@ impl DeadlineQueue {
         }
     }
 
-    /// Lets the renewal of a lease wait behind the others.
-    pub(super) fn wait(&self, lease: Weak<Lease>) {
+    /// Queues the renewal of a lease behind those that already wait.
+    pub(super) fn push_waiting(&self, lease: Weak<Lease>) {
         self.lock().waiting.push_back((Instant::now(), lease));
     }
 
@@ -84,12 +84,13 @@ impl DeadlineQueue {
         !self.lock().waiting.is_empty()
     }
 
-    /// Removes the lease that has waited for longest.
+    /// Removes the lease that has waited for the longest time.
     pub(super) fn next_waiting(&self) -> Option<Weak<Lease>> {
         self.lock().waiting.pop_front().map(|(_, lease)| lease)
     }
 
-    /// Returns the time since the earliest deadline passed, or the first waiting renewal began to wait; zero if there is none.
+    /// Returns the time since the earliest deadline passed, or since the oldest waiting renewal began to
+    /// wait, whichever is longer; zero if there is neither.
     pub(super) fn overdue(&self) -> Duration {
         let inner = self.lock();
         let due = inner.due.keys().next().map(|(at, _)| *at);
@@ -113,8 +114,8 @@ mod tests {
     async fn entries_of_one_instant_are_all_due() {
         let deadlines = DeadlineQueue::default();
         let at = Instant::now() + Duration::from_secs(1);
-        let slots = [deadlines.insert(at, Weak::new()), deadlines.insert(at, Weak::new())];
-        assert_ne!(slots[0], slots[1]);
+        let keys = [deadlines.insert(at, Weak::new()), deadlines.insert(at, Weak::new())];
+        assert_ne!(keys[0], keys[1]);
         assert_eq!(deadlines.due().await.len(), 2);
     }
 

@@ -1,4 +1,4 @@
-//! Leases on messages that renew themselves.
+//! Leases on messages, which renew themselves.
 //!
 //! ```text
 //!            renewed                    answer lost, then "not found"
@@ -9,13 +9,16 @@
 //!                                     └── delete, release ───────────────────────► Closed
 //! ```
 //!
-//! A transaction of the handler may change the message too. Until the transaction has ended, the lease has two receipts, of which one is good.
+//! A transaction of the handler may change the message, too. Until the transaction has ended, the lease has
+//! two receipts, of which only one is valid.
 //!
-//! A [`Lease`] owns the pop receipt of one delivery. Every operation on the message goes through it, one after the
-//! other, and uses the receipt that the operation before left. The [`LeaseRenewer`] renews all leases of the process
-//! from a thread and a runtime of its own, so that a handler that blocks its thread cannot lose the message.
+//! A [`Lease`] owns the pop receipt of one delivery. All operations on the message go through it, one after
+//! the other, and each uses the receipt that the previous operation left. The [`LeaseRenewer`] renews all
+//! leases of the process on its own thread and runtime, so that a handler that blocks its thread cannot lose
+//! the message.
 //!
-//! This module knows the queue half of the port and message texts. It knows nothing of envelopes, queues or workers.
+//! This module knows the queue half of the port and message texts. It knows nothing of envelopes, queues or
+//! workers.
 
 mod deadline_queue;
 mod operation;

@@ -1,4 +1,5 @@
-//! The operations on a leased message: renew, save the text, release, [delete](super::removal). Each waits for the one before it.
+//! The operations on a leased message: renew, save the text, release, [delete](super::removal). Each waits
+//! for the previous one.
 
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
 
-/// The maximum duration of a single request, whatever the length of the lease.
-const MAX_CALL: Duration = Duration::from_secs(30);
+/// The maximum duration of a single request, however long the lease.
+const MAX_REQUEST_TIME: Duration = Duration::from_secs(30);
 
 /// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +19,7 @@ pub(crate) enum LeaseError {
     /// The lease is lost; this call changed nothing.
     #[error("the lease on the message is lost; another worker may have it")]
     Lost,
-    /// An answer was lost: the change may have been made, and no further change is possible.
+    /// An answer was lost: the change may have been applied, and no further change is possible.
     #[error("an answer of the storage was lost; whether the lease is still held is unknown")]
     Uncertain(#[source] Option<StoreError>),
     /// The storage refused every attempt; the lease is still held.
@@ -30,7 +31,7 @@ pub(crate) enum LeaseError {
 }
 
 impl LeaseError {
-    /// Returns the error of a change that failed for good; `error` covers all its attempts.
+    /// Returns the error of a change that has failed for good; `error` covers all its tries.
     pub(super) fn of_change(error: StoreError) -> Self {
         if error.is_ambiguous() { Self::Uncertain(Some(error)) } else { Self::Refused(error) }
     }
@@ -42,8 +43,8 @@ impl Lease {
         let _turn = self.turn.lock().await;
         let tries = self.few_tries();
         let outcome =
-            self.change(&self.renewer_store, Change::keeping(self.terms.visibility, None), tries).await;
-        // Refused or unanswered: schedule another attempt after a part of the remaining time.
+            self.change(&self.renewer_store, LeaseChange::keeping(self.terms.visibility, None), tries).await;
+        // After a refusal or a lost answer, schedules another renewal after a part of the remaining time.
         self.schedule(&mut self.state());
         let queue = &self.queue;
         match outcome {
@@ -53,7 +54,8 @@ impl Lease {
             }
             Err(error) => {
                 match &error {
-                    // A transaction of the handler may have changed the message.
+                    // While a transaction of the handler is open, a refusal may only mean that the
+                    // transaction has changed the message.
                     LeaseError::Refused(refusal) if !self.is_in_transaction() => {
                         crate::log::warn!(%queue, message = %self.id, error = %chain(refusal), "the storage refused to renew a lease; if it goes on, the job runs again");
                     }
@@ -64,16 +66,17 @@ impl Lease {
         }
     }
 
-    /// Replaces the text and renews the lease. Runs to its end on the renewer's runtime, even if the caller is
-    /// dropped.
+    /// Replaces the text and renews the lease. Runs to completion on the renewer's runtime, even if the
+    /// caller is dropped.
     pub(crate) async fn save(&self, text: String) -> Result<(), LeaseError> {
         let lease = self.strong()?;
         let saved = self.renewer.run(async move { lease.save_by(&lease.renewer_store, text).await });
-        // The process is ending: the outcome of the request is unknown.
+        // The process is ending, and the outcome of the request is unknown.
         saved.await.unwrap_or(Err(LeaseError::Uncertain(None)))
     }
 
-    /// Like [`save`](Self::save), but on the caller's runtime, for settling: a dropped caller drops the delivery too.
+    /// Like [`save`](Self::save), but on the caller's runtime. For settling: dropping the caller drops the
+    /// whole delivery.
     pub(crate) async fn save_here(&self, text: String) -> Result<(), LeaseError> {
         self.save_by(&self.store, text).await
     }
@@ -83,17 +86,17 @@ impl Lease {
         if self.is_uncertain() {
             return Err(LeaseError::Uncertain(None));
         }
-        if self.find_out(store).await? {
+        if self.resolve_transaction(store).await? {
             return Err(LeaseError::Closed);
         }
-        let change = Change::keeping(self.terms.visibility, Some(text));
+        let change = LeaseChange::keeping(self.terms.visibility, Some(text));
         let outcome = self.change(store, change, self.few_tries()).await;
         let mut state = self.state();
         self.schedule(&mut state);
         outcome
     }
 
-    /// Makes the message visible after `delay`, with a new text if one is given, and ends the lease.
+    /// Makes the message visible after `delay`, with a new text if `text` is set, and ends the lease.
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
         self.release_by(&self.store, delay, text).await
     }
@@ -106,9 +109,9 @@ impl Lease {
     ) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
-        // The text of a transaction that has committed says that the job is done.
+        // The committed text of a transaction says that the job is done, and must stay.
         let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
-        let change = Change { visibility: delay, text, ends_lease: true };
+        let change = LeaseChange { visibility: delay, text, ends_lease: true };
         let outcome = self.change(store, change, tries).await;
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
@@ -127,28 +130,28 @@ impl Lease {
         });
     }
 
-    /// Returns the attempts of a change during the lease: few, because the operations that wait behind it need
-    /// time too.
+    /// Returns the tries of a change during the lease: few, because the operations behind it need time, too.
     pub(super) fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
         Tries::until(self.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
     }
 
-    /// Sends an update with the current receipt. "Not found" after a lost answer means that an earlier request was
-    /// applied: this process has lost the receipt, but no other worker has the message.
+    /// Sends an update with the current receipt. If the answer is "not found" after an earlier answer was
+    /// lost, the earlier request was applied: this process has lost the receipt, but no other worker has the
+    /// message.
     pub(super) async fn change(
         &self,
         store: &Queues,
-        change: Change,
+        change: LeaseChange,
         mut tries: Tries,
     ) -> Result<(), LeaseError> {
         self.check_held()?;
-        let Change { visibility: asked, mut text, ends_lease } = change;
+        let LeaseChange { visibility: asked, mut text, ends_lease } = change;
         loop {
-            // A later try finds less left of the message's life.
+            // In a later try, less of the message's life is left.
             let visibility = self.within_life(asked);
             if visibility.is_zero() && !asked.is_zero() {
-                // The message is about to expire, and would be visible until then.
+                // The message is about to expire, and the update would make it visible until then.
                 return self.leave_to_expire(ends_lease, tries.is_in_doubt());
             }
             let sent = Instant::now();
@@ -157,15 +160,15 @@ impl Lease {
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
             let in_flight = InFlight { lease: self, hidden_until: Some(sent + visibility) };
-            let answer = self.within(limit, store.update(&self.queue, &message, change)).await;
+            let answer = self.with_timeout(limit, store.update(&self.queue, &message, change)).await;
             in_flight.answered();
             let error = match answer {
                 Ok(updated) => {
-                    self.applied(updated, sent, visibility);
+                    self.record_applied(updated, sent, visibility);
                     return Ok(());
                 }
                 Err(error) if error.is_lease_lost() && self.try_receipt_of_transaction() => {
-                    // The text is older than the one of the transaction, which says that the handler has finished.
+                    // This text is older than the transaction's, which says that the handler has finished.
                     if text.take().is_some() && !ends_lease {
                         return Err(LeaseError::Closed);
                     }
@@ -173,14 +176,14 @@ impl Lease {
                 }
                 Err(error) if error.is_lease_lost() => {
                     if error.is_ambiguous() {
-                        self.unanswered(sent + visibility);
+                        self.record_unanswered(sent + visibility);
                     }
                     return Err(self.not_found());
                 }
                 Err(error) => error,
             };
             if error.is_ambiguous() {
-                self.unanswered(sent + visibility);
+                self.record_unanswered(sent + visibility);
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
             if Instant::now() >= self.deadline() {
@@ -208,18 +211,18 @@ impl Lease {
         }
     }
 
-    fn applied(&self, updated: Updated, sent: Instant, visibility: Duration) {
+    fn record_applied(&self, updated: Updated, sent: Instant, visibility: Duration) {
         let granted = updated.granted.filter(|granted| *granted < visibility);
         let mut state = self.state();
         state.receipt = updated.receipt;
         state.deadline = sent + granted.unwrap_or(visibility);
         state.length = granted.unwrap_or(self.terms.visibility);
-        // The receipt was still valid: no unanswered update was applied.
+        // The receipt was still valid, so no unanswered update was applied.
         state.unanswered_until = None;
     }
 
-    /// Records that an update has no answer. If it was applied, the message is hidden until `hidden_until`.
-    fn unanswered(&self, hidden_until: Instant) {
+    /// Records that an update got no answer. If it was applied, the message is hidden until `hidden_until`.
+    fn record_unanswered(&self, hidden_until: Instant) {
         let mut state = self.state();
         let first = state.unanswered_until.unwrap_or(hidden_until);
         state.unanswered_until = Some(first.min(hidden_until));
@@ -233,7 +236,7 @@ impl Lease {
                 state.deadline = hidden_until;
                 LeaseError::Uncertain(None)
             }
-            // A lost lease stays lost, whatever the late answer says about the change.
+            // A lost lease stays lost, whatever a late answer says about the change.
             (Some(_), Phase::Lost(_) | Phase::Closed) => LeaseError::Uncertain(None),
             (None, _) => {
                 self.lose(&mut state, Loss::Taken);
@@ -242,8 +245,8 @@ impl Lease {
         }
     }
 
-    /// Limits the duration of a request to `limit`.
-    pub(super) async fn within<T>(
+    /// Limits a request to the duration `limit`.
+    pub(super) async fn with_timeout<T>(
         &self,
         limit: Duration,
         call: impl Future<Output = Result<T, StoreError>>,
@@ -262,21 +265,21 @@ impl Lease {
 }
 
 /// A change of a leased message.
-pub(super) struct Change {
+pub(super) struct LeaseChange {
     visibility: Duration,
     text: Option<String>,
     ends_lease: bool,
 }
 
-impl Change {
-    /// Returns a change after which the lease goes on.
+impl LeaseChange {
+    /// Returns a change that keeps the lease.
     pub(super) fn keeping(visibility: Duration, text: Option<String>) -> Self {
         Self { visibility, text, ends_lease: false }
     }
 }
 
-/// An update under way. If it is dropped without an answer, for instance with its caller's future, the lease becomes
-/// uncertain.
+/// An update in flight. If it is dropped without an answer, for example together with its caller's future,
+/// the lease becomes uncertain.
 struct InFlight<'l> {
     lease: &'l Lease,
     hidden_until: Option<Instant>,
@@ -291,15 +294,15 @@ impl InFlight<'_> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if let Some(hidden_until) = self.hidden_until {
-            self.lease.unanswered(hidden_until);
+            self.lease.record_unanswered(hidden_until);
         }
     }
 }
 
-/// Returns the time for a request that gets one `share`-th of the remaining time, so that another attempt fits.
+/// Returns the time limit of a request: one `share`-th of the remaining time, so that another try fits.
 pub(super) fn share_of(until: Instant, share: u32) -> Duration {
     let left = until.saturating_duration_since(Instant::now());
-    (left / share).clamp(Duration::from_millis(10), MAX_CALL)
+    (left / share).clamp(Duration::from_millis(10), MAX_REQUEST_TIME)
 }
 
 #[cfg(test)]

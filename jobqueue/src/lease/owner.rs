@@ -1,4 +1,5 @@
-//! The lease of one delivery: the owner of its pop receipt, and its end. Sends no request: its neighbours do.
+//! The lease of one delivery: the owner of its pop receipt, and its end. This file sends no request; its
+//! neighbours do.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::LeaseError;
-use super::deadline_queue::Slot;
+use super::deadline_queue::DeadlineKey;
 use super::renewer_thread::LeaseRenewer;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
@@ -16,16 +17,17 @@ use crate::event::{Event, LossCause, Observers};
 use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
 use crate::sync::{StopToken, lock};
 
-/// The time for which a lease is renewed at least until its run begins: that of the longest wait for a turn, and of the largest payload.
-const LONGEST_PREPARATION: Duration = Duration::from_secs(15 * 60);
+/// The minimum time for which a lease is renewed before its run begins: enough for the longest wait for a
+/// turn, and for the largest payload.
+const MAX_PREPARATION: Duration = Duration::from_secs(15 * 60);
 
-/// A shorter lease has no time to wait for a connection when it is renewed.
-const SHORT: Duration = Duration::from_secs(20);
+/// The first renewal of a lease shorter than this has no time to wait for a connection.
+const SHORT_LEASE: Duration = Duration::from_secs(20);
 
 /// The reason why the work on a message must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The storage says that another worker has the message, or that it is gone.
+    /// The storage says that another worker has the message, or that the message is gone.
     Taken,
     /// The deadline passed before a renewal succeeded, or the message's time to live is over.
     Expired,
@@ -36,22 +38,24 @@ pub(crate) enum Loss {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     Held,
-    /// An update was applied, but its new receipt is unknown. This process owns the message until the deadline.
+    /// An update was applied, but its new receipt is unknown. This process owns the message until the
+    /// deadline.
     Uncertain,
     Lost(Loss),
     Closed,
 }
 
-/// A transaction that has changed the message.
+/// The state of a transaction that changes the message.
 #[derive(Debug)]
 pub(super) enum TransactionState {
-    /// There was none.
+    /// No transaction has changed the message.
     None,
-    /// It was rolled back, and has not completed the job. Another may.
+    /// The transaction was rolled back, and has not completed the job. Another may.
     RolledBack,
-    /// It has not ended, as far as is known. The receipt is that of the message if it commits.
+    /// The transaction is not known to have ended. If it commits, the message has this receipt.
     Open(PopReceipt),
-    /// The former receipt was refused, so that the lease uses the one of the transaction: it has committed if that one is good.
+    /// The previous receipt was refused, so the lease uses the transaction's receipt. If that is valid, the
+    /// transaction has committed.
     Tried,
     /// The handler has ended, and no transaction can change the message any more.
     Over,
@@ -60,21 +64,21 @@ pub(super) enum TransactionState {
 #[derive(Debug)]
 pub(super) struct ReceiptState {
     pub(super) receipt: PopReceipt,
-    /// The time before which no other worker can lease the message, measured from before the request was sent.
+    /// The time before which no other worker can lease the message, counted from before the request was sent.
     pub(super) deadline: Instant,
-    /// The length of the lease: the requested one, or a shorter one if the storage granted less.
+    /// The length of the lease: as requested, or shorter if the storage granted less.
     pub(super) length: Duration,
-    /// The time until which the message is hidden if the unanswered update was applied.
+    /// The time until which the message is hidden if an unanswered update was applied.
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
     pub(super) transaction: TransactionState,
-    /// True if the job has exceeded its maximum run time: the token has fired, and the lease is held.
+    /// True if the job has exceeded its maximum run time: the token has fired, and the lease is still held.
     pub(super) overrun: bool,
-    /// The end of the maximum run time; until the run begins, that of its preparation.
+    /// The end of the maximum run time; before the run begins, the end of its preparation.
     pub(super) run_until: Instant,
     /// The time at which renewals end: `run_until`, or the end of the handler's grace.
     pub(super) renewed_until: Instant,
-    pub(super) slot: Option<Slot>,
+    pub(super) deadline_key: Option<DeadlineKey>,
 }
 
 #[derive(Debug)]
@@ -82,25 +86,25 @@ pub(crate) struct Lease {
     pub(super) queue: QueueName,
     pub(super) id: MessageId,
     pub(super) terms: LeaseTerms,
-    /// For the worker's own operations.
+    /// For operations on the worker's runtime.
     pub(super) store: Arc<Queues>,
-    /// For the renewer's operations on its own runtime.
+    /// For operations on the renewer's runtime.
     pub(super) renewer_store: Arc<Queues>,
     pub(super) renewer: LeaseRenewer,
     pub(super) observers: Arc<Observers>,
-    /// Locked by the running operation.
+    /// Locked by the operation in progress.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<ReceiptState>,
-    /// The time at which the message expires; a storage refuses to hide it for longer.
+    /// The time at which the message expires. A storage refuses to hide it for longer.
     pub(super) expires: Option<Instant>,
     pub(super) stop: StopToken,
-    /// Waits for the end of the lease, where the storage reports it.
+    /// The task that waits for an early end of the lease, if the storage reports it.
     watch: OnceLock<AbortOnDropHandle<()>>,
     pub(super) this: Weak<Lease>,
 }
 
 impl Lease {
-    /// Takes over a message whose request was sent at `requested`. The renewer renews it from now on.
+    /// Takes over a message whose request was sent at `requested`. The renewer renews the lease from now on.
     pub(crate) fn start(
         queue: LeasedQueue,
         leased: &LeasedMessage,
@@ -110,17 +114,18 @@ impl Lease {
         let now = Instant::now();
         let granted = leased.granted.unwrap_or(terms.visibility);
         let visible = requested + granted;
-        // The storage's clock set both times; ours count from before the request. A message may be leased beyond its life.
+        // Both times are by the storage's clock; the lease counts from before the request. A message may be
+        // leased beyond its time to live.
         let expires = leased.expires.and_then(|expires| match expires.duration_since(leased.next_visible) {
             Ok(beyond) => visible.checked_add(beyond),
             Err(before) => visible.checked_sub(before.duration()),
         });
-        // The lock of a storage may last for longer than was asked for. It may also have begun long after the request: a get may wait for its
-        // first message, and ask shards one after the other.
+        // A storage may lock the message for longer than requested. The lease may also have begun long after
+        // the request: a get may wait for its first message, and ask shards one after the other.
         let lease_end = visible.min(now + terms.visibility);
         let deadline = expires.map_or(lease_end, |expires| lease_end.min(expires));
         let length = granted.min(terms.visibility);
-        let run_until = now + terms.max_run_time.max(LONGEST_PREPARATION);
+        let run_until = now + terms.max_run_time.max(MAX_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {
             queue: queue.name,
             id: leased.message.id.clone(),
@@ -141,7 +146,7 @@ impl Lease {
                 overrun: false,
                 run_until,
                 renewed_until: run_until,
-                slot: None,
+                deadline_key: None,
             }),
             stop: StopToken::default(),
             watch: OnceLock::new(),
@@ -149,7 +154,7 @@ impl Lease {
         });
         lease.schedule(&mut lease.state());
         lease.watch_end(leased);
-        if lease_end.saturating_duration_since(now) < SHORT
+        if lease_end.saturating_duration_since(now) < SHORT_LEASE
             && let Some(warm_up) = lease.renewer_store.warm_up(&lease.queue)
         {
             lease.renewer.spawn(warm_up);
@@ -157,7 +162,7 @@ impl Lease {
         lease
     }
 
-    /// Gives the lease up when the storage revokes it early.
+    /// Ends the lease if the storage revokes it early.
     fn watch_end(&self, leased: &LeasedMessage) {
         let Some(revoked) = self.store.lease_revoked(&self.queue, &leased.message) else { return };
         let this = self.this.clone();
@@ -178,18 +183,20 @@ impl Lease {
         self.terms.max_run_time
     }
 
-    /// Returns the token that fires when the work on the message must stop: the lease is lost, before another worker can have the message, or
-    /// the job exceeds its maximum run time, although this process still has the message. For the loss alone, see [`ended`](Self::ended).
+    /// Returns the token that fires when the work on the message must stop: either the lease is lost, in
+    /// which case it fires before another worker can have the message; or the job has exceeded its maximum
+    /// run time, while this process still has the message. For the loss alone, see [`ended`](Self::ended).
     pub(crate) fn stop_token(&self) -> &CancellationToken {
         self.stop.get()
     }
 
-    /// Returns the rest of the message's time to live, whatever the clock of this machine says; `None` if it does not expire.
+    /// Returns the rest of the message's time to live, independent of this machine's clock; `None` if the
+    /// message does not expire.
     pub(crate) fn left_to_live(&self) -> Option<Duration> {
         self.expires.map(|expires| expires.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until the lease is lost. A job that exceeds its maximum run time still has it.
+    /// Waits until the lease is lost. Exceeding the maximum run time does not lose it.
     pub(crate) async fn ended(&self) {
         self.stop_token().cancelled().await;
         while self.check_not_ended().is_ok() {
@@ -198,7 +205,8 @@ impl Lease {
         }
     }
 
-    /// Returns the reason why the work must stop: a loss of the lease, or the maximum run time. Looks at the clock, because the renewer may be late.
+    /// Returns why the work must stop: the lease is lost, or the maximum run time is over. Checks the clock,
+    /// because the renewer may be late.
     pub(crate) fn loss(&self) -> Option<Loss> {
         let state = self.state_by_clock();
         match state.phase {
@@ -207,13 +215,14 @@ impl Lease {
         }
     }
 
-    /// Returns whether the lease has ended with the life of its message, so that no other worker runs the job.
+    /// Returns whether the lease has ended because its message has expired, so that no other worker runs the
+    /// job.
     pub(crate) fn has_ended_with_message(&self) -> bool {
         let state = self.state_by_clock();
-        state.phase == Phase::Lost(Loss::Expired) && self.lasts_to_the_end(&state)
+        state.phase == Phase::Lost(Loss::Expired) && self.lasts_until_expiry(&state)
     }
 
-    /// Gives the lease up because something else that the delivery needs could not be renewed in time.
+    /// Ends the lease because the delivery could not renew something else that it needs.
     pub(crate) fn expire(&self) {
         self.lose(&mut self.state(), Loss::Expired);
     }
@@ -224,8 +233,9 @@ impl Lease {
         state.phase == Phase::Uncertain || state.unanswered_until.is_some()
     }
 
-    /// Begins the run, whose maximum time counts from now. Returns false if it may not begin: the lease is not held, is about to end, or its
-    /// receipt is outdated. A process that was stopped for a while finds out here, before anything is done twice.
+    /// Begins the run, whose maximum time counts from now. Returns false if the run may not begin: the lease
+    /// is not held, is about to end, or its receipt is outdated. This is where a process that was suspended
+    /// finds out, before it does anything a second time.
     pub(crate) fn begin_run(&self) -> bool {
         let mut state = self.state_by_clock();
         if state.phase != Phase::Held || state.overrun {
@@ -244,7 +254,7 @@ impl Lease {
         true
     }
 
-    /// Checks that the lease has not ended, as far as this process and its clock know.
+    /// Checks that the lease has not ended, by its state and by the clock of this process.
     ///
     /// # Errors
     /// [`LeaseError::Lost`] or [`LeaseError::Closed`].
@@ -256,7 +266,7 @@ impl Lease {
         }
     }
 
-    /// Returns the state, after the time to give up was compared with the clock: the renewer may be late.
+    /// Returns the state after checking the clock: the renewer may be late in recording the loss.
     fn state_by_clock(&self) -> MutexGuard<'_, ReceiptState> {
         let mut state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) && Instant::now() >= self.give_up_at(&state)
@@ -266,16 +276,17 @@ impl Lease {
         state
     }
 
-    /// Returns how much longer a cancelled handler may run, of the grace that it has: until shortly before another
-    /// worker can get the message.
+    /// Returns the part of its `grace` for which a cancelled handler may still run: until shortly before
+    /// another worker can get the message.
     pub(crate) fn grace(&self, grace: Duration) -> Duration {
         let state = self.state();
         let last = state.deadline - margin(&state) / 10;
         grace.min(last.saturating_duration_since(Instant::now()))
     }
 
-    /// Goes on renewing for the grace of a handler whose token has fired, or for what follows its end, also beyond the maximum run time: the
-    /// end of the attempt is still to be recorded. A handler that blocks its thread has no grace. Returns when renewals end.
+    /// Keeps renewing for the grace of a handler whose token has fired, or for the work after its end. Renews
+    /// even beyond the maximum run time, because the end of the attempt must still be recorded. A handler
+    /// that blocks its thread has no grace. Returns the time at which renewals end.
     pub(crate) fn renew_for(&self, grace: Duration) -> Instant {
         let mut state = self.state();
         state.renewed_until = state.renewed_until.max(Instant::now() + grace);
@@ -288,7 +299,7 @@ impl Lease {
         self.state().deadline
     }
 
-    /// Returns the time that is left until another worker can lease the message.
+    /// Returns how much time is left until another worker can lease the message.
     pub(crate) fn time_left(&self) -> Duration {
         self.deadline().saturating_duration_since(Instant::now())
     }
@@ -313,8 +324,8 @@ impl Lease {
             crate::log::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
             let cause = match loss {
                 Loss::Taken => LossCause::Taken,
-                // The renewer has missed nothing.
-                _ if self.lasts_to_the_end(state) => return,
+                // The message has expired, so no renewal was missed.
+                _ if self.lasts_until_expiry(state) => return,
                 _ => LossCause::Expired,
             };
             self.observers.emit(|| Event::LeaseLost { queue: self.queue.clone(), cause });
@@ -339,8 +350,8 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
-        if let Some(slot) = state.slot.take() {
-            self.renewer.forget(slot);
+        if let Some(deadline_key) = state.deadline_key.take() {
+            self.renewer.forget(deadline_key);
         }
     }
 }

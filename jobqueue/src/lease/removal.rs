@@ -1,4 +1,4 @@
-//! The removal of a leased message: by a deletion, or into the storage's own dead-letter queue.
+//! Removes a leased message from its queue: by deletion, or into the storage's native dead-letter queue.
 
 use tokio::time::Instant;
 
@@ -10,7 +10,8 @@ impl Lease {
     /// Deletes the message and ends the lease.
     ///
     /// # Errors
-    /// [`LeaseError::Uncertain`] if the message may be deleted or not; after every other error it is not deleted.
+    /// [`LeaseError::Uncertain`] if the message may or may not be deleted; after any other error it is not
+    /// deleted.
     pub(crate) async fn delete(&self) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
@@ -19,19 +20,20 @@ impl Lease {
         outcome
     }
 
-    /// Moves the message to the storage's own dead-letter queue and ends the lease.
+    /// Moves the message to the storage's native dead-letter queue and ends the lease.
     ///
     /// # Errors
-    /// [`LeaseError::Uncertain`] if the message may be in either queue; after every other error it was not moved.
+    /// [`LeaseError::Uncertain`] if the message may be in either queue; after any other error it was not
+    /// moved.
     pub(crate) async fn dead_letter(&self, letter: &DeadLetterMessage) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
-        let outcome = self.try_removal(Removal::DeadLetter(letter), None).await;
+        let outcome = self.try_removal(MessageRemoval::DeadLetter(letter), None).await;
         self.deleted(&outcome);
         outcome
     }
 
-    /// Checks whether this process may still delete the message, as far as it knows.
+    /// Checks by the state of the lease whether this process may still delete the message.
     pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
         let mut state = self.state();
         match state.phase {
@@ -53,12 +55,16 @@ impl Lease {
         }
     }
 
-    /// Deletes the message. `first` is the answer to the first attempt if that was already made.
+    /// Deletes the message. `first` is the error of the first try, if that was already made.
     pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
-        self.try_removal(Removal::Delete, first).await
+        self.try_removal(MessageRemoval::Delete, first).await
     }
 
-    async fn try_removal(&self, how: Removal<'_>, first: Option<StoreError>) -> Result<(), LeaseError> {
+    async fn try_removal(
+        &self,
+        removal: MessageRemoval<'_>,
+        first: Option<StoreError>,
+    ) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let deadline = self.deadline();
         let mut tries = Tries::until(self.renewer.runtime(), deadline, 1, 1).insisting();
@@ -66,7 +72,7 @@ impl Lease {
         loop {
             let error = match failed.take() {
                 Some(error) => error,
-                None => match self.remove_once(how).await {
+                None => match self.remove_once(removal).await {
                     Ok(()) => return Ok(()),
                     Err(error) => error,
                 },
@@ -75,33 +81,39 @@ impl Lease {
                 continue;
             }
             if error.is_lease_lost() {
-                return self.not_there(error.kind(), tries.is_in_doubt(), outdated);
+                return self.interpret_not_found(error.kind(), tries.is_in_doubt(), outdated);
             }
             tries.failed(error).await.map_err(LeaseError::of_change)?;
-            // If the process was suspended until now, it does not own the message any more.
+            // A process that was suspended until now no longer owns the message.
             if Instant::now() >= deadline {
                 return Err(if tries.is_in_doubt() { LeaseError::Uncertain(None) } else { LeaseError::Lost });
             }
         }
     }
 
-    async fn remove_once(&self, how: Removal<'_>) -> Result<(), StoreError> {
+    async fn remove_once(&self, removal: MessageRemoval<'_>) -> Result<(), StoreError> {
         let message = self.message();
         let limit = share_of(self.deadline(), 2);
-        match how {
-            Removal::Delete => {
-                self.within(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse)).await
+        match removal {
+            MessageRemoval::Delete => {
+                self.with_timeout(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse))
+                    .await
             }
-            Removal::DeadLetter(letter) => {
-                self.within(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
+            MessageRemoval::DeadLetter(letter) => {
+                self.with_timeout(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
             }
         }
     }
 
-    /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an earlier
-    /// attempt (`in_doubt`) or an unanswered update that has `outdated` the receipt.
-    fn not_there(&self, kind: StoreErrorKind, in_doubt: bool, outdated: bool) -> Result<(), LeaseError> {
-        // While no other worker could lease the message, none can have deleted it.
+    /// Interprets the answer that the message does not exist, or not under this receipt. The cause may be an
+    /// earlier try (`in_doubt`) or an unanswered update that has `outdated` the receipt.
+    fn interpret_not_found(
+        &self,
+        kind: StoreErrorKind,
+        in_doubt: bool,
+        outdated: bool,
+    ) -> Result<(), LeaseError> {
+        // While no other worker could lease the message, no other worker can have deleted it.
         let still_ours = Instant::now() < self.deadline();
         match (in_doubt, outdated) {
             (true, false) if still_ours && kind == StoreErrorKind::MessageNotFound => Ok(()),
@@ -113,8 +125,8 @@ impl Lease {
 
 /// The way in which a message leaves its queue.
 #[derive(Debug, Clone, Copy)]
-enum Removal<'l> {
+enum MessageRemoval<'l> {
     Delete,
-    /// Into the storage's own dead-letter queue.
+    /// Into the storage's native dead-letter queue.
     DeadLetter(&'l DeadLetterMessage),
 }

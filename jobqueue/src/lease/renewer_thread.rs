@@ -1,4 +1,4 @@
-//! The thread that renews leases. `owner` decides which ones are due, and `operation` sends the requests.
+//! The thread that renews leases. `owner` decides which leases are due, and `operation` sends the requests.
 
 use std::future::Future;
 use std::io;
@@ -11,17 +11,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::deadline_queue::{DeadlineQueue, Slot};
+use super::deadline_queue::{DeadlineKey, DeadlineQueue};
 use super::owner::Lease;
 use crate::runtime::Runtime;
 
-/// The number of renewals that are sent at the same time, and the time after which one without an answer counts no more: a storage that hangs
-/// must not hold up the renewals on others.
+/// The maximum number of renewals in flight that hold a permit.
 const CONCURRENT_RENEWALS: usize = 256;
-const SLOW: Duration = Duration::from_secs(1);
+/// The time after which a renewal without an answer releases its permit and goes on: a storage that hangs
+/// must not hold up the renewals on other storages.
+const MAX_PERMIT_TIME: Duration = Duration::from_secs(1);
 
-/// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not per
-/// lease.
+/// Renews leases. One thread and one deadline queue serve any number of leases: the cost is per request, not
+/// per lease.
 #[derive(Debug, Clone)]
 pub(crate) struct LeaseRenewer {
     deadlines: Arc<DeadlineQueue>,
@@ -32,19 +33,20 @@ pub(crate) struct LeaseRenewer {
 static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
 
 impl LeaseRenewer {
-    /// Returns the renewer of this process, whose thread the first call starts; a new one on the current tokio runtime if
-    /// `runtime` starts no threads.
+    /// Returns the renewer of this process, whose thread the first call starts. If `runtime` starts no
+    /// threads, returns a new renewer on the current tokio runtime.
     ///
     /// # Errors
-    /// The operating system refused the thread.
+    /// The operating system could not start the thread.
     pub(crate) fn of(runtime: &Runtime) -> io::Result<Self> {
         if runtime.starts_threads() { Self::process() } else { Ok(Self::on_this_runtime(runtime)) }
     }
 
-    /// Starts a task where leases are renewed: it must not depend on the application's use of its tokio runtime.
+    /// Starts a task on the runtime where leases are renewed, so that it does not depend on the application's
+    /// tokio runtime.
     ///
     /// # Errors
-    /// The operating system refused the thread.
+    /// The operating system could not start the thread.
     pub(crate) fn spawn_apart<T: Send + 'static>(
         runtime: &Runtime,
         future: impl Future<Output = T> + Send + 'static,
@@ -84,13 +86,13 @@ impl LeaseRenewer {
         &self.runtime
     }
 
-    /// Returns the delay of renewals: the time since the oldest one that is not sent was due.
+    /// Returns how late renewals are: the time for which the oldest unsent renewal has been due.
     pub(crate) fn behind(&self) -> Duration {
         self.deadlines.overdue()
     }
 
-    /// Runs a future to its end on the renewer's runtime, even if the caller is dropped. `None` if the process is
-    /// ending.
+    /// Runs a future to completion on the renewer's runtime, even if the caller is dropped. `None` if the
+    /// process is ending.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -103,7 +105,7 @@ impl LeaseRenewer {
         drop(self.start(future));
     }
 
-    /// Starts a task on the renewer's thread.
+    /// Starts a task on the renewer's runtime.
     pub(super) fn start<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -111,12 +113,12 @@ impl LeaseRenewer {
         self.runtime.spawn_on(&self.handle, future)
     }
 
-    pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> Slot {
+    pub(super) fn watch(&self, at: tokio::time::Instant, lease: Weak<Lease>) -> DeadlineKey {
         self.deadlines.insert(at, lease)
     }
 
-    pub(super) fn forget(&self, slot: Slot) {
-        self.deadlines.remove(slot);
+    pub(super) fn forget(&self, deadline_key: DeadlineKey) {
+        self.deadlines.remove(deadline_key);
     }
 
     #[cfg(test)]
@@ -133,10 +135,10 @@ async fn serve(deadlines: Weak<DeadlineQueue>, runtime: Runtime) {
             biased;
             due = deadlines.due() => {
                 let due = due.iter().filter_map(Weak::upgrade).filter(|lease| lease.is_renewal_due());
-                due.for_each(|lease| deadlines.wait(Arc::downgrade(&lease)));
+                due.for_each(|lease| deadlines.push_waiting(Arc::downgrade(&lease)));
             }
             Ok(permit) = Arc::clone(&permits).acquire_owned(), if deadlines.has_waiting() => {
-                // One task for each request under way, not for each due lease.
+                // One task for each renewal in flight, not for each due lease.
                 if let Some(lease) = deadlines.next_waiting().and_then(|lease| lease.upgrade()) {
                     drop(runtime.spawn(renew(lease, permit)));
                 }
@@ -147,7 +149,7 @@ async fn serve(deadlines: Weak<DeadlineQueue>, runtime: Runtime) {
 
 async fn renew(lease: Arc<Lease>, permit: OwnedSemaphorePermit) {
     let mut renewal = pin!(lease.renew());
-    if timeout(SLOW, &mut renewal).await.is_err() {
+    if timeout(MAX_PERMIT_TIME, &mut renewal).await.is_err() {
         drop(permit);
         renewal.await;
     }

@@ -6,51 +6,53 @@ use tokio::time::Instant;
 
 use super::owner::{Lease, Loss, Phase, ReceiptState};
 
-/// The margin before a message's expiry at which it becomes visible at the latest.
+/// The time before a message's expiry at which it becomes visible at the latest.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
 
 impl Lease {
-    /// The moment at which the lease counts as lost if nothing has renewed it.
+    /// Returns the time at which the lease counts as lost unless it is renewed.
     pub(super) fn give_up_at(&self, state: &ReceiptState) -> Instant {
         state.deadline - margin(state)
     }
 
-    /// Enters the lease's next deadline into the deadline queue.
+    /// Inserts the lease's next deadline into the deadline queue.
     pub(super) fn schedule(&self, state: &mut ReceiptState) {
         self.unschedule(state);
         let (now, give_up) = (Instant::now(), self.give_up_at(state));
         let at = match state.phase {
-            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_cut(state)),
+            Phase::Held if !self.is_renewed(state, now) => give_up.min(Self::next_run_cutoff(state)),
             Phase::Held => {
                 let left = state.deadline.saturating_duration_since(now);
-                // 70 % of the remaining time, spread so that leases of one request are not renewed together.
+                // 65 to 72 % of the remaining time, spread so that leases of one request are not renewed
+                // together.
                 let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
-                (now + part).min(give_up).min(Self::next_cut(state))
+                (now + part).min(give_up).min(Self::next_run_cutoff(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
         };
-        state.slot = Some(self.renewer.watch(at, self.this.clone()));
+        state.deadline_key = Some(self.renewer.watch(at, self.this.clone()));
     }
 
-    /// Returns whether the lease is renewed: there is time, and it does not last until the message expires.
+    /// Returns whether the lease is to be renewed: there is time, and the lease does not yet last until the
+    /// message expires.
     fn is_renewed(&self, state: &ReceiptState, now: Instant) -> bool {
-        !self.lasts_to_the_end(state) && now < state.renewed_until
+        !self.lasts_until_expiry(state) && now < state.renewed_until
     }
 
-    /// Returns whether the lease ends with the life of its message, which no other worker runs after it.
-    pub(super) fn lasts_to_the_end(&self, state: &ReceiptState) -> bool {
+    /// Returns whether the lease lasts until its message expires, after which no worker can run the job.
+    pub(super) fn lasts_until_expiry(&self, state: &ReceiptState) -> bool {
         self.expires.is_some_and(|expires| state.deadline + EXPIRY_MARGIN >= expires)
     }
 
-    /// Returns whether the message expires before a handler could do anything: one that was put back for longer than it lives is visible
-    /// for a moment.
+    /// Returns whether the message expires before a handler could do anything. A message that was put back
+    /// for longer than it lives is visible for a moment before it expires.
     pub(super) fn is_about_to_expire(&self) -> bool {
         self.left_to_live().is_some_and(|left| left <= EXPIRY_MARGIN)
     }
 
     /// Returns when to cut off the job, unless that has happened.
-    fn next_cut(state: &ReceiptState) -> Instant {
+    fn next_run_cutoff(state: &ReceiptState) -> Instant {
         if state.overrun { state.deadline } else { state.run_until }
     }
 
@@ -63,16 +65,16 @@ impl Lease {
     }
 
     pub(super) fn unschedule(&self, state: &mut ReceiptState) {
-        if let Some(slot) = state.slot.take() {
-            self.renewer.forget(slot);
+        if let Some(deadline_key) = state.deadline_key.take() {
+            self.renewer.forget(deadline_key);
         }
     }
 
-    /// Handles a due entry of the deadline queue. Returns true if a renewal must be sent; the time to give up is then
-    /// already in the queue.
+    /// Handles a due entry of the deadline queue. Returns true if a renewal must be sent; the time to give up
+    /// is then already in the queue.
     pub(super) fn is_renewal_due(&self) -> bool {
         let mut state = self.state();
-        state.slot = None;
+        state.deadline_key = None;
         let now = Instant::now();
         let give_up = self.give_up_at(&state);
         match state.phase {
@@ -82,9 +84,10 @@ impl Lease {
                 false
             }
             phase => {
-                state.slot = Some(self.renewer.watch(give_up, self.this.clone()));
+                state.deadline_key = Some(self.renewer.watch(give_up, self.this.clone()));
                 if now >= state.run_until {
-                    // Cut off while this process still owns the message, so that the failed attempt can be counted.
+                    // Cut off while this process still owns the message, so that the failed attempt can be
+                    // counted.
                     state.overrun = true;
                     self.stop.fire();
                 }
@@ -94,7 +97,8 @@ impl Lease {
     }
 }
 
-/// Returns how long before the deadline the token fires, so that it fires before a successor can start.
+/// Returns how long before the deadline the token fires, so that the handler stops before a successor can
+/// start.
 pub(super) fn margin(state: &ReceiptState) -> Duration {
     (state.length / 20).clamp(Duration::from_millis(5), Duration::from_secs(1)).min(state.length / 2)
 }

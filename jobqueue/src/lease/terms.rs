@@ -1,4 +1,4 @@
-//! The parts of a lease at its start: the queue of its message, and the time for which it lasts.
+//! The inputs of a new lease: the queue of its message, and its times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::storage::{QueueName, Queues};
 pub(crate) struct LeaseTerms {
     /// The duration of the lease and of each renewal.
     pub(crate) visibility: Duration,
-    /// The maximum time for which the lease is renewed from the begin of the run.
+    /// The maximum run time: renewals end this long after the start of the run, apart from a handler's grace.
     pub(crate) max_run_time: Duration,
 }
 
-/// The queue of a leased message, and the handles through which it is changed.
+/// The queue of a leased message, and the handles for changing the message.
 #[derive(Debug, Clone)]
 pub(crate) struct LeasedQueue {
     pub(crate) name: QueueName,
-    /// The handle of the runtime that runs the handler.
+    /// The handle for the runtime that runs the handler.
     pub(crate) store: Arc<Queues>,
-    /// The handle of the renewer's runtime.
+    /// The handle for the renewer's runtime.
     pub(crate) renewer_store: Arc<Queues>,
     pub(crate) renewer: LeaseRenewer,
     /// The observers of renewals and losses.

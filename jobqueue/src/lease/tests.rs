@@ -9,13 +9,14 @@ use crate::settings::Metadata;
 use crate::storage::{GetMessages, PutMessage, QueueName, Storage};
 
 const TERM: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Returns a leased message on the memory storage, in paused time.
 async fn leased(max_run_time: Duration) -> (Storage, QueueName, LeaseRenewer, Arc<Lease>) {
     leased_since(Instant::now(), max_run_time).await
 }
 
-/// Like [`leased`], but the request was sent at `requested`; for the storage the lease has just begun.
+/// Like [`leased`], but the request was sent at `requested`. In the storage the lease has just begun.
 async fn leased_since(
     requested: Instant,
     max_run_time: Duration,
@@ -24,10 +25,9 @@ async fn leased_since(
     lease_of(PutMessage::new("text"), requested, terms).await
 }
 
-/// Returns a lease of a message that lives for `life`.
+/// Returns the lease of a message whose time to live is `life`.
 async fn leased_with_life(life: Duration, visibility: Duration) -> (Storage, QueueName, Arc<Lease>) {
-    let max_run_time = Duration::from_secs(86_400);
-    let terms = LeaseTerms { visibility, max_run_time };
+    let terms = LeaseTerms { visibility, max_run_time: DAY };
     let message = PutMessage::new("text").with_ttl(Some(life));
     let (storage, queue, _renewer, lease) = lease_of(message, Instant::now(), terms).await;
     (storage, queue, lease)
@@ -41,7 +41,7 @@ async fn lease_of(
     granted_lease_of(message, requested, terms, None).await
 }
 
-/// Like [`lease_of`], but the storage says for how long after the request it has leased the message.
+/// Like [`lease_of`], but the storage reports how long after the request the lease ends.
 async fn granted_lease_of(
     message: PutMessage,
     requested: Instant,
@@ -55,12 +55,11 @@ async fn granted_lease_of(
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let mut received = storage.queues().get(&queue, GetMessages::new(1, terms.visibility)).await.unwrap();
     received.messages[0].granted = granted;
-    let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
     let lease = Lease::start(
         LeasedQueue {
             name: queue.clone(),
-            store,
-            renewer_store: apart,
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.queues_apart(),
             renewer: renewer.clone(),
             observers: Arc::default(),
         },
@@ -73,7 +72,7 @@ async fn granted_lease_of(
 
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_until_settled() {
-    let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (storage, queue, renewer, lease) = leased(DAY).await;
     assert_eq!(renewer.watched(), 1);
     tokio::time::sleep(10 * TERM).await;
     assert!(!lease.stop_token().is_cancelled());
@@ -85,8 +84,8 @@ async fn lease_is_renewed_until_settled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_lease_is_forgotten() {
-    let (_storage, _queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+async fn dropped_lease_is_forgotten() {
+    let (_storage, _queue, renewer, lease) = leased(DAY).await;
     drop(lease);
     assert_eq!(renewer.watched(), 0);
 }
@@ -107,19 +106,20 @@ async fn renewals_end_with_the_run_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_time_counts_from_the_begin_of_the_run() {
+async fn run_time_counts_from_start_of_run() {
     for (prepared, max_run_time) in [(1, TERM / 3), (10 * 60, TERM / 3), (10 * 60, 100 * TERM)] {
         let (_storage, _queue, _renewer, lease) = leased(max_run_time).await;
         tokio::time::sleep(Duration::from_secs(prepared)).await;
         assert!(lease.begin_run(), "renewed for {prepared} s before the run");
         let began = Instant::now();
         lease.stop_token().cancelled().await;
-        assert_eq!((began.elapsed(), lease.loss()), (max_run_time, Some(Loss::MaxRunTime)));
+        assert_eq!(began.elapsed(), max_run_time);
+        assert_eq!(lease.loss(), Some(Loss::MaxRunTime));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_that_is_not_begun_for_long_does_not_begin() {
+async fn run_that_starts_too_late_is_refused() {
     let (_storage, _queue, _renewer, lease) = leased(TERM).await;
     lease.stop_token().cancelled().await;
     assert!(!lease.begin_run());
@@ -148,7 +148,7 @@ async fn lease_beyond_the_life_of_its_message_ends_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn change_in_the_last_second_of_a_message_does_not_show_it() {
+async fn change_in_last_second_does_not_show_message() {
     let life = Duration::from_secs(5);
     let (storage, queue, lease) = leased_with_life(life, life).await;
     tokio::time::sleep(life - Duration::from_millis(500)).await;
@@ -159,7 +159,7 @@ async fn change_in_the_last_second_of_a_message_does_not_show_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn put_back_in_the_last_second_of_a_message_does_not_show_it() {
+async fn put_back_in_last_second_does_not_show_message() {
     let life = Duration::from_secs(5);
     for (delay, visible) in [(TERM, 0), (Duration::ZERO, 1)] {
         let (storage, queue, lease) = leased_with_life(life, life).await;
@@ -173,14 +173,14 @@ async fn put_back_in_the_last_second_of_a_message_does_not_show_it() {
 #[tokio::test(start_paused = true)]
 async fn released_or_dropped_lease_is_not_renewed() {
     for release in [true, false] {
-        let (storage, queue, renewer, lease) = leased(Duration::from_secs(86_400)).await;
+        let (storage, queue, renewer, lease) = leased(DAY).await;
         if release {
             lease.release(TERM, None).await.unwrap();
         } else {
             lease.abandon();
         }
         assert_eq!(renewer.watched(), 0);
-        // Its receipt is still valid.
+        // The lease is closed although its receipt is still valid.
         assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Closed)));
         assert!(matches!(lease.release(TERM, None).await, Err(LeaseError::Closed)));
         assert!(matches!(lease.delete().await, Err(LeaseError::Closed)));
@@ -190,13 +190,13 @@ async fn released_or_dropped_lease_is_not_renewed() {
     }
 }
 
-/// The process slept, or the renewer starved: nothing has fired yet, and the lease has expired.
+/// After the process slept, or the renewer starved, nothing has fired yet although the lease has expired.
 #[tokio::test(start_paused = true)]
 async fn expired_owner_deletes_nothing() {
     for renewer_has_seen_it in [false, true] {
         let requested = Instant::now();
         tokio::time::sleep(TERM + Duration::from_secs(1)).await;
-        let (storage, queue, _renewer, lease) = leased_since(requested, Duration::from_secs(86_400)).await;
+        let (storage, queue, _renewer, lease) = leased_since(requested, DAY).await;
         if renewer_has_seen_it {
             lease.stop_token().cancelled().await;
         }
@@ -209,28 +209,28 @@ async fn expired_owner_deletes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn missing_message_is_a_lost_lease() {
-    let (storage, queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (storage, queue, _renewer, lease) = leased(DAY).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.save("new".to_owned()).await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.stop_token().is_cancelled());
-    let (storage, queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+    let (storage, queue, _renewer, lease) = leased(DAY).await;
     storage.queues().clear(&queue).await.unwrap();
     assert!(matches!(lease.delete().await, Err(LeaseError::Lost)));
     assert_eq!(lease.loss(), Some(Loss::Taken));
     assert!(lease.stop_token().is_cancelled());
 }
 
-/// A get from many shards has asked one of them late, or one from Service Bus has waited for its first message.
+/// A get from many shards may ask one of them late; a get from Service Bus may wait for its first message.
 #[tokio::test(start_paused = true)]
-async fn lease_that_begins_long_after_the_request_lasts_for_its_whole_time() {
+async fn lease_that_begins_long_after_request_has_full_length() {
     const SECOND: Duration = Duration::from_secs(1);
     for (late, storage_leases, lasts) in [
         (2 * TERM, TERM, TERM),
         (TERM / 2, TERM, TERM),
         (3 * TERM / 2, 2 * TERM, TERM),
         (3 * TERM / 2, TERM / 3, TERM / 3),
-        // Longer than the preparation of a run may take.
+        // Longer than a preparation may take.
         (100 * TERM, 2 * TERM, TERM),
     ] {
         let requested = Instant::now();
@@ -245,14 +245,13 @@ async fn lease_that_begins_long_after_the_request_lasts_for_its_whole_time() {
     }
 }
 
-/// It ends with the storage's, however late the answer came.
+/// The lease ends with the storage's lease, however late the answer came.
 #[tokio::test(start_paused = true)]
 async fn lease_ends_no_later_than_in_the_storage() {
     for (late, granted, lasts) in [(TERM / 3, TERM, 2 * TERM / 3), (TERM / 2, 3 * TERM / 4, TERM / 4)] {
         let requested = Instant::now();
         tokio::time::sleep(late).await;
-        let max_run_time = Duration::from_secs(86_400);
-        let terms = LeaseTerms { visibility: TERM, max_run_time };
+        let terms = LeaseTerms { visibility: TERM, max_run_time: DAY };
         let leasing = granted_lease_of(PutMessage::new("text"), requested, terms, Some(granted));
         let (_storage, _queue, _renewer, lease) = leasing.await;
         assert_eq!(lease.deadline(), Instant::now() + lasts);
@@ -260,8 +259,8 @@ async fn lease_ends_no_later_than_in_the_storage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_is_lost_by_the_clock_although_the_renewer_is_late() {
-    let (_storage, _queue, _renewer, lease) = leased(Duration::from_secs(86_400)).await;
+async fn lease_is_lost_by_clock_even_if_renewer_is_late() {
+    let (_storage, _queue, _renewer, lease) = leased(DAY).await;
     // Polled once: the clock moves, and no other task runs.
     let mut stopped = Box::pin(tokio::time::advance(2 * TERM));
     let _ = futures_util::poll!(&mut stopped);

@@ -1,4 +1,4 @@
-//! Deletes the messages of many leases by one request.
+//! Deletes the messages of many leases in one request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,63 +10,65 @@ use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
 use crate::storage::{ExpiredReceipt, StoreError};
 
-type Outcome = Result<(), LeaseError>;
+type DeleteResult = Result<(), LeaseError>;
 
-/// Deletes the messages of leases of one queue and with the same terms by one request, and ends the leases. Returns the outcomes in
-/// the order of the leases: those that [`delete`](Lease::delete) would return. A lease that goes on gets `None`: its message has
-/// to be deleted alone, which can take as long as the lease.
-pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<Outcome>> {
-    let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
+/// Deletes the messages of leases of one queue, with the same terms, in one request, and ends the leases.
+/// Returns an outcome per lease, in their order, as [`delete`](Lease::delete) would return it. `None` means
+/// that the lease goes on, and that its message must be deleted alone, which can take as long as the lease.
+pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<DeleteResult>> {
+    let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
     let mut together = Vec::with_capacity(leases.len());
     let mut requested = Vec::with_capacity(leases.len());
-    for (place, lease) in leases.iter().enumerate() {
-        // A renewal under way would delay the others.
+    for (index, lease) in leases.iter().enumerate() {
+        // A renewal in flight would delay the others.
         let Ok(turn) = lease.turn.try_lock() else { continue };
         match lease.check_deletable() {
-            // A receipt that may be outdated needs several answers, and a lease near its end would leave the common request no time.
+            // A receipt that may be outdated needs several answers, and a lease near its end would leave the
+            // request no time.
             Ok(()) if lease.is_uncertain() || lease.time_left() < lease.terms.visibility / 4 => {}
             Ok(()) => {
-                together.push(place);
+                together.push(index);
                 requested.push((&**lease, turn));
             }
-            Err(error) => outcomes[place] = Some(Err(error)),
+            Err(error) => outcomes[index] = Some(Err(error)),
         }
     }
-    for (place, outcome) in together.into_iter().zip(delete_together(requested).await) {
-        outcomes[place] = outcome;
+    for (index, outcome) in together.into_iter().zip(delete_together(requested).await) {
+        outcomes[index] = outcome;
     }
     outcomes
 }
 
-/// Sends one request for all leases, then further ones for each message of which it is not known whether it is deleted. Keeps the turn of a
-/// lease until its outcome is known, so that nothing renews a message while it is deleted.
-async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Option<Outcome>> {
+/// Sends one request for all leases, then one or more for each message that may or may not be deleted. Keeps
+/// the turn of each such lease until its outcome is known, so that no renewal interferes.
+async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Option<DeleteResult>> {
     let answers = request(&leases.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()).await;
-    let mut outcomes: Vec<Option<Outcome>> = leases.iter().map(|_| None).collect();
+    let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
     let mut undecided = Vec::new();
-    for (place, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
+    for (index, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
         match answer {
             Ok(()) => {
                 lease.deleted(&Ok(()));
-                outcomes[place] = Some(Ok(()));
+                outcomes[index] = Some(Ok(()));
             }
-            // Its lease goes on, and may have to be renewed before the others are decided.
+            // This lease goes on, and may have to be renewed before the others are decided.
             Err(error) if is_held_up(&error) => drop(turn),
             Err(error) => undecided.push(async move {
                 let outcome = lease.try_delete(Some(error)).await;
                 lease.deleted(&outcome);
                 drop(turn);
-                (place, outcome)
+                (index, outcome)
             }),
         }
     }
-    for (place, outcome) in join_all(undecided).await {
-        outcomes[place] = Some(outcome);
+    for (index, outcome) in join_all(undecided).await {
+        outcomes[index] = Some(outcome);
     }
     outcomes
 }
 
-/// Returns whether a message is certainly not deleted, and may be soon: an open transaction holds it up, for example.
+/// Returns whether a message is certainly not deleted, but may be soon: for example, an open transaction
+/// holds it up.
 fn is_held_up(error: &StoreError) -> bool {
     error.is_retryable() && !error.is_ambiguous() && !error.is_throttled()
 }
@@ -78,7 +80,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let call = first.store.delete_all(&first.queue, messages, ExpiredReceipt::Refuse);
     match tokio::time::timeout(limit, call).await {
         Ok(mut answers) => {
-            // A storage that answers for fewer messages has said nothing about the rest.
+            // If the storage returns fewer answers, the outcome of the rest is unknown.
             while answers.len() < leases.len() {
                 answers.push(Err(first.no_answer()));
             }

@@ -1,25 +1,26 @@
-//! A change of the message that is part of a transaction of the handler: the message has another receipt if, and only if, the transaction commits.
+//! A change of the message within a transaction of the handler: the message gets a new receipt if, and only
+//! if, the transaction commits.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::operation::{Change, LeaseError};
+use super::operation::{LeaseChange, LeaseError};
 use super::owner::{Lease, TransactionState};
 use crate::storage::{MessageRef, Queues, StoreError, Tries, Updated};
 
-/// The time in which the answer to a renewal arrives that was made before the transaction began.
-const ANSWER: Duration = Duration::from_secs(1);
+/// The maximum wait for the answer to a renewal that was sent before the transaction's change.
+const RENEWAL_ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// The longest time for which the end of an open transaction is awaited. A server ends a commit within seconds; a transaction that was forgotten or is
-/// prepared is left to the next delivery.
-const LONGEST_COMMIT: Duration = Duration::from_secs(10);
+/// The maximum wait for the end of an open transaction. A server ends a commit within seconds; a transaction
+/// that is prepared, or was forgotten, is left to the next delivery.
+const MAX_COMMIT_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause between two looks whether it has arrived.
-const LOOK: Duration = Duration::from_millis(1);
+/// The pause between two checks for the answer to a renewal.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A change of the message within a transaction of the caller's own. The caller makes it under the receipt of [`message`](Self::message), and passes on
-/// the [answer](Self::answered).
+/// A change of the message within the caller's transaction. The caller makes the change under the receipt of
+/// [`message`](Self::message), and passes the [answer](Self::answered) on.
 pub(crate) struct TransactionChange<'l> {
     lease: &'l Lease,
     message: MessageRef,
@@ -27,17 +28,19 @@ pub(crate) struct TransactionChange<'l> {
 }
 
 impl TransactionChange<'_> {
-    /// Returns the message and its present receipt.
+    /// Returns the message and its current receipt.
     pub(crate) fn message(&self) -> &MessageRef {
         &self.message
     }
 
-    /// Takes the answer of the storage. Returns the pause after which the change is made again, under the receipt that the message has then: the answer to
-    /// a renewal is on its way. That takes up to a second in all. `None` if the change is made.
+    /// Takes the storage's answer to the change. Returns `None` if the change is made. Otherwise a renewal
+    /// has replaced the receipt: returns the pause after which the change must be repeated, under the receipt
+    /// that [`message`](Self::message) has then. The pauses take up to a second in total.
     ///
     /// # Errors
-    /// [`LeaseError::Closed`] if an earlier transaction has changed the message already; [`LeaseError::Uncertain`] while a renewal has no answer,
-    /// because the receipt then says nothing; [`LeaseError::Lost`] if the lease is lost.
+    /// [`LeaseError::Closed`] if an earlier transaction has already changed the message;
+    /// [`LeaseError::Uncertain`] while a renewal has no answer, because the refused receipt then proves
+    /// nothing; [`LeaseError::Lost`] if the lease is lost.
     pub(crate) fn answered(
         &mut self,
         answer: Result<Updated, StoreError>,
@@ -45,7 +48,7 @@ impl TransactionChange<'_> {
         let error = match answer {
             Ok(updated) => {
                 let transaction = &mut self.lease.state().transaction;
-                // A receipt of a transaction that is good proves that it has committed.
+                // If the receipt of an earlier transaction is valid, that transaction has committed.
                 if matches!(transaction, TransactionState::Tried | TransactionState::Over) {
                     return Err(LeaseError::Closed);
                 }
@@ -55,15 +58,17 @@ impl TransactionChange<'_> {
             Err(error) if error.is_lease_lost() => error,
             Err(error) => return Err(LeaseError::Refused(error)),
         };
-        // The receipt was that of a renewal before, whose answer sets it before it gives up the turn, or the lease is lost.
-        let awaits_answer = self.lease.turn.try_lock().is_err() && self.began.elapsed() < ANSWER;
+        // Either the lease is lost, or a renewal has replaced the receipt. The renewal's answer sets the new
+        // receipt before the renewal releases its turn.
+        let awaits_answer = self.lease.turn.try_lock().is_err() && self.began.elapsed() < RENEWAL_ANSWER_TIME;
         let message = self.lease.message();
         if message == self.message {
             let is_uncertain = self.lease.is_uncertain();
             match &self.lease.state().transaction {
                 _ if awaits_answer => {}
                 TransactionState::Over => return Err(LeaseError::Closed),
-                // The receipt may have been refused because of the renewal, or because its transaction was rolled back.
+                // The receipt may have been refused because of a renewal, or because its transaction was
+                // rolled back.
                 _ if is_uncertain => return Err(LeaseError::Uncertain(None)),
                 TransactionState::None | TransactionState::RolledBack => return Err(LeaseError::Lost),
                 TransactionState::Open(_) | TransactionState::Tried => return Err(LeaseError::Closed),
@@ -71,12 +76,12 @@ impl TransactionChange<'_> {
         }
         crate::log::debug!(queue = %self.lease.queue, %error, "the receipt was that of a renewal without an answer");
         self.message = message;
-        Ok(Some(LOOK))
+        Ok(Some(POLL_INTERVAL))
     }
 }
 
 impl Lease {
-    /// Begins a change of the message within a transaction of the caller's own.
+    /// Begins a change of the message within the caller's transaction.
     ///
     /// # Errors
     /// The lease has ended.
@@ -85,12 +90,13 @@ impl Lease {
         Ok(TransactionChange { lease: self, message: self.message(), began: Instant::now() })
     }
 
-    /// Returns whether the message was changed in a transaction of which the end is not known.
+    /// Returns whether the message was changed in a transaction whose outcome is not known.
     pub(crate) fn is_in_transaction(&self) -> bool {
         matches!(self.state().transaction, TransactionState::Open(_) | TransactionState::Tried)
     }
 
-    /// Lets no further transaction change the message: one may still run in a thread that the handler has left. Returns whether one has.
+    /// Prevents further transactions from changing the message: one may still run in a thread that the
+    /// handler has left behind. Returns whether a transaction has changed the message, committed or not.
     pub(crate) fn end_transactions(&self) -> bool {
         let transaction = &mut self.state().transaction;
         let has_changed = !matches!(transaction, TransactionState::None | TransactionState::Over);
@@ -100,24 +106,26 @@ impl Lease {
         has_changed
     }
 
-    /// Finds out whether the transaction has committed that changed the message, and renews the lease. Waits for the end of one that is open, for a
-    /// quarter of the lease and [`LONGEST_COMMIT`] at the longest. After an error it may have committed.
+    /// Returns whether the transaction that changed the message has committed, and renews the lease. Waits
+    /// for the end of an open transaction, for at most a quarter of the lease and [`MAX_COMMIT_WAIT`]. After
+    /// an error the transaction may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        let has_committed = self.find_out(&self.store).await?;
+        let has_committed = self.resolve_transaction(&self.store).await?;
         self.state().transaction = TransactionState::Over;
         Ok(has_committed)
     }
 
-    /// Finds out whether the transaction has committed, for an operation that has the turn. The state keeps how it has ended.
-    pub(super) async fn find_out(&self, store: &Queues) -> Result<bool, LeaseError> {
+    /// Does the same for an operation that has the turn. The state records the outcome of the transaction.
+    pub(super) async fn resolve_transaction(&self, store: &Queues) -> Result<bool, LeaseError> {
         if !self.is_in_transaction() {
             return Ok(false);
         }
-        let renewal = Change::keeping(self.terms.visibility, None);
-        // It is refused until the transaction ends, for instance while the server ends a commit whose answer was lost.
+        let renewal = LeaseChange::keeping(self.terms.visibility, None);
+        // The renewal is refused until the transaction ends, for example while the server is ending a commit
+        // whose answer was lost.
         let now = Instant::now();
-        let until = now + (self.deadline().saturating_duration_since(now) / 4).min(LONGEST_COMMIT);
+        let until = now + (self.deadline().saturating_duration_since(now) / 4).min(MAX_COMMIT_WAIT);
         let tries = Tries::until(self.renewer.runtime(), until, 1, u32::MAX).insisting();
         let renewed = self.change(store, renewal, tries).await;
         let mut state = self.state();
@@ -130,7 +138,8 @@ impl Lease {
         Ok(has_committed)
     }
 
-    /// Takes the receipt of the transaction, because the present one was refused. Returns false if there is none.
+    /// Switches to the transaction's receipt, because the current receipt was refused. Returns false if there
+    /// is none.
     pub(super) fn try_receipt_of_transaction(&self) -> bool {
         let mut state = self.state();
         match std::mem::replace(&mut state.transaction, TransactionState::Tried) {

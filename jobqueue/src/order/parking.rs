@@ -1,7 +1,8 @@
 //! Deliveries that wait in memory for their turn, without a slot.
 //!
-//! Their leases are renewed in the meantime, so that no other worker receives them; they run as soon as the job before
-//! them has ended. The number of waiting deliveries and their bytes are bounded; all others are put back.
+//! Their leases are renewed while they wait, so that no other worker receives them; a delivery runs as soon
+//! as the job before it has ended. The number of waiting deliveries and their bytes are bounded; all others
+//! are put back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,34 +10,36 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::hook::OVERDUE_TIMEOUT;
-use crate::delivery::LONGEST_UNRECORDED;
+use crate::delivery::MAX_UNLOGGED_DELAY;
 use crate::group_log::Progress;
 
 /// The maximum number of waiting deliveries of one worker.
 const MAX_PARKED: usize = 1_024;
 /// The maximum number of waiting deliveries of one group.
-const MAX_OF_GROUP: usize = 256;
+const MAX_PARKED_OF_GROUP: usize = 256;
 /// The maximum size of all waiting payloads together, in KiB: 64 MiB.
 const MAX_KIB: usize = 64 * 1024;
 /// The memory that a delivery occupies besides its payload.
 const OVERHEAD_KIB: usize = 8;
-/// The maximum time that a delivery waits, if its run time allows: the lease counts from its start.
-const LONGEST_WAIT: Duration = Duration::from_secs(600);
+/// The maximum time that a delivery waits, if its run time allows: the lease counts from the start of the
+/// wait.
+const MAX_WAIT: Duration = Duration::from_secs(600);
 /// The shortest delay of a message that is put back.
 const MIN_PUT_BACK: Duration = Duration::from_millis(250);
 /// The longest delay of a message that is put back near its turn.
 const MAX_PUT_BACK: Duration = Duration::from_secs(10);
-/// The part of the delay for each entry before it: a group that moves ends about 200 jobs a second.
-const FOR_EACH: Duration = Duration::from_millis(5);
+/// The part of the delay for each entry before the message: a group that makes progress ends about 200 jobs a
+/// second.
+const DELAY_PER_ENTRY: Duration = Duration::from_millis(5);
 
-/// The room for deliveries that wait.
+/// The space for waiting deliveries.
 #[derive(Debug)]
 pub(super) struct Parking {
     places: Arc<Semaphore>,
     kib: Arc<Semaphore>,
 }
 
-/// Room that a waiting delivery occupies.
+/// The space that a waiting delivery occupies.
 #[derive(Debug)]
 pub(super) struct Parked {
     _place: OwnedSemaphorePermit,
@@ -48,9 +51,9 @@ impl Parking {
         Self { places: Arc::new(Semaphore::new(MAX_PARKED)), kib: Arc::new(Semaphore::new(MAX_KIB)) }
     }
 
-    /// Reserves room for a delivery with a payload of `bytes` and `ahead` entries before it.
+    /// Reserves space for a delivery with a payload of `bytes` and `ahead` entries before it.
     pub(super) fn park(&self, bytes: u64, ahead: usize) -> Option<Parked> {
-        if ahead > MAX_OF_GROUP {
+        if ahead > MAX_PARKED_OF_GROUP {
             return None;
         }
         let kib = u32::try_from(bytes / 1024).ok()?.checked_add(OVERHEAD_KIB as u32)?;
@@ -60,29 +63,33 @@ impl Parking {
     }
 }
 
-/// Returns the time that a delivery waits that may run for `run_time`.
-pub(super) fn longest_wait(run_time: Duration, until_idle: bool) -> Duration {
+/// Returns the maximum wait of a delivery that may run for `run_time`.
+pub(super) fn max_wait(run_time: Duration, until_idle: bool) -> Duration {
     // A worker that runs until it is idle does not wait for a delayed message.
-    if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(LONGEST_WAIT) }
+    if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(MAX_WAIT) }
 }
 
-/// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th delivery. The
-/// message comes back shortly before its turn if the group moves, and not much later if it does not.
+/// Returns the delay of a message that is put back with `ahead` entries before it at its `delivery`-th
+/// delivery. The message comes back shortly before its turn if the group makes progress, and not much later
+/// if it does not.
 pub(super) fn put_back_delay(ahead: usize, delivery: u32) -> Duration {
-    let near = for_each(FOR_EACH, ahead).min(OVERDUE_TIMEOUT);
-    let doubled = near.max(MIN_PUT_BACK).saturating_mul(1 << delivery.saturating_sub(1).min(2));
-    doubled.min(MAX_PUT_BACK.max(near))
+    let to_turn = per_entry(DELAY_PER_ENTRY, ahead).min(OVERDUE_TIMEOUT);
+    let doubled = to_turn.max(MIN_PUT_BACK).saturating_mul(1 << delivery.saturating_sub(1).min(2));
+    doubled.min(MAX_PUT_BACK.max(to_turn))
 }
 
-/// Returns the least delay of a message that is put back with `ahead` entries before it in a group that makes this progress: half of the time
-/// that these take at its pace, or for which it has stood still. It is found that the group goes on within half of that time. The delay needs no
-/// note in the log: the jobs behind it wait longer for a missing message, however short the queue is.
-pub(super) fn least_put_back_delay(progress: Progress, ahead: usize) -> Duration {
-    let longest = LONGEST_UNRECORDED.saturating_add(for_each(2 * FOR_EACH, ahead)).min(OVERDUE_TIMEOUT);
-    (for_each(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
+/// Returns the minimum delay of a message that is put back with `ahead` entries before it in a group with
+/// this progress: half of the time that these entries take at the group's pace, or half of the time for which
+/// the group has stood still. So renewed progress is found within half of the standstill. The delay needs no
+/// record in the log: the jobs behind the message wait longer for a missing message, however short the queue
+/// is.
+pub(super) fn min_put_back_delay(progress: Progress, ahead: usize) -> Duration {
+    let longest =
+        MAX_UNLOGGED_DELAY.saturating_add(per_entry(2 * DELAY_PER_ENTRY, ahead)).min(OVERDUE_TIMEOUT);
+    (per_entry(progress.pace, ahead).max(progress.stands_still) / 2).min(longest)
 }
 
-fn for_each(time: Duration, entries: usize) -> Duration {
+fn per_entry(time: Duration, entries: usize) -> Duration {
     time.saturating_mul(u32::try_from(entries).unwrap_or(u32::MAX))
 }
 
@@ -91,30 +98,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_grows_with_the_position() {
-        let waits = [
-            put_back_delay(1, 1),
-            put_back_delay(1, 100),
-            put_back_delay(400, 1),
-            put_back_delay(400, 3),
-            put_back_delay(20_000, 9),
-        ];
-        assert_eq!(waits.map(|wait| wait.as_millis()), [250, 1_000, 2_000, 8_000, 100_000]);
+    fn put_back_delay_grows_with_the_position_and_the_deliveries() {
+        let millis = |ahead, delivery| put_back_delay(ahead, delivery).as_millis();
+        assert_eq!(millis(1, 1), 250);
+        assert_eq!(millis(1, 100), 1_000);
+        assert_eq!(millis(400, 1), 2_000);
+        assert_eq!(millis(400, 3), 8_000);
+        assert_eq!(millis(20_000, 9), 100_000);
         assert_eq!(put_back_delay(1_000_000, 1), OVERDUE_TIMEOUT);
-        let slow = Progress { stands_still: Duration::ZERO, pace: Duration::from_secs(10) };
-        let meanwhile = [1, 1_000, 10_000, 100_000].map(|ahead| least_put_back_delay(slow, ahead).as_secs());
-        assert_eq!(meanwhile, [5, 69, 120, 120]);
-        assert!(longest_wait(Duration::from_secs(60), false) < Duration::from_secs(10));
-        assert_eq!(longest_wait(Duration::from_secs(86_400), false), LONGEST_WAIT);
     }
 
     #[test]
-    fn few_of_a_group_wait_and_not_with_large_payloads() {
+    fn put_back_delay_follows_the_pace_of_a_slow_group_up_to_a_bound() {
+        let slow = Progress { stands_still: Duration::ZERO, pace: Duration::from_secs(10) };
+        let seconds = |ahead| min_put_back_delay(slow, ahead).as_secs();
+        assert_eq!(seconds(1), 5);
+        assert_eq!(seconds(1_000), 69, "the time that deliveries go unrecorded, and 10 ms for each entry");
+        assert_eq!(seconds(10_000), OVERDUE_TIMEOUT.as_secs());
+        assert_eq!(seconds(100_000), OVERDUE_TIMEOUT.as_secs());
+    }
+
+    #[test]
+    fn wait_is_a_part_of_the_run_time() {
+        assert!(max_wait(Duration::from_secs(60), false) < Duration::from_secs(10));
+        assert_eq!(max_wait(Duration::from_secs(86_400), false), MAX_WAIT);
+    }
+
+    #[test]
+    fn delivery_far_from_its_turn_is_not_parked() {
         let parking = Parking::new();
-        assert!(parking.park(100, MAX_OF_GROUP + 1).is_none());
-        let large = parking.park(60 << 20, 1);
-        assert!(large.is_some() && parking.park(60 << 20, 2).is_none());
-        drop(large);
-        assert!(parking.park(60 << 20, 2).is_some());
+        assert!(parking.park(100, MAX_PARKED_OF_GROUP).is_some());
+        assert!(parking.park(100, MAX_PARKED_OF_GROUP + 1).is_none());
+    }
+
+    #[test]
+    fn payloads_of_parked_deliveries_are_bounded() {
+        const LARGE_PAYLOAD: u64 = 60 << 20;
+        let parking = Parking::new();
+        let first = parking.park(LARGE_PAYLOAD, 1);
+        assert!(first.is_some());
+        assert!(parking.park(LARGE_PAYLOAD, 2).is_none());
+        drop(first);
+        assert!(parking.park(LARGE_PAYLOAD, 2).is_some());
     }
 }

@@ -1,10 +1,10 @@
-//! The blob of a worker: its record, and the notifications of operators. No request is made here.
+//! The blob of a worker: its record, and the notifications of operators. This module makes no request.
 //!
 //! | state | the worker writes | an operator notifies |
 //! |---|---|---|
 //! | none: not written yet, or removed by a sweep | → its record | – |
-//! | written by the worker | → its new record, the same notifications | → one notification more, *alive* at the last write |
-//! | written by an operator | → its new record, the same notifications, which it compares with those that it knows | → one notification more |
+//! | written by the worker | → its new record, the same notifications | → one more notification, *alive* at the last write |
+//! | written by an operator | → its new record, the same notifications, which it compares with the number that it knows | → one more notification |
 //! | stale: the worker has not written for three intervals | → its new record | stays |
 
 use std::time::{Duration, SystemTime};
@@ -16,28 +16,28 @@ use crate::json_blob::Edit;
 
 /// A worker's blob: its record, which only the worker writes, and the notifications from operators.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Document {
+pub(super) struct WorkerDocument {
     #[serde(flatten)]
     pub(super) record: WorkerRecord,
     /// The number of times that an operator asked the worker to read the requests.
     #[serde(default)]
     pub(super) notifications: u64,
-    /// The time of the worker's own last write, by the storage's clock, if the blob was last written by an operator: a notification is no
-    /// sign of life.
+    /// The time of the worker's own last write, by the storage's clock, if an operator wrote the blob last: a
+    /// notification is no sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) alive: Option<SystemTime>,
 }
 
-impl Document {
-    /// Writes the worker's record. Returns the number of notifications, if it was written before.
+impl WorkerDocument {
+    /// Writes the worker's record. Returns the number of notifications, or `None` if the blob did not exist.
     pub(super) fn written(found: Option<Self>, record: &WorkerRecord) -> Edit<Self, Option<u64>> {
         let before = found.map(|found| found.notifications);
         let (record, notifications) = (record.clone(), before.unwrap_or_default());
         Edit::Write(Self { record, notifications, alive: None }, before)
     }
 
-    /// Notifies a worker that is present at `now`, if `concerns` is true of it. Returns the number of notifications made. `modified` is the
-    /// time of the last write.
+    /// Notifies a worker that is present at `now` and selected by `concerns`. Returns the number of
+    /// notifications made. `modified` is the time of the last write.
     pub(super) fn notified(
         found: Option<Self>,
         modified: SystemTime,
@@ -59,8 +59,8 @@ pub(super) fn is_stale(record: &WorkerRecord, modified: SystemTime, now: SystemT
     now.duration_since(modified).is_ok_and(|age| age > life)
 }
 
-/// Returns the time by which a storage may have rounded this one down. Azure returns whole seconds: HTTP dates have no
-/// fractions.
+/// Returns the time by which a storage may have rounded `time` down. Azure returns whole seconds: HTTP dates
+/// have no fractions.
 pub(super) fn rounding(time: SystemTime) -> Duration {
     let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if since_epoch.subsec_nanos() == 0 { Duration::from_secs(1) } else { Duration::ZERO }
@@ -81,32 +81,39 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
-    fn written(found: Option<Document>, draining: bool) -> (Document, Option<u64>) {
-        match Document::written(found, &record(draining)) {
+    fn written(found: Option<WorkerDocument>, draining: bool) -> (WorkerDocument, Option<u64>) {
+        match WorkerDocument::written(found, &record(draining)) {
             Edit::Write(document, before) => (document, before),
             Edit::Keep(_) => panic!("a worker writes each of its records"),
         }
     }
 
     #[test]
-    fn worker_and_operators_leave_each_other_what_they_wrote() {
+    fn worker_and_operators_preserve_each_others_writes() {
         let (new, before) = written(None, false);
-        assert_eq!((before, new.notifications, new.alive), (None, 0, None));
-        let notify = |found, modified, now| match Document::notified(found, at(modified), at(now), |_| true) {
-            Edit::Write(document, 1) => Some(document),
-            Edit::Keep(0) => None,
-            _ => panic!("the number is that of the notifications made"),
-        };
+        assert_eq!(before, None);
+        assert_eq!(new.notifications, 0);
+        assert_eq!(new.alive, None);
+        let notify =
+            |found, modified, now| match WorkerDocument::notified(found, at(modified), at(now), |_| true) {
+                Edit::Write(document, 1) => Some(document),
+                Edit::Keep(0) => None,
+                _ => panic!("the result is not the number of notifications made"),
+            };
         let once = notify(Some(new.clone()), 100, 120).unwrap();
-        assert_eq!((once.notifications, once.alive), (1, Some(at(100))));
+        assert_eq!(once.notifications, 1);
+        assert_eq!(once.alive, Some(at(100)));
         // The operator's write is no sign of life.
         let twice = notify(Some(once.clone()), 120, 140).unwrap();
-        assert_eq!((twice.notifications, twice.alive), (2, Some(at(100))));
+        assert_eq!(twice.notifications, 2);
+        assert_eq!(twice.alive, Some(at(100)));
         assert!(notify(Some(twice.clone()), 140, 147).is_none(), "stale");
         assert!(notify(None, 100, 120).is_none());
-        assert!(matches!(Document::notified(Some(new), at(100), at(120), |_| false), Edit::Keep(0)));
+        assert!(matches!(WorkerDocument::notified(Some(new), at(100), at(120), |_| false), Edit::Keep(0)));
         let (next, before) = written(Some(twice), true);
-        assert_eq!((before, next.notifications, next.alive), (Some(2), 2, None));
+        assert_eq!(before, Some(2));
+        assert_eq!(next.notifications, 2);
+        assert_eq!(next.alive, None);
         assert!(next.record.draining);
     }
 }

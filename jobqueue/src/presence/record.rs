@@ -1,8 +1,8 @@
-//! The record of a worker. Plain data; its JSON is read by workers and operators of other versions.
+//! The record of a worker. Plain data, whose JSON workers and operators of other versions read.
 
 use serde::{Deserialize, Serialize};
 
-/// The upper bounds of the classes of [`Counters::run_times`], in seconds. The last class has none.
+/// The upper bounds of the buckets of [`Counters::run_times`], in seconds. The last bucket has no bound.
 pub const HISTOGRAM_BOUNDS: [f64; 15] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
@@ -32,12 +32,12 @@ pub struct WorkerRecord {
     pub slots: u32,
     /// True if the worker is stopping: it finishes its running jobs and starts no others.
     pub draining: bool,
-    /// The running jobs, in the order in which they started; at most 1,000, and fewer if their ids and keys are so long that the record
-    /// would have more than 8 MiB.
+    /// The running jobs, in the order in which they started. At most 1,000, and fewer if long ids and keys
+    /// would make the record larger than 8 MiB.
     pub running: Vec<RunningJob>,
-    /// The number of running jobs, including those that are left out.
+    /// The number of running jobs, including jobs that [`running`](Self::running) leaves out.
     pub running_total: u64,
-    /// The counters since the start, by queue and kind.
+    /// The counters since the start, for each queue and kind.
     pub counters: Vec<Counters>,
 }
 
@@ -50,14 +50,16 @@ pub(crate) const EVERY_KIND: &str = "*";
 pub struct ListeningQueue {
     /// The name.
     pub name: String,
-    /// The kinds for which the worker has handlers, with aliases and those of former versions; `*` for a relay.
+    /// The kinds for which the worker has handlers, with their aliases and the kinds of former versions; `*`
+    /// for a relay.
     pub kinds: Vec<String>,
     /// True if the circuit is open: so many attempts failed in a row that the worker pauses fetching.
     #[serde(default)]
     pub circuit_open: bool,
-    /// The number of jobs of the queue that the worker runs at once, if it is [limited](crate::WorkerBuilder::limit_queue).
+    /// The maximum number of jobs of the queue that the worker runs at once, if it is
+    /// [limited](crate::WorkerBuilder::limit_queue).
     pub concurrency: Option<u64>,
-    /// The number of the worker's slots that no other queue takes.
+    /// The number of the worker's slots that are reserved for this queue.
     #[serde(default)]
     pub reserved: u64,
     /// The [limits](crate::WorkerBuilder::limit) of kinds.
@@ -71,13 +73,13 @@ pub struct ListeningQueue {
 pub struct KindLimits {
     /// The kind.
     pub kind: String,
-    /// The other names under which the handler takes its jobs, those of former versions included: its limits hold for jobs under any of
-    /// the names together.
+    /// The other names of the kind that the handler accepts, including names of former versions. The limits
+    /// apply to the jobs under all names together.
     #[serde(default)]
     pub aliases: Vec<String>,
-    /// The number of jobs of the kind that the worker runs at once, if it is limited.
+    /// The maximum number of jobs of the kind that the worker runs at once, if it is limited.
     pub concurrency: Option<u64>,
-    /// The number of jobs of the kind that begin in a second, if it is limited.
+    /// The maximum number of jobs of the kind that begin per second, if it is limited.
     pub per_second: Option<f64>,
 }
 
@@ -86,7 +88,7 @@ impl ListeningQueue {
         Self { name, kinds, circuit_open: false, concurrency: None, reserved: 0, limits: Vec::new() }
     }
 
-    /// Returns whether the worker has a handler for a kind, or a relay, which takes all.
+    /// Returns whether the worker has a handler for the kind, or a relay, which accepts every kind.
     pub fn takes(&self, kind: &str) -> bool {
         self.kinds.iter().any(|known| known == kind || known == EVERY_KIND)
     }
@@ -108,7 +110,7 @@ impl KindLimits {
         Self { kind: kind.to_owned(), aliases, concurrency: concurrency.map(|jobs| jobs as u64), per_second }
     }
 
-    /// Returns whether the limits hold for jobs of this kind.
+    /// Returns whether the limits apply to jobs of this kind.
     pub fn cover(&self, kind: &str) -> bool {
         self.kind == kind || self.aliases.iter().any(|alias| alias == kind)
     }
@@ -128,22 +130,23 @@ pub struct RunningJob {
     pub kind: String,
     /// The key.
     pub key: Option<String>,
-    /// The number of the attempt.
+    /// The number of the current attempt.
     pub attempt: u32,
     /// The number of the last attempt: if it fails, the job is dead-lettered.
     pub max_attempts: u32,
     /// The time at which the message was put into the queue, by the storage's clock.
     pub inserted: Option<String>,
-    /// The time at which the handler was started.
+    /// The time at which the handler started.
     pub since: String,
     /// The seconds for which the handler had run when the record was written.
     pub running_seconds: f64,
-    /// The length of the job's lease in the storage, in seconds: on Service Bus that of the lock, if it is longer than the lease. A worker renews it
-    /// while the handler runs; when the worker has died, another runs the job at the latest so long after the last renewal.
+    /// The length of the job's lease in the storage, in seconds; on Service Bus the length of the lock, if
+    /// that is longer. The worker renews the lease while the handler runs. If the worker dies, another worker
+    /// can run the job at the latest this long after the last renewal.
     pub lease_seconds: Option<f64>,
-    /// The progress that the handler reported last.
+    /// The latest progress that the handler has reported.
     pub progress: Option<JobProgress>,
-    /// The trace: a W3C `traceparent`.
+    /// The trace context: a W3C `traceparent`.
     pub trace: Option<String>,
     /// True if an operator has cancelled the job and its handler has not ended yet.
     #[serde(default)]
@@ -156,13 +159,13 @@ pub struct RunningJob {
 pub struct JobProgress {
     /// The amount of work that is done.
     pub done: u64,
-    /// The total amount of work; 0 if it is not known.
+    /// The total amount of work; 0 if it is unknown.
     pub total: u64,
     /// A text for people: at most 200 characters in one line.
     pub text: String,
 }
 
-/// The counters of a worker for one kind on one queue, since it was started.
+/// The counters of a worker for one kind on one queue, since the worker started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Counters {
@@ -172,15 +175,15 @@ pub struct Counters {
     pub kind: String,
     /// Completed jobs.
     pub completed: u64,
-    /// Failed attempts that are followed by a retry.
+    /// Failed attempts that will be retried.
     pub retried: u64,
     /// Dead-lettered messages.
     pub dead_lettered: u64,
-    /// Deliveries that ended otherwise: released, duplicates, lost leases.
+    /// Deliveries with another outcome: released, duplicates, lost leases.
     pub other: u64,
     /// The sum of the run times of all handlers, in seconds.
     pub run_seconds: f64,
-    /// The number of run times in each class of [`HISTOGRAM_BOUNDS`], and above the last bound.
+    /// The number of run times up to each bound of [`HISTOGRAM_BOUNDS`], and above the last bound.
     pub run_times: Vec<u64>,
 }
 
@@ -205,15 +208,16 @@ impl WorkerRecord {
         self.listening(queue).is_some()
     }
 
-    /// Returns the number of jobs of a queue that the worker can run at once: its slots without those that are reserved for its other queues,
-    /// or the limit of the queue; 0 if it does not listen.
+    /// Returns the number of jobs of a queue that the worker can run at once: its slots, except for slots
+    /// reserved for its other queues, or the limit of the queue if that is less. Returns 0 if the worker does
+    /// not listen to the queue.
     pub fn slots_for(&self, queue: &str) -> u64 {
         let slots = |queue: &ListeningQueue| queue.reserved + self.common();
         self.listening(queue).map_or(0, |queue| slots(queue).min(queue.concurrency.unwrap_or(u64::MAX)))
     }
 
-    /// Returns whether the worker can start another job of a queue: its limit is not reached, and a slot is free that is reserved for it or
-    /// for no queue.
+    /// Returns whether the worker can start another job of a queue: the limit of the queue is not reached,
+    /// and a slot is free that is reserved for this queue or for no queue.
     pub fn has_slot_for(&self, queue: &str) -> bool {
         let Some(listening) = self.listening(queue) else { return false };
         let running = self.running_of(queue);
@@ -223,13 +227,13 @@ impl WorkerRecord {
         !is_limited && (running < listening.reserved || common_in_use < self.common())
     }
 
-    /// Returns the number of jobs of a queue that the worker runs.
+    /// Returns the number of running jobs of a queue.
     pub fn running_of(&self, queue: &str) -> u64 {
         self.running_that(|job| job.queue == queue)
     }
 
-    /// Returns the number of jobs that the worker runs and a condition selects. The jobs that the record leaves out count as those that it
-    /// names.
+    /// Returns the number of running jobs that `selects` selects. Extrapolates to the jobs that the record
+    /// leaves out.
     pub fn running_that(&self, selects: impl Fn(&RunningJob) -> bool) -> u64 {
         let named = self.running.iter().filter(|job| selects(job)).count() as u64;
         match self.running.len() as u64 {
@@ -244,7 +248,7 @@ impl WorkerRecord {
         u64::from(self.slots).saturating_sub(reserved)
     }
 
-    /// Returns whether the worker fetches nothing from the queue because everything fails.
+    /// Returns whether the worker has stopped fetching from the queue because every job fails.
     pub fn has_open_circuit(&self, queue: &str) -> bool {
         self.listening(queue).is_some_and(|queue| queue.circuit_open)
     }

@@ -1,15 +1,16 @@
-//! Requests to cancel jobs, and the answers to them. Each is a blob. A worker reads the requests when its
-//! record counts one more notification.
+//! Requests to cancel jobs, and the answers to them. Each request and each answer is a blob. A worker reads
+//! the requests when its record counts one more notification.
 //!
 //! | state of a job | an operator requests | a worker answers `Cancelled` or `DeadLettered` | a worker answers `Completed` |
 //! |---|---|---|---|
 //! | none | → requested | – | – |
 //! | requested | → requested, by this operator and at this time | → answered so | → completed |
-//! | answered so | → requested: the answer is removed first | → answered so: another message of the job has ended | → completed |
-//! | completed | → requested: the answer is removed first | stays completed | stays completed |
+//! | answered so | → requested: the operator removes the answer first | → answered so: another message of the job has ended | → completed |
+//! | completed | → requested: the operator removes the answer first | stays completed | stays completed |
 //!
-//! A sweep removes requests and answers after 30 days. If the process dies between the removal of an answer and the request, the operator
-//! repeats the request; an answer that is lost is written again, and comes to the same.
+//! A sweep removes requests and answers after 30 days. If the operator's process dies between the removal of
+//! an answer and the request, the operator repeats the request. A worker that did not get the reply to its
+//! answer writes the same answer again.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -33,16 +34,17 @@ use crate::storage::{
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
 
 const CONTAINER: &str = "jobqueue-cancellations";
-/// The most bytes of a request or an answer.
+/// The maximum size in bytes of a request or an answer.
 const MAX_BYTES: u64 = 16 * 1024;
-/// Blob metadata: the operator, in hexadecimal digits of UTF-8, so that a listing names it.
-const BY: &str = "by";
+/// The metadata key of the operator, whose UTF-8 bytes are in hexadecimal, so that a listing names the
+/// operator.
+const OPERATOR: &str = "by";
 const MAX_OPERATOR_CHARS: usize = 200;
-/// The most listings, answers or removals at the same time.
-pub(super) const AT_ONCE: usize = 32;
-/// The time after which a request and its answer expire. It is longer than a message can be delayed without a hop, and bounds the requests
-/// for jobs that do not exist: a paused queue may outlast it.
-const LIFE: Duration = Duration::from_secs(30 * 86_400);
+/// The maximum number of concurrent listings, answers or removals.
+pub(super) const MAX_CONCURRENT_CALLS: usize = 32;
+/// The time after which a request and its answer expire. It is longer than a message can be delayed without a
+/// hop. It bounds the number of requests for jobs that do not exist. A pause of a queue may outlast it.
+const REQUEST_LIFE: Duration = Duration::from_secs(30 * 86_400);
 
 /// A request to cancel a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,33 +53,39 @@ pub struct CancelRequest {
     pub queue: String,
     /// The id of the job.
     pub id: String,
-    /// The sender of the job; `None` for the job of any sender.
+    /// The sender of the job; `None` for a job of any sender.
     #[serde(default)]
     pub source: Option<String>,
     /// The operator.
     pub by: String,
 }
 
-/// A request that stands, as a listing shows it.
+/// A request, as far as a listing shows it.
 #[derive(Debug)]
-pub(super) struct Standing {
-    /// The time at which it was made, by the storage's clock.
+pub(super) struct ListedRequest {
+    /// The time of the request, by the storage's clock.
     pub(super) made: SystemTime,
     /// The operator, if the request names one.
     pub(super) by: Option<String>,
 }
 
-/// Requests that stand, by queue.
-pub(super) type StandingRequests = BTreeMap<String, QueueRequests>;
+/// The requests of several queues, by queue.
+pub(super) type RequestsByQueue = BTreeMap<String, QueueRequests>;
 
-/// The requests of a queue that stand, by the key of the job.
+/// The requests of a queue, by the key of the job.
 #[derive(Debug, Default)]
-pub(super) struct QueueRequests(BTreeMap<String, Standing>);
+pub(super) struct QueueRequests(BTreeMap<String, ListedRequest>);
 
 impl QueueRequests {
-    /// Returns the request to cancel a job, of its sender or of any, and its key. One that was made before the message was put means an
-    /// earlier life of the job, before a redrive for instance.
-    pub(super) fn find(&self, id: &str, source: &str, inserted: SystemTime) -> Option<(String, &Standing)> {
+    /// Returns the request to cancel a job of this sender or of any sender, and its key. Ignores a request
+    /// from before the insertion of the message: it concerned an earlier life of the job, for example before
+    /// a redrive.
+    pub(super) fn find(
+        &self,
+        id: &str,
+        source: &str,
+        inserted: SystemTime,
+    ) -> Option<(String, &ListedRequest)> {
         [Some(source), None].into_iter().find_map(|source| {
             let key = job_key(id, source);
             let found = self.0.get(&key).filter(|request| is_of_this_life(request.made, inserted))?;
@@ -86,17 +94,18 @@ impl QueueRequests {
     }
 }
 
-/// Returns whether a request that was made at one time means a message that was put at another: storages round both, and not alike.
+/// Returns whether a request concerns the message that was inserted at `inserted`, and not an earlier life of
+/// the job. Allows for rounding: storages round both times, in different ways.
 pub fn is_of_this_life(made: SystemTime, inserted: SystemTime) -> bool {
     inserted <= made + rounding(made)
 }
 
-/// A request as it was found.
+/// A request in the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRequest {
     /// The request.
     pub request: CancelRequest,
-    /// The time at which it was made, by the storage's clock.
+    /// The time of the request, by the storage's clock.
     pub made: SystemTime,
 }
 
@@ -127,13 +136,13 @@ impl Answer {
         if *reason == Reason::CANCELLED { Self::Cancelled } else { Self::DeadLettered }
     }
 
-    /// Decides on this answer after another: a completion stays.
+    /// Decides whether this answer replaces the stored one: a completion stays.
     fn after(self, found: Option<Self>) -> Edit<Self, ()> {
         if found == Some(Self::Completed) { Edit::Keep(()) } else { Edit::Write(self, ()) }
     }
 }
 
-/// The requests in a storage, and their answers.
+/// The requests and answers in a storage.
 #[derive(Debug, Clone)]
 pub struct Requests {
     blobs: Arc<dyn BlobStore>,
@@ -141,7 +150,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Returns the requests in these blobs.
+    /// Returns the requests and answers in these blobs.
     pub fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Self {
         Self { blobs, runtime }
     }
@@ -150,14 +159,15 @@ impl Requests {
         JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
-    /// Stores a request. It replaces an earlier one for the same job of the same sender. Returns the time after which a job that is sent
-    /// under the same id has another time of its own, as the storage rounds them.
+    /// Stores a request, and replaces an earlier request for the same job of the same sender. Returns the
+    /// time after which another job sent under the same id certainly has a later time, despite the storage's
+    /// rounding.
     pub async fn make(&self, request: &CancelRequest) -> Result<Duration, Error> {
         let answer = request.name("answers")?;
-        // That of an earlier life of the job.
+        // The answer may be from an earlier life of the job.
         delete_if_present(&*self.blobs, &answer).await?;
         let by = |request: &CancelRequest| {
-            Metadata::new().with(BY, to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes()))
+            Metadata::new().with(OPERATOR, to_hex(printable(&request.by, MAX_OPERATOR_CHARS).as_bytes()))
         };
         let document = self.document(request.name("requests")?).with_metadata(by);
         let made = document.replace(request, self.tries()).await.map_err(|error| match error.kind() {
@@ -167,8 +177,8 @@ impl Requests {
         Ok(rounding(made) * 2)
     }
 
-    /// Stores the answer to a request, which stays: a repeated send may have left another message of the job. A completion is not
-    /// replaced by the end of that message.
+    /// Stores the answer to a request. The request stays: a repeated send may have left another message of
+    /// the job. The end of that message does not replace a completion.
     pub(super) async fn answer(&self, queue: &str, key: &str, answer: Answer) -> Result<(), Error> {
         let document = self.document(blob("answers", queue, key)?);
         if readable(document.change(Known::Absent, |found| answer.after(found)).await)?.is_none() {
@@ -177,22 +187,23 @@ impl Requests {
         Ok(())
     }
 
-    /// Returns the request for a job, and the answer with its time, if they exist. Without a sender those of any sender's job,
-    /// which costs two listings.
+    /// Returns the request for a job, and the answer with its time, if they exist. Without a source, returns
+    /// the request and the answer for the job of any sender, which costs two listings.
     pub async fn of(
         &self,
         queue: &str,
         id: &str,
         source: Option<&str>,
     ) -> Result<(Option<StoredRequest>, Option<(Answer, SystemTime)>), Error> {
-        // In this order: a worker answers a request that is there.
+        // In this order: a worker writes an answer only after the request exists.
         let request = self.newest::<CancelRequest>("requests", queue, id, source).await?;
         let answer = self.newest::<Answer>("answers", queue, id, source).await?;
         let stored = request.map(|(request, made)| StoredRequest { request, made });
         Ok((stored, answer))
     }
 
-    /// Returns the newest record of a job with its time: one for its sender, or one for the job of any sender.
+    /// Returns the newest request or answer for a job with its time: for the job of this sender, or of any
+    /// sender.
     async fn newest<T: serde::de::DeserializeOwned>(
         &self,
         folder: &str,
@@ -219,35 +230,35 @@ impl Requests {
         Ok(newest)
     }
 
-    /// Returns all requests for jobs of these queues. Costs a listing for each queue.
-    pub(super) async fn standing(&self, queues: Vec<String>) -> Result<StandingRequests, Error> {
+    /// Returns all requests for jobs of these queues. Costs a listing per queue.
+    pub(super) async fn list_for(&self, queues: Vec<String>) -> Result<RequestsByQueue, Error> {
         let of_queue =
             |queue: String| async move { Ok::<_, Error>((queue.clone(), self.of_queue(&queue).await?)) };
-        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(AT_ONCE);
+        let listed = stream::iter(queues.into_iter().map(of_queue)).buffered(MAX_CONCURRENT_CALLS);
         listed.try_filter(|(_, requests)| ready(!requests.0.is_empty())).try_collect().await
     }
 
     /// Returns all requests for jobs of a queue. Costs a listing.
     ///
-    /// There is no maximum: a job whose request is left out would run although it is cancelled.
+    /// The number is not limited: a job whose request was left out would run although it is cancelled.
     async fn of_queue(&self, queue: &str) -> Result<QueueRequests, Error> {
         let prefix = format!("requests/{queue}/");
         let listed = self.list(&prefix).await?.blobs.into_iter().filter_map(|(blob, properties)| {
             let key = blob.name().strip_prefix(&prefix)?.to_owned();
-            Some((key, Standing { made: properties.modified, by: operator(&properties) }))
+            Some((key, ListedRequest { made: properties.modified, by: operator(&properties) }))
         });
         Ok(QueueRequests(listed.collect()))
     }
 
-    /// Removes expired requests and answers, by the storage's time if it returns one, else by `now`.
+    /// Removes expired requests and answers. Uses the storage's time, or `now` if the storage returns none.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         for prefix in ["requests/", "answers/"] {
             let listed = self.list(prefix).await?;
             let now = listed.now.unwrap_or(now);
-            let is_over = |at| now.duration_since(at).is_ok_and(|age| age > LIFE);
+            let is_over = |at| now.duration_since(at).is_ok_and(|age| age > REQUEST_LIFE);
             let expired = listed.blobs.iter().filter(|(_, properties)| is_over(properties.modified));
             let removals: Vec<_> = expired.map(|(blob, _)| delete_if_present(&*self.blobs, blob)).collect();
-            stream::iter(removals).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+            stream::iter(removals).buffer_unordered(MAX_CONCURRENT_CALLS).try_collect::<()>().await?;
         }
         Ok(())
     }
@@ -256,7 +267,7 @@ impl Requests {
         Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, prefix).await?)
     }
 
-    /// Returns the one attempt of a write: its caller repeats it.
+    /// Returns a single attempt: the caller repeats the write.
     fn tries(&self) -> Tries {
         Tries::brief(&self.runtime, 0, 0)
     }
@@ -276,8 +287,8 @@ fn blob(folder: &str, queue: &str, key: &str) -> Result<BlobName, Error> {
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, format!("{folder}/{queue}/{key}"))?)
 }
 
-/// Returns the name of a job within its queue. Producers choose ids and senders, so the name has digests of them; that of the id is first,
-/// so that the jobs of all senders with one id are listed together.
+/// Returns the key of a job within its queue. Producers choose ids and senders, so the key consists of
+/// digests. The digest of the id comes first, so that one prefix lists the jobs of all senders with this id.
 pub(super) fn job_key(id: &str, source: Option<&str>) -> String {
     let digest = |text: &str| -> String { to_hex(&Sha256::digest(text)) };
     let sender = source.map(|source| format!("-{}", digest(source))).unwrap_or_default();
@@ -285,7 +296,7 @@ pub(super) fn job_key(id: &str, source: Option<&str>) -> String {
 }
 
 fn operator(request: &BlobProperties) -> Option<String> {
-    let digits = request.metadata.get(BY)?.as_bytes().chunks(2);
+    let digits = request.metadata.get(OPERATOR)?.as_bytes().chunks(2);
     let bytes: Option<Vec<u8>> = digits.map(|pair| read_hex::<1>(pair).map(|[byte]| byte)).collect();
     String::from_utf8(bytes?).ok()
 }
@@ -300,9 +311,9 @@ mod tests {
 
     /// Delays the first write.
     #[derive(Debug, Default)]
-    struct Slow(AtomicBool);
+    struct SlowFirstWrite(AtomicBool);
 
-    impl Interceptor for Slow {
+    impl Interceptor for SlowFirstWrite {
         async fn call<T: Send>(
             &self,
             call: Call<'_>,
@@ -319,7 +330,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn slower_answer_does_not_hide_a_completion() {
         let (storage, runtime) = (Storage::memory(), Runtime::new());
-        let blobs = Intercepted::blobs(Arc::clone(storage.blobs()), &Arc::new(Slow::default()));
+        let blobs = Intercepted::blobs(Arc::clone(storage.blobs()), &Arc::new(SlowFirstWrite::default()));
         let (requests, key) = (Requests::new(blobs, runtime), job_key("7", None));
         let slower = requests.answer("tasks", &key, Answer::Cancelled);
         let (slower, faster) = tokio::join!(slower, requests.answer("tasks", &key, Answer::Completed));

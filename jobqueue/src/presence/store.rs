@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::document::{Document, is_stale};
+use super::document::{WorkerDocument, is_stale};
 use super::record::WorkerRecord;
 use crate::error::Error;
 use crate::json_blob::{JsonBlob, Known};
@@ -18,16 +18,17 @@ use crate::storage::{
 /// The container of the records.
 pub const CONTAINER: &str = "jobqueue-workers";
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// The time since the last write after which a record is removed.
-const SWEPT: Duration = Duration::from_secs(86_400);
-/// The time since the last write for which a record is read, however many there are.
-const RECENT: Duration = Duration::from_secs(3_600);
-/// The number of older records that are read: those of workers that write rarely, and of some that are gone.
+/// The age since the last write after which a sweep removes a record.
+const SWEEP_AFTER: Duration = Duration::from_secs(86_400);
+/// The age since the last write up to which all records are read.
+const RECENT_AGE: Duration = Duration::from_secs(3_600);
+/// The maximum number of older records that are read: of workers that write rarely, and of some workers that
+/// are gone.
 const MAX_OLDER: usize = 100;
-/// The most records that are shown.
+/// The maximum number of records that are shown.
 const MAX_SHOWN: usize = 2_000;
-/// The number of records that are read at the same time.
-const READS_AT_ONCE: usize = 32;
+/// The number of records that are read concurrently.
+const CONCURRENT_READS: usize = 32;
 
 /// The records of the workers of a storage.
 #[derive(Debug, Clone)]
@@ -36,17 +37,17 @@ pub struct Records {
     runtime: Runtime,
 }
 
-/// A record as it was found.
+/// A record in the storage.
 #[derive(Debug, Clone)]
 pub struct FoundWorker {
     /// The record.
     pub record: WorkerRecord,
-    /// The time at which its worker last wrote it when it was listed, by the storage's clock.
+    /// The time of the worker's last write at the time of the listing, by the storage's clock.
     pub modified: SystemTime,
 }
 
 impl FoundWorker {
-    /// Returns whether the record was not written for three intervals.
+    /// Returns whether the worker has not written the record for three intervals.
     pub fn is_stale(&self, now: SystemTime) -> bool {
         is_stale(&self.record, self.modified, now)
     }
@@ -58,33 +59,35 @@ impl Records {
         Self { blobs, runtime }
     }
 
-    pub(super) fn document(&self, blob: BlobName) -> JsonBlob<Document> {
+    pub(super) fn document(&self, blob: BlobName) -> JsonBlob<WorkerDocument> {
         JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
-    /// Returns the records, including stale ones, and the storage's time, if it returns one. Of workers that are gone, of which each leaves
-    /// a record for a day, it reads some only. Costs a listing, and a request for each record.
+    /// Returns the records, including stale records, and the storage's time, if the storage returns it. A
+    /// worker that is gone may leave a record for a day; reads only some of these. Costs a listing, and a
+    /// request per record.
     pub async fn all(&self) -> Result<(Vec<FoundWorker>, Option<SystemTime>), Error> {
         let mut listed = self.recent().await?;
         listed.blobs.truncate(MAX_SHOWN);
         let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
             Ok::<_, StoreError>(read.map(|found| {
-                let Document { record, alive, .. } = found.value;
+                let WorkerDocument { record, alive, .. } = found.value;
                 FoundWorker { record, modified: alive.unwrap_or(properties.modified) }
             }))
         });
-        let all: Vec<_> = stream::iter(reads).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        let all: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await?;
         Ok((all.into_iter().flatten().collect(), listed.now))
     }
 
-    /// Lists the records that are worth reading, the newest first.
+    /// Lists all recent records and up to [`MAX_OLDER`] older records, newest first.
     async fn recent(&self) -> Result<Listed, Error> {
         let mut listed = self.list().await?;
         listed.blobs.sort_by_key(|(_, properties)| std::cmp::Reverse(properties.modified));
         let newest = listed.blobs.first().map(|(_, properties)| properties.modified);
-        let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT));
-        let recent = listed.blobs.iter().take_while(|(_, of)| since.is_none_or(|since| of.modified >= since));
+        let since = listed.now.or(newest).and_then(|now| now.checked_sub(RECENT_AGE));
+        let recent =
+            listed.blobs.iter().take_while(|(_, found)| since.is_none_or(|since| found.modified >= since));
         listed.blobs.truncate(recent.count() + MAX_OLDER);
         Ok(listed)
     }
@@ -93,8 +96,8 @@ impl Records {
         Ok(list_all(&*self.blobs, &ContainerName::new(CONTAINER)?, "").await?)
     }
 
-    /// Makes each present worker for which `concerns` is true read the requests. Workers are present by the storage's time if
-    /// it returns one, else by `now`.
+    /// Makes each present worker that `concerns` selects read the requests, and returns their number. Decides
+    /// by the storage's time which workers are present, or by `now` if the storage returns none.
     pub async fn notify(
         &self,
         now: SystemTime,
@@ -104,11 +107,12 @@ impl Records {
         let now = listed.now.unwrap_or(now);
         let concerns = &concerns;
         let touches = listed.blobs.into_iter().map(|(blob, properties)| async move {
-            let notify = |found| Document::notified(found, properties.modified, now, concerns);
+            let notify = |found| WorkerDocument::notified(found, properties.modified, now, concerns);
             let touched = readable(self.document(blob).change(Known::Nothing, notify).await)?;
             Ok::<u64, StoreError>(touched.map_or(0, |changed| changed.result))
         });
-        let notified: Vec<u64> = stream::iter(touches).buffer_unordered(READS_AT_ONCE).try_collect().await?;
+        let notified: Vec<u64> =
+            stream::iter(touches).buffer_unordered(CONCURRENT_READS).try_collect().await?;
         Ok(notified.into_iter().sum())
     }
 
@@ -116,13 +120,14 @@ impl Records {
         self.blobs.delete_blob(blob, None).await
     }
 
-    /// Removes the records of workers that died long ago, by the storage's time if it returns one, else by `now`.
+    /// Removes the records of workers that died long ago. Uses the storage's time, or `now` if the storage
+    /// returns none.
     pub(super) async fn sweep(&self, now: SystemTime) -> Result<(), Error> {
         let listed = self.list().await?;
         let now = listed.now.unwrap_or(now);
         for (blob, properties) in listed.blobs {
-            if now.duration_since(properties.modified).is_ok_and(|age| age > SWEPT) {
-                // Another worker may have removed it just now.
+            if now.duration_since(properties.modified).is_ok_and(|age| age > SWEEP_AFTER) {
+                // Another worker may have just removed it.
                 delete_if_present(&*self.blobs, &blob).await?;
             }
         }
@@ -130,7 +135,7 @@ impl Records {
     }
 }
 
-/// Leaves out a record of a version whose records have another form, or of another program.
+/// Returns `None` for a record of another form: of an incompatible version, or of another program.
 pub(super) fn readable<T>(found: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match found {
         Ok(found) => Ok(Some(found)),
@@ -143,7 +148,8 @@ pub(super) fn name(id: &str) -> Result<BlobName, Error> {
     Ok(BlobName::new(ContainerName::new(CONTAINER)?, id)?)
 }
 
-/// Returns the time of the storage: `answered`, which came with an answer about a queue, or else that of a listing. `None` if neither has one.
+/// Returns the storage's time: `answered`, from an answer about a queue, or else the time of a listing.
+/// Returns `None` if neither contains a time.
 ///
 /// # Errors
 /// The blobs cannot be listed.
@@ -154,7 +160,7 @@ pub async fn storage_time(
     if answered.is_some() {
         return Ok(answered);
     }
-    // There are few blobs of this name, mostly none.
+    // Few blobs have names with this prefix, mostly none.
     Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
 }
 
@@ -173,7 +179,7 @@ mod tests {
     fn time_that_was_rounded_to_seconds_makes_no_record_stale() {
         let whole = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
         let age = Duration::from_millis;
-        // Written at up to 1000.999 s by a worker that writes every 200 ms.
+        // The worker writes every 200 ms; this write was at up to 1000.999 s.
         assert!(!found(whole, 0.2).is_stale(whole + age(1_500)));
         assert!(found(whole, 0.2).is_stale(whole + age(1_601)));
         assert!(found(whole, 15.0).is_stale(whole + age(46_001)));

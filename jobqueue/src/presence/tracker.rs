@@ -1,7 +1,8 @@
 //! Tracks the state of a worker in memory: its running jobs, its counters, and the jobs to cancel.
 //!
-//! Called for each job when it starts, when it ends, and when its outcome is counted and may be an answer. These paths allocate one run,
-//! and neither ask for the time nor copy texts; what the record shows is made when it is written.
+//! Called three times per job: on start, on end, and when the outcome is counted and may answer a request.
+//! These paths allocate only a [`Run`]; they neither read the clock nor copy texts. The record's content is
+//! built when the record is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,71 +14,71 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
-use super::requests::{Answer, Standing, StandingRequests};
+use super::requests::{Answer, ListedRequest, RequestsByQueue};
 use crate::clock::rfc3339;
 use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, kept_text, printable};
 use crate::sync::lock;
 
-/// The most characters of a progress text, with one more for an ellipsis.
-const MAX_TEXT: usize = 199;
-/// The most running jobs in a record.
+/// The maximum length of a progress text in characters; an ellipsis adds one.
+const MAX_PROGRESS_CHARS: usize = 199;
+/// The maximum number of running jobs in a record.
 const MAX_RUNNING: usize = 1_000;
-/// The maximum number of pairs of queue and kind with counters. It is limited because producers choose kinds.
+/// The maximum number of counters, one for each queue and kind. Limited, because producers choose kinds.
 const MAX_COUNTERS: usize = 1_000;
 /// The kind used for counters above the limit.
-const OTHER: &str = "(other)";
+const OTHER_KINDS: &str = "(other)";
 
 /// The state of a worker that its record shows.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     state: Mutex<TrackedRuns>,
-    /// Wakes the writer when it should write the record before the interval is over.
+    /// Wakes the record's writer before its interval is over.
     urgent: Notify,
-    /// Wakes the writer of answers.
+    /// Wakes the task that stores answers.
     answered: Notify,
-    /// Wakes the waiters for a cancellation, whenever a run is cancelled.
+    /// Wakes all [`TrackedRun::cancelled`] calls when runs may have been cancelled.
     cancelled: Notify,
-    /// Fires when the requests were read for the first time.
+    /// Fires when the requests have been read for the first time.
     has_requests: CancellationToken,
 }
 
 #[derive(Debug, Default)]
 struct TrackedRuns {
     next: u64,
-    /// A run keeps its place until it ends.
+    /// The running jobs, each at its place until it ends.
     running: Vec<Option<Arc<Run>>>,
-    /// The free places among the running.
+    /// The free places in `running`.
     free: Vec<usize>,
     counters: Vec<Counters>,
-    /// The places of the counters by queue and kind.
+    /// The index of each counter, by queue and kind.
     by_kind: BTreeMap<String, BTreeMap<String, usize>>,
     open_circuits: BTreeSet<String>,
     draining: bool,
-    requests: StandingRequests,
+    requests: RequestsByQueue,
     /// The answers that are not stored yet, by queue and the key of the request.
     answers: BTreeMap<(String, String), Answer>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Run {
-    /// The number of the run in the order of their starts.
+    /// The number of the run, in the order of starts.
     number: u64,
     place: usize,
     job: Arc<JobInfo>,
     started: Instant,
-    /// The time for which the storage hides the message after each renewal, of which there are some while the handler runs.
+    /// The time for which the storage hides the message after each renewal.
     lease: Duration,
-    /// The time of the start by the worker's clock, once a record has shown it.
+    /// The start time by the worker's clock; set when a record first shows the run.
     since: OnceLock<SystemTime>,
     progress: Mutex<Option<JobProgress>>,
     is_cancelled: AtomicBool,
 }
 
 impl Run {
-    /// Notes the progress that the next record shows.
+    /// Sets the progress that the next record shows.
     pub(crate) fn progress(&self, done: u64, total: u64, text: &str) {
-        let text = printable(text, MAX_TEXT);
+        let text = printable(text, MAX_PROGRESS_CHARS);
         *lock(&self.progress) = Some(JobProgress { done, total, text });
     }
 
@@ -85,7 +86,7 @@ impl Run {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
-    fn shown(&self, now: SystemTime) -> RunningJob {
+    fn to_record(&self, now: SystemTime) -> RunningJob {
         let (job, elapsed) = (&self.job, self.started.elapsed());
         let since = *self.since.get_or_init(|| now.checked_sub(elapsed).unwrap_or(now));
         RunningJob {
@@ -111,7 +112,7 @@ fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e3).round() / 1e3
 }
 
-/// A run that the record shows until this is dropped.
+/// Keeps a run in the record until dropped.
 pub(crate) struct TrackedRun<'t> {
     tracker: &'t Tracker,
     pub(crate) run: Arc<Run>,
@@ -143,7 +144,8 @@ impl Drop for TrackedRun<'_> {
 }
 
 impl Tracker {
-    /// Notes that a handler runs, until the returned guard is dropped. It is cancelled at once if an operator has already cancelled the job.
+    /// Adds a run until the returned guard is dropped. The run is cancelled at once if an operator has
+    /// already cancelled the job.
     pub(crate) fn begin(&self, job: &Arc<JobInfo>, started: Instant, lease: Duration) -> TrackedRun<'_> {
         let mut state = lock(&self.state);
         let is_cancelled = AtomicBool::new(state.request(job).is_some());
@@ -164,8 +166,8 @@ impl Tracker {
         lock(&self.state).count(queue, job.map_or("", |job| &job.kind), outcome, ran);
     }
 
-    /// Answers the request to cancel a job, if there is one and this is the job's end.
-    /// `earlier_end` is the reason of an earlier one that was no completion.
+    /// Answers the request to cancel a job, if there is a request and the outcome ends the job. `earlier_end`
+    /// is the reason of an earlier end that was not a completion.
     pub(crate) fn answer(&self, job: &JobInfo, outcome: &Outcome, earlier_end: Option<&Reason>) {
         let answer = match (outcome, earlier_end) {
             (Outcome::Duplicate, Some(reason)) => Some(Answer::of_reason(reason)),
@@ -175,7 +177,7 @@ impl Tracker {
         let mut state = lock(&self.state);
         let Some((key, _)) = state.request(job) else { return };
         let known = state.answers.entry((job.queue.to_string(), key)).or_insert(answer);
-        // The end of another message of the job replaces no completion.
+        // The end of another message of the job does not replace a completion.
         if *known != Answer::Completed {
             *known = answer;
         }
@@ -183,15 +185,16 @@ impl Tracker {
         self.answered.notify_one();
     }
 
-    pub(crate) fn circuit(&self, queue: &str, is_open: bool) {
+    pub(crate) fn set_circuit(&self, queue: &str, is_open: bool) {
         let mut state = lock(&self.state);
-        match is_open {
-            true => state.open_circuits.insert(queue.to_owned()),
-            false => state.open_circuits.remove(queue),
-        };
+        if is_open {
+            state.open_circuits.insert(queue.to_owned());
+        } else {
+            state.open_circuits.remove(queue);
+        }
     }
 
-    /// Notes that the worker is stopping.
+    /// Shows in the record that the worker is stopping.
     pub(crate) fn drain(&self) {
         lock(&self.state).draining = true;
         self.urgent.notify_one();
@@ -204,8 +207,8 @@ impl Tracker {
         Some(request.by.clone().unwrap_or_else(|| "an operator".to_owned()))
     }
 
-    /// Takes the requests, and fires the tokens of the running jobs that they name.
-    pub(super) fn set_requests(&self, requests: StandingRequests) {
+    /// Replaces the requests, and cancels the running jobs that they name.
+    pub(super) fn set_requests(&self, requests: RequestsByQueue) {
         let mut state = lock(&self.state);
         state.requests = requests;
         for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
@@ -216,7 +219,7 @@ impl Tracker {
         self.cancelled.notify_waiters();
     }
 
-    /// Returns the token that fires when the requests were read for the first time.
+    /// Returns the token that fires when the requests have been read for the first time.
     pub(crate) fn has_requests(&self) -> &CancellationToken {
         &self.has_requests
     }
@@ -224,14 +227,14 @@ impl Tracker {
     /// Returns the next answers to store, with the queue and the key of each request.
     pub(super) fn next_answers(&self, at_most: usize) -> Vec<((String, String), Answer)> {
         let state = lock(&self.state);
-        state.answers.iter().take(at_most).map(|(of, answer)| (of.clone(), *answer)).collect()
+        state.answers.iter().take(at_most).map(|(request, answer)| (request.clone(), *answer)).collect()
     }
 
-    /// Removes an answer that is stored, unless another one to the same request has come.
-    pub(super) fn forget_answer(&self, of: &(String, String), answer: Answer) {
+    /// Removes a stored answer, unless another answer to the same request has replaced it.
+    pub(super) fn forget_answer(&self, request: &(String, String), answer: Answer) {
         let mut state = lock(&self.state);
-        if state.answers.get(of) == Some(&answer) {
-            state.answers.remove(of);
+        if state.answers.get(request) == Some(&answer) {
+            state.answers.remove(request);
         }
     }
 
@@ -240,19 +243,19 @@ impl Tracker {
         self.answered.notified().await;
     }
 
-    /// Waits until there is something urgent to write. Cancel-safe.
+    /// Waits until the record must be written before its interval is over. Cancel-safe.
     pub(super) async fn urgent(&self) {
         self.urgent.notified().await;
     }
 
-    /// Returns the jobs that run and their number, the numbers so far, the queues with an open circuit, and whether the worker stops.
+    /// Returns the current state for the record.
     pub(super) fn snapshot(&self, now: SystemTime) -> Snapshot {
         let state = lock(&self.state);
         let mut running: Vec<_> = state.running.iter().flatten().collect();
         running.sort_by_key(|run| run.number);
         Snapshot {
             running_total: running.len() as u64,
-            running: running.into_iter().take(MAX_RUNNING).map(|run| run.shown(now)).collect(),
+            running: running.into_iter().take(MAX_RUNNING).map(|run| run.to_record(now)).collect(),
             counters: state
                 .by_kind
                 .values()
@@ -276,7 +279,7 @@ pub(super) struct Snapshot {
 
 impl TrackedRuns {
     /// Returns the request to cancel a job, and its key.
-    fn request(&self, job: &JobInfo) -> Option<(String, &Standing)> {
+    fn request(&self, job: &JobInfo) -> Option<(String, &ListedRequest)> {
         self.requests.get(job.queue.as_str())?.find(&job.id, &job.source, job.inserted)
     }
 
@@ -298,14 +301,15 @@ impl TrackedRuns {
         }
     }
 
-    /// Returns the counters of a kind; those of all others together if there are too many.
+    /// Returns the counters of a kind, or the shared counters of all further kinds if there are too many.
     fn counters(&mut self, queue: &str, kind: &str) -> &mut Counters {
-        // A producer may write any text.
+        // Limits the length: a producer may write any text.
         let kind = kept_text(kind);
         let known = |kind: &str| self.by_kind.get(queue).and_then(|kinds| kinds.get(kind)).copied();
-        let place = known(kind).or_else(|| known(OTHER).filter(|_| self.counters.len() >= MAX_COUNTERS));
+        let place =
+            known(kind).or_else(|| known(OTHER_KINDS).filter(|_| self.counters.len() >= MAX_COUNTERS));
         let place = place.unwrap_or_else(|| {
-            let kind = if self.counters.len() >= MAX_COUNTERS { OTHER } else { kind };
+            let kind = if self.counters.len() >= MAX_COUNTERS { OTHER_KINDS } else { kind };
             let place = self.counters.len();
             self.counters.push(Counters::new(queue, kind));
             self.by_kind.entry(queue.to_owned()).or_default().insert(kind.to_owned(), place);
@@ -323,7 +327,7 @@ mod tests {
     #[test]
     fn request_within_the_second_of_the_send_means_this_job() {
         let at = |millis| SystemTime::UNIX_EPOCH + Duration::from_millis(millis);
-        // Made at 10.9 s, and stored as 10 s.
+        // The request was made at 10.9 s, and stored as 10 s.
         assert!(is_of_this_life(at(10_000), at(10_400)));
         assert!(!is_of_this_life(at(10_000), at(11_400)));
         assert!(!is_of_this_life(at(10_100), at(10_400)), "a storage that rounds nothing");

@@ -1,4 +1,4 @@
-//! Keeps the record of a worker up to date for as long as the worker runs.
+//! Keeps the record of a worker up to date while the worker runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::document::Document;
+use super::document::WorkerDocument;
 use super::record::{ListeningQueue, WorkerRecord};
-use super::requests::{AT_ONCE, Requests};
+use super::requests::{MAX_CONCURRENT_CALLS, Requests};
 use super::store::{self, Records};
 use super::tracker::{Snapshot, Tracker};
 use crate::clock::rfc3339;
@@ -20,29 +20,29 @@ use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{BlobStore, StoreErrorKind};
 
-/// The time between two sweeps of the records that dead workers have left.
-const SWEEP_EVERY: Duration = Duration::from_secs(86_400);
-/// The least time between two urgent writes.
-const LEAST_PAUSE: Duration = Duration::from_millis(200);
-/// The pause after requests could not be read, or an answer not be stored.
-const RETRY: Duration = Duration::from_secs(5);
-/// The timeout for the removal of the record at the end.
-const LAST_REQUEST: Duration = Duration::from_secs(3);
+/// The interval of sweeps of the records that dead workers have left.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(86_400);
+/// The minimum time between two urgent writes.
+const MIN_URGENT_PAUSE: Duration = Duration::from_millis(200);
+/// The pause after the requests could not be read or an answer could not be stored.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// The timeout for the last answers and the removal of the record.
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The constant data of a worker.
 #[derive(Debug, Clone)]
-pub(crate) struct About {
+pub(crate) struct WorkerFacts {
     pub(crate) name: String,
     pub(crate) queues: Vec<ListeningQueue>,
     pub(crate) slots: usize,
     pub(crate) interval: Duration,
 }
 
-/// Writes the record at every interval until `ended` fires, then removes it. Errors are only logged.
+/// Writes the record at every interval until `ended` fires, then removes the record. Errors are only logged.
 pub(crate) async fn run_record_writer(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
-    about: About,
+    facts: WorkerFacts,
     tracker: Arc<Tracker>,
     ended: CancellationToken,
 ) {
@@ -54,20 +54,21 @@ pub(crate) async fn run_record_writer(
     let started = rfc3339(runtime.now());
     let records = Records::new(Arc::clone(&blobs), runtime.clone());
     let requests = Requests::new(blobs, runtime.clone());
-    let mut writer = Writer {
+    let mut writer = RecordWriter {
         document: records.document(blob),
         requests: requests.clone(),
         runtime: runtime.clone(),
-        about,
+        facts,
         tracker: Arc::clone(&tracker),
         id,
         started,
         known: Known::Absent,
-        read: None,
-        written: Instant::now(),
+        read_up_to: None,
+        last_write: Instant::now(),
         is_refused: false,
     };
-    // Each on its own: neither many answers nor many old records may delay the record and the reading of requests.
+    // Concurrently: neither many answers nor many old records may delay the record and the reading of
+    // requests.
     let run = async {
         tokio::join!(
             writer.run(),
@@ -76,15 +77,15 @@ pub(crate) async fn run_record_writer(
         )
     };
     let _ = ended.run_until_cancelled(run).await;
-    // What it answered last, and that it is gone.
+    // The last answers, and the end of the record.
     let last = async { tokio::join!(answer(&requests, &tracker), records.remove(writer.document.name())) };
-    if !matches!(timeout(LAST_REQUEST, last).await, Ok((Ok(()), Ok(())))) {
+    if !matches!(timeout(LAST_REQUEST_TIMEOUT, last).await, Ok((Ok(()), Ok(())))) {
         crate::log::debug!("the worker's record was not removed and will become stale");
     }
 }
 
-/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors are only logged; a
-/// permanent refusal by the storage does not delay the worker's start.
+/// Reads the requests once, for a worker that keeps no record, and answers them until `ended` fires. Errors
+/// are only logged; after a permanent error the worker starts without the requests.
 pub(crate) async fn read_once(
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
@@ -95,59 +96,60 @@ pub(crate) async fn read_once(
     let requests = Requests::new(blobs, runtime);
     let run = async {
         loop {
-            match requests.standing(queues.clone()).await {
-                Ok(standing) => break tracker.set_requests(standing),
+            match requests.list_for(queues.clone()).await {
+                Ok(listed) => break tracker.set_requests(listed),
                 Err(error) => {
-                    cannot_read(&error);
+                    warn_unreadable_requests(&error);
                     if !error.is_retryable() {
                         break tracker.set_requests(BTreeMap::new());
                     }
                 }
             }
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         }
         answer_all(&requests, &tracker).await;
     };
     let _ = ended.run_until_cancelled(run).await;
-    let _ = timeout(LAST_REQUEST, answer(&requests, &tracker)).await;
+    let _ = timeout(LAST_REQUEST_TIMEOUT, answer(&requests, &tracker)).await;
 }
 
-fn cannot_read(error: &Error) {
+fn warn_unreadable_requests(error: &Error) {
     crate::log::warn!(error = %chain(error), "the requests to cancel jobs cannot be read; the worker waits for them for a while");
 }
 
-/// Stores answers as they come.
+/// Stores answers as jobs end.
 async fn answer_all(requests: &Requests, tracker: &Tracker) {
     loop {
         if let Err(error) = answer(requests, tracker).await {
             crate::log::debug!(error = %chain(&error), "an answer to a request to cancel a job was not stored");
-            sleep(RETRY).await;
+            sleep(RETRY_PAUSE).await;
         } else {
             tracker.answered().await;
         }
     }
 }
 
-/// Stores all answers of this moment, many at the same time.
+/// Stores all waiting answers, up to [`MAX_CONCURRENT_CALLS`] concurrently.
 async fn answer(requests: &Requests, tracker: &Tracker) -> Result<(), Error> {
     loop {
-        let next = tracker.next_answers(AT_ONCE);
+        let next = tracker.next_answers(MAX_CONCURRENT_CALLS);
         if next.is_empty() {
             return Ok(());
         }
-        let stored = next.into_iter().map(|(of, answer)| async move {
-            requests.answer(&of.0, &of.1, answer).await?;
-            tracker.forget_answer(&of, answer);
+        let stored = next.into_iter().map(|(request, answer)| async move {
+            let (queue, key) = &request;
+            requests.answer(queue, key, answer).await?;
+            tracker.forget_answer(&request, answer);
             Ok::<_, Error>(())
         });
         try_join_all(stored).await?;
     }
 }
 
-/// Removes what dead workers have left, and expired requests.
+/// Removes the records of dead workers and expired requests every day.
 async fn sweep_daily(records: &Records, requests: &Requests, runtime: &Runtime) {
     loop {
-        let next = Instant::now() + SWEEP_EVERY;
+        let next = Instant::now() + SWEEP_INTERVAL;
         let now = runtime.now();
         for swept in [records.sweep(now).await, requests.sweep(now).await] {
             if let Err(error) = swept {
@@ -158,29 +160,29 @@ async fn sweep_daily(records: &Records, requests: &Requests, runtime: &Runtime) 
     }
 }
 
-struct Writer {
+struct RecordWriter {
     requests: Requests,
     runtime: Runtime,
-    about: About,
+    facts: WorkerFacts,
     tracker: Arc<Tracker>,
     id: String,
-    document: JsonBlob<Document>,
+    document: JsonBlob<WorkerDocument>,
     started: String,
-    known: Known<Document>,
-    /// The notifications up to which the requests were read; `None` before the first time.
-    read: Option<u64>,
-    /// The beginning of the last write that succeeded.
-    written: Instant,
-    /// True after the storage has refused the record for good, which is logged once.
+    known: Known<WorkerDocument>,
+    /// The number of notifications when the requests were last read; `None` if they must be read again.
+    read_up_to: Option<u64>,
+    /// The start of the last successful write.
+    last_write: Instant,
+    /// True after the storage has permanently refused the record, which is logged once.
     is_refused: bool,
 }
 
-impl Writer {
+impl RecordWriter {
     async fn run(&mut self) {
         loop {
             let written = Instant::now();
             match self.round().await {
-                Err(error) if !self.tracker.has_requests().is_cancelled() => cannot_read(&error),
+                Err(error) if !self.tracker.has_requests().is_cancelled() => warn_unreadable_requests(&error),
                 Err(error) if !self.is_refused && !error.is_retryable() => {
                     self.is_refused = true;
                     crate::log::warn!(error = %chain(&error), "the worker's record was refused: no tool shows this worker");
@@ -190,42 +192,43 @@ impl Writer {
                 }
                 Ok(()) => {}
             }
-            let next = written + self.about.interval;
+            let next = written + self.facts.interval;
             tokio::select! {
                 biased;
                 () = sleep_until(next) => {}
-                () = self.tracker.urgent() => sleep_until((written + LEAST_PAUSE).min(next)).await,
+                () = self.tracker.urgent() => sleep_until((written + MIN_URGENT_PAUSE).min(next)).await,
             }
         }
     }
 
     async fn round(&mut self) -> Result<(), Error> {
         let written = self.write().await;
-        // A request is stored before its notification. It counts also if the record cannot be written, and no notification be read.
-        let told = written.as_ref().ok().copied();
-        if told.is_none() || told != self.read {
-            let queues: Vec<_> = self.about.queues.iter().map(|queue| queue.name.clone()).collect();
-            match self.requests.standing(queues).await {
-                Ok(standing) => self.tracker.set_requests(standing),
-                // The storage refuses for good: the worker does not wait for it.
+        // An operator stores a request before its notification. If the record cannot be written, no
+        // notification can be read either, so the requests are read in every round.
+        let notifications = written.as_ref().ok().copied();
+        if notifications.is_none() || notifications != self.read_up_to {
+            let queues: Vec<_> = self.facts.queues.iter().map(|queue| queue.name.clone()).collect();
+            match self.requests.list_for(queues).await {
+                Ok(listed) => self.tracker.set_requests(listed),
+                // The error is permanent: the worker starts without the requests.
                 Err(error) if !error.is_retryable() && !self.tracker.has_requests().is_cancelled() => {
-                    cannot_read(&error);
+                    warn_unreadable_requests(&error);
                     self.tracker.set_requests(BTreeMap::new());
                 }
                 Err(error) => return Err(error),
             }
-            self.read = told;
+            self.read_up_to = notifications;
         }
         written.map(drop)
     }
 
-    /// Writes the record, with as many of its jobs as it has room for beside the counters, whose kinds are bounded. Returns the number of
-    /// notifications.
+    /// Writes the record, with as many running jobs as fit beside the counters, whose number is limited.
+    /// Returns the number of notifications.
     async fn write(&mut self) -> Result<u64, Error> {
         let (mut known, mut record) = (std::mem::replace(&mut self.known, Known::Nothing), self.record());
         let begun = Instant::now();
         let written = loop {
-            match self.document.change(known, |found| Document::written(found, &record)).await {
+            match self.document.change(known, |found| WorkerDocument::written(found, &record)).await {
                 Err(error) if error.kind() == StoreErrorKind::TooLarge && !record.running.is_empty() => {
                     known = Known::Nothing;
                     record.running.truncate(record.running.len() / 2);
@@ -236,11 +239,13 @@ impl Writer {
         let is_new = written.result.is_none();
         let notifications = written.result.unwrap_or_default();
         self.known = written.version.map_or(Known::Nothing, Known::Version);
-        // No operator notifies a worker that has not written for three intervals. When within its request a record is written is not known.
-        if is_new || self.written.elapsed() > self.about.interval * 2 {
-            self.read = None;
+        // Operators do not notify a worker that has not written for three intervals, so the requests are read
+        // again. The limit is two intervals, because a write takes effect at an unknown time within its
+        // request.
+        if is_new || self.last_write.elapsed() > self.facts.interval * 2 {
+            self.read_up_to = None;
         }
-        self.written = begun;
+        self.last_write = begun;
         Ok(notifications)
     }
 
@@ -249,22 +254,22 @@ impl Writer {
         let Snapshot { running, running_total, counters, open_circuits, draining } =
             self.tracker.snapshot(now);
         let queues = self
-            .about
+            .facts
             .queues
             .iter()
             .cloned()
             .map(|queue| ListeningQueue { circuit_open: open_circuits.contains(&queue.name), ..queue });
         WorkerRecord {
             id: self.id.clone(),
-            name: self.about.name.clone(),
+            name: self.facts.name.clone(),
             host: crate::process::host().to_owned(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: self.started.clone(),
             written: rfc3339(now),
-            interval_seconds: self.about.interval.as_secs_f64(),
+            interval_seconds: self.facts.interval.as_secs_f64(),
             queues: queues.collect(),
-            slots: u32::try_from(self.about.slots).unwrap_or(u32::MAX),
+            slots: u32::try_from(self.facts.slots).unwrap_or(u32::MAX),
             draining,
             running,
             running_total,
@@ -286,7 +291,7 @@ mod tests {
     async fn record_has_the_first_jobs_that_fit_and_all_counters() {
         let (storage, tracker) = (memory::open_on(Runtime::paused()), Arc::<Tracker>::default());
         for number in 0..1_000 {
-            // JSON has six characters for each of them.
+            // JSON encodes this character in six bytes.
             let long = "\u{1}".repeat(1_000);
             let mut event = Envelope::new(format!("{number}{long}"), long.as_str(), "letter", Payload::None);
             event.key = Some(long);
@@ -294,14 +299,19 @@ mod tests {
             tracker.count("letters", Some(&job), &Outcome::Completed, Duration::ZERO);
             std::mem::forget(tracker.begin(&Arc::new(job), Instant::now(), Duration::from_secs(30)));
         }
-        let about =
-            About { name: "w".into(), queues: Vec::new(), slots: 1_000, interval: Duration::from_secs(15) };
+        let facts = WorkerFacts {
+            name: "w".into(),
+            queues: Vec::new(),
+            slots: 1_000,
+            interval: Duration::from_secs(15),
+        };
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-        let kept =
-            run_record_writer(Arc::clone(&blobs), runtime.clone(), about, tracker, CancellationToken::new());
-        let _ = timeout(Duration::from_secs(1), kept).await;
+        let writing =
+            run_record_writer(Arc::clone(&blobs), runtime.clone(), facts, tracker, CancellationToken::new());
+        let _ = timeout(Duration::from_secs(1), writing).await;
         let record = Records::new(blobs, runtime).all().await.unwrap().0.remove(0).record;
-        assert_eq!((record.running.len(), record.running_total), (250, 1_000));
+        assert_eq!(record.running.len(), 250);
+        assert_eq!(record.running_total, 1_000);
         assert!(record.running[0].id.starts_with('0'));
         assert_eq!(record.counters[0].completed, 1_000);
     }

@@ -1,4 +1,5 @@
-//! Deletes the blobs of a message, and copies them for a copy of the message. A blob belongs to one message, which may delete it.
+//! Deletes the blobs of a message, and copies them for a copy of the message. A blob belongs to exactly one
+//! message, and may be deleted with it.
 
 use super::queue::QueueCore;
 use crate::claim_check::PayloadError;
@@ -12,18 +13,21 @@ pub(crate) struct CopiedBlobs {
     /// The blobs of the original, which the copy does not need.
     pub(crate) old: Vec<StoredReference>,
     pub(crate) new: Vec<StoredReference>,
-    /// The reason why a blob can never be copied. The copy then refers to the blob of the original.
+    /// The reason why a blob can never be copied. The copy of the message then refers to the blob of the
+    /// original.
     pub(crate) lacking: Option<PayloadError>,
 }
 
-/// The maximum size of a blob that a delivery copies: a payload of any producer must not fill its memory.
+/// The maximum size of a blob that a delivery copies, because a producer must not be able to exhaust a
+/// worker's memory.
 pub(crate) const MAX_COPIED_BYTES: u64 = 256 * 1024 * 1024;
 
-/// Copies the blobs of `envelope`, a message of `queue`, of at most `limit` bytes each or as many as the payloads
-/// of `core` may have, and makes it refer to the copies, which never expire. A blob that can never be read stays as it is, as evidence.
+/// Copies the blobs of `envelope`, a message of `queue`, and makes the envelope refer to the copies, which
+/// never expire. Copies blobs of up to `limit` bytes, or up to the maximum payload of `core` if that is
+/// larger. The envelope keeps its reference to a blob that can never be read, as evidence.
 ///
 /// # Errors
-/// A blob cannot be read or written now; no copy is left behind.
+/// A blob cannot be read or written now. No copy is left behind.
 pub(crate) async fn copy_blobs(
     core: &QueueCore,
     queue: &QueueName,
@@ -41,7 +45,7 @@ pub(crate) async fn copy_blobs(
                 copied.old.push(old);
                 copied.new.push(new);
             }
-            Ok(Err(never)) => copied.lacking = Some(never),
+            Ok(Err(permanent)) => copied.lacking = Some(permanent),
             Err(error) => {
                 remove_blobs(core, queue, copied.new).await;
                 return Err(error);
@@ -51,7 +55,7 @@ pub(crate) async fn copy_blobs(
     Ok(copied)
 }
 
-/// Copies a blob, or returns why it can never be copied.
+/// Copies a blob. The inner error is the reason why the blob can never be copied.
 async fn copy_blob(
     core: &QueueCore,
     queue: &QueueName,
@@ -62,7 +66,7 @@ async fn copy_blob(
     let (data, _copying) = match checks.load_for_copy(queue, old, limit).await {
         Ok(loaded) => loaded,
         Err(PayloadError::Unreadable(error)) => return Err(error.into()),
-        Err(never) => return Ok(Err(never)),
+        Err(permanent) => return Ok(Err(permanent)),
     };
     let new = checks.reference(&core.name, &data);
     if let Err(error) = checks.store(&new, data, None).await {
@@ -72,7 +76,7 @@ async fn copy_blob(
     Ok(Ok(new))
 }
 
-/// Deletes unreferenced blobs of a message of `queue`. On failure, a sweep deletes them later.
+/// Deletes unreferenced blobs of a message of `queue`. If that fails, a sweep deletes them later.
 pub(crate) async fn remove_blobs(core: &QueueCore, queue: &QueueName, references: Vec<StoredReference>) {
     for reference in references {
         if let Err(error) = core.claim_checks.remove(queue, &reference).await {

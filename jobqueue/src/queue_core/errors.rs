@@ -1,12 +1,13 @@
-//! Converts the errors of the lower layers to the error of the public API. Says when a look at a part of a queue is repeated, and how it ends.
+//! Converts the errors of the lower layers to the error of the public API. Sets the retries of a scan of
+//! which a shard of the queue did not answer, and the text of its failure.
 
 use crate::claim_check::PayloadError;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseError;
 
-/// The seconds before a look is repeated that found no more messages while a part of the queue did not answer.
-pub(crate) const UNANSWERED: [u64; 5] = [1, 2, 4, 4, 4];
-/// The cause of the end of a look that could not see the whole queue.
+/// The delays, in seconds, between retries when a scan found no more messages but a shard did not answer.
+pub(crate) const RESCAN_SECONDS: [u64; 5] = [1, 2, 4, 4, 4];
+/// The error text of a scan that could not read the whole queue.
 pub(crate) const UNCERTAIN_END: &str =
     "a part of the queue did not answer, so there may be more messages; try again when the storage is well";
 
@@ -30,7 +31,7 @@ impl From<LeaseError> for Error {
     }
 }
 
-/// Converts the failure to read a payload.
+/// Converts the error of a payload that cannot be read.
 pub(crate) fn payload_error(error: PayloadError) -> Error {
     match error {
         PayloadError::Unreadable(failed) => Error::from(failed),
@@ -40,7 +41,7 @@ pub(crate) fn payload_error(error: PayloadError) -> Error {
     }
 }
 
-/// Returns the error of a thread for renewals that could not be started.
+/// Returns the error for a lease renewer whose thread could not be started.
 pub(crate) fn no_renewer(error: std::io::Error) -> Error {
     let text = "the thread that renews leases could not be started: raise the limit of threads, of open files or of memory";
     Error::new(ErrorKind::Configuration, text).with_source(error)

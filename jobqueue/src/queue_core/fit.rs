@@ -1,4 +1,4 @@
-//! Writes an envelope as the text of a message, with its payload in a blob if the text would be too large.
+//! Renders an envelope as the text of a message, with its payload in a blob if the text would be too large.
 
 use bytes::Bytes;
 
@@ -7,15 +7,16 @@ use crate::envelope::{Envelope, MAX_ID_BYTES, Payload, StoredReference, fits, ma
 use crate::error::{Error, ErrorKind};
 use crate::settings::MessageEncoding;
 
-/// Renders the envelope. If the text is too large, a payload of at most `limit` bytes moves to a blob, which is not written yet. Sends have
-/// a limit. The payload of a received message has none, so that the message can always be put back or dead-lettered.
+/// Renders the envelope. If the text is too large, moves a payload of at most `limit` bytes to a blob, and
+/// returns the blob, which the caller writes. Sends have a limit. The payload of a received message has none,
+/// so that the message can always be put back or dead-lettered.
 pub(crate) fn fit(
     core: &QueueCore,
     envelope: &mut Envelope,
     encoding: MessageEncoding,
     limit: u64,
 ) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
-    // Checked here, so that a payload that is too large by itself is not copied into a text first.
+    // A payload that is too large by itself is not copied into a text first.
     if envelope.payload.inline().is_none_or(|data| may_fit(data.len())) {
         let json = envelope.to_json()?;
         if fits(&json, encoding) {
@@ -41,7 +42,7 @@ pub(crate) fn fit(
     Ok((to_wire(json, encoding), Some((reference, data))))
 }
 
-/// Refuses an id or a source that no reader takes.
+/// Refuses an id or a source that no reader accepts.
 pub(crate) fn check_length(what: &str, text: &str) -> Result<(), Error> {
     match text.len() {
         1..=MAX_ID_BYTES => Ok(()),

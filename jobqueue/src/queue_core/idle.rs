@@ -6,10 +6,10 @@ use crate::runtime::Runtime;
 use crate::storage::Subscription;
 
 /// The first pause after an empty answer.
-pub(crate) const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
+const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
 
-/// The pause between two requests to an empty queue. It doubles up to a maximum, with jitter. A notification of the
-/// storage or the end of a message's delay cuts it short.
+/// The pause between two requests to an empty queue. If the storage cannot notify, the pause doubles up to a
+/// maximum, with jitter. Otherwise a notification or the end of a message's delay ends it.
 #[derive(Debug)]
 pub(crate) struct Idle {
     runtime: Runtime,
@@ -28,19 +28,20 @@ impl Idle {
         self.delay = FIRST_IDLE_DELAY.min(self.max);
     }
 
-    /// Pauses for the time between two requests, whatever arrives. Cancel-safe.
+    /// Pauses for the time between two requests, even if messages arrive. Cancel-safe.
     pub(crate) async fn nap(&mut self) {
         let jittered = self.runtime.jitter(self.delay, 0.75..=1.0);
         self.delay = (self.delay * 2).min(self.max);
         tokio::time::sleep(jittered).await;
     }
 
-    /// Pauses until messages may have arrived. `next_visible_in` is the storage's answer about the next one. Cancel-safe.
+    /// Pauses until messages may have arrived. `next_visible_in` is the time until the next message becomes
+    /// visible, if the storage knows it. Cancel-safe.
     pub(crate) async fn pause(&mut self, next_visible_in: Option<Duration>) {
         match &mut self.subscribe {
             None => self.nap().await,
             Some(subscribe) => {
-                // The notifier reports new messages at once, so the clock is needed for delays only.
+                // The notifier reports new messages at once, so the timer is needed only for delays.
                 let longest = self.max.max(Duration::from_secs(5));
                 let wait = next_visible_in.map_or(longest, |wait| wait.min(longest));
                 tokio::select! {

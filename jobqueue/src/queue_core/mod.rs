@@ -1,7 +1,8 @@
 //! One queue of a storage without its message type, and the [`Queue`] of a message type around it.
 //!
-//! The rooms [`send`](crate::send), [`receive`](crate::receive), [`delivery`](crate::delivery) and
-//! [`dead_letters`](crate::dead_letters) stand on it; they add methods to `Queue`.
+//! The modules [`send`](crate::send), [`receive`](crate::receive), [`delivery`](crate::delivery) and
+//! [`dead_letters`](crate::dead_letters) build on this module; `send`, `receive` and `dead_letters` add
+//! methods to `Queue`.
 
 mod blobs;
 mod errors;
@@ -11,14 +12,12 @@ mod open;
 mod queue;
 mod settings_cache;
 mod typed;
-mod wait;
 
 pub(crate) use blobs::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
-pub(crate) use errors::{UNANSWERED, UNCERTAIN_END, no_renewer, payload_error};
+pub(crate) use errors::{RESCAN_SECONDS, UNCERTAIN_END, no_renewer, payload_error};
 pub(crate) use fit::{check_length, fit};
 pub(crate) use idle::Idle;
 pub(crate) use open::{ONCE, ensure};
 pub(crate) use queue::{MAX_DELAY, QueueCore, QueueCoreOptions};
 pub use typed::Queue;
 pub(crate) use typed::QueueOf;
-pub(crate) use wait::wait_until_below;

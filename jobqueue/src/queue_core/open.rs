@@ -1,4 +1,4 @@
-//! Opens queues, and creates those that are missing.
+//! Opens queues, and creates missing queues.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use crate::storage::{
     ContainerName, QueueName, Queues, Storage, StoreError, StoreErrorKind, TransactionPlace,
 };
 
-/// The container of recorded effects.
+/// The container of the records of effects that run once.
 pub(crate) const ONCE: &str = "jobqueue-once";
 /// The maximum time to wait until a queue that is being deleted can be created again.
-const WAIT_FOR_DELETION: Duration = Duration::from_secs(90);
+const DELETION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Makes sure that a queue exists, and returns its metadata. Creates it without settings and with empty `logs` if it is missing; waits
-/// while a deleted queue of this name is being removed.
+/// Makes sure that a queue exists, and returns its metadata. Creates a missing queue without settings and
+/// with empty `logs`. Waits while the storage removes a deleted queue of this name.
 pub(crate) async fn ensure(
     store: &Queues,
     name: &QueueName,
     logs: Option<&GroupLogs>,
 ) -> Result<Metadata, Error> {
     let mut wait = Duration::from_millis(500);
-    let give_up = tokio::time::Instant::now() + WAIT_FOR_DELETION;
+    let give_up = tokio::time::Instant::now() + DELETION_TIMEOUT;
     loop {
         let found = match store.queue_metadata(name).await {
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, logs).await,
@@ -49,22 +49,22 @@ pub(crate) async fn ensure(
 }
 
 async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> Result<Metadata, StoreError> {
-    // Deliveries skip entries that cannot be removed.
+    // A failure does no harm: deliveries skip the entries that remain.
     if let Some(logs) = logs
-        && let Err(error) = forget_former(store, name, logs).await
+        && let Err(error) = clear_former_logs(store, name, logs).await
     {
         crate::log::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
     }
     match store.create_queue(name, &Metadata::new()).await {
         Ok(_) => Ok(Metadata::new()),
-        // Another process was faster, or an operator has created it with other settings: those hold.
+        // Another process or an operator has created the queue since: its settings apply.
         Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
         Err(e) => Err(e),
     }
 }
 
-/// Removes what the logs of a deleted queue of this name have, unless another process has created the queue since.
-async fn forget_former(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Result<(), StoreError> {
+/// Clears the group logs of a deleted queue of this name, unless another process has created the queue since.
+async fn clear_former_logs(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Result<(), StoreError> {
     let stored = logs.stored().await?;
     if stored.is_empty() {
         return Ok(());
@@ -75,10 +75,12 @@ async fn forget_former(store: &Queues, name: &QueueName, logs: &GroupLogs) -> Re
     }
 }
 
-/// Creates the containers of the blobs that transactions of the application create on a database server.
+/// Creates the containers for the blobs that the application's transactions write on a database server.
 ///
-/// A transaction that finds its container missing creates it too, and other writers then wait for its end. Only before the transaction can that be
-/// prevented: within it, a request over another connection waits behind a pooler for the connections that other transactions hold.
+/// A transaction that finds its container missing creates the container itself, and then other writers wait
+/// for the end of the transaction. The container must therefore exist before the transaction begins. Within
+/// the transaction, creating it over another connection could wait: behind a pooler, other transactions may
+/// hold all connections.
 pub(super) async fn create_transaction_containers(storage: &Storage) {
     if !matches!(storage.blob_powers().transaction_place, Some(TransactionPlace::Schema { .. })) {
         return;
@@ -89,8 +91,8 @@ pub(super) async fn create_transaction_containers(storage: &Storage) {
         }
         Ok::<_, Error>(())
     };
-    // The role may lack the privilege and never need it. A failure is not repeated for each further queue, which would cost a timeout each
-    // time: the first transaction creates them.
+    // A role may lack the privilege and never need it. A failed creation is not retried for each further
+    // queue, which would cost a timeout each time; the first transaction then creates the container.
     let create_once = async || {
         if let Err(error) = create().await {
             crate::log::debug!(error = %chain(&error), "the containers of blobs in transactions were not created");

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::errors::no_renewer;
 use super::idle::Idle;
 use super::open::{create_transaction_containers, ensure};
-use super::settings_cache::{REFRESH, SettingsCache};
+use super::settings_cache::{DEFAULT_REFRESH, SettingsCache};
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
@@ -34,14 +34,14 @@ pub(crate) struct QueueCoreOptions {
     pub(crate) settings_refresh: Duration,
     pub(crate) max_payload_bytes: u64,
     pub(crate) max_run_time: Duration,
-    /// The lease renewer that several queues share; `None` for that of the storage's runtime.
+    /// The lease renewer that several queues share; `None` for the renewer of the storage's runtime.
     pub(crate) renewer: Option<LeaseRenewer>,
     /// The `source` of sent events.
     pub(crate) source: Arc<str>,
     /// The name of the worker in dead letters.
     pub(crate) worker: Arc<str>,
-    /// Fires one second before a shutdown drops its deliveries. Deliveries that wait for a hook, a group log or the record of an effect stop waiting
-    /// and put their messages back.
+    /// Fires one second before a shutdown drops the remaining deliveries. A delivery that waits for a hook, a
+    /// group log or the record of an effect then stops waiting and puts its message back.
     pub(crate) settle_now: CancellationToken,
 }
 
@@ -53,7 +53,7 @@ impl Default for QueueCoreOptions {
         Self {
             defaults: MessageDefaults::new(),
             overrides: SettingOverrides::default(),
-            settings_refresh: REFRESH,
+            settings_refresh: DEFAULT_REFRESH,
             max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
             max_run_time: DEFAULT_MAX_RUN_TIME,
             renewer: None,
@@ -64,18 +64,20 @@ impl Default for QueueCoreOptions {
     }
 }
 
-/// The longest time that a caller waits until the settings of its queue are read again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The maximum time that a caller waits for a refresh of its queue's settings.
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time that a call has after [`settle_now`](QueueCoreOptions::settle_now): two such calls leave half of the second for the put-back.
-const LAST_CALL: Duration = Duration::from_millis(250);
+/// The time that a call may still take after [`settle_now`](QueueCoreOptions::settle_now) has fired: two such
+/// calls leave half of the second for the put-back.
+const LAST_CALL_GRACE: Duration = Duration::from_millis(250);
 
 impl QueueCoreOptions {
-    /// Awaits a call that a delivery can end without. Returns `None` if it has no result shortly after [`settle_now`](Self::settle_now).
+    /// Awaits a call without whose result a delivery can end. Returns `None` if the call has no result
+    /// shortly after [`settle_now`](Self::settle_now) has fired.
     pub(crate) async fn call_before_end<F: Future>(&self, call: F) -> Option<F::Output> {
         let over = async {
             self.settle_now.cancelled().await;
-            tokio::time::sleep(LAST_CALL).await;
+            tokio::time::sleep(LAST_CALL_GRACE).await;
         };
         tokio::select! {
             biased;
@@ -85,7 +87,7 @@ impl QueueCoreOptions {
     }
 }
 
-/// The longest time between a send and the moment before which its job does not run.
+/// The maximum delay of a job: the time from its send until it may run.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(10 * 366 * 86_400);
 
 /// Returns `/jobqueue/<program>`: a URI reference, as CloudEvents requires.
@@ -108,9 +110,9 @@ pub(crate) struct QueueCore {
     pub(crate) claim_checks: ClaimChecks,
     pub(crate) options: QueueCoreOptions,
     pub(crate) groups: GroupLogs,
-    /// The same for the renewer's runtime.
-    pub(crate) groups_apart: GroupLogs,
-    /// True if the storage keeps the order of the FIFO groups itself: they have no logs then.
+    /// The group logs over the connections of the lease renewer's runtime.
+    pub(crate) detached_groups: GroupLogs,
+    /// True if the storage itself keeps the order of FIFO groups; the groups then have no logs.
     pub(crate) orders_groups: bool,
     settings: Arc<SettingsCache>,
     renewer: LeaseRenewer,
@@ -118,14 +120,14 @@ pub(crate) struct QueueCore {
 }
 
 impl QueueCore {
-    /// Opens a queue, and creates it if it does not exist.
+    /// Opens a queue. Creates it if it does not exist.
     pub(crate) fn open(
         storage: &Storage,
         name: QueueName,
         options: QueueCoreOptions,
     ) -> BoxFuture<'_, Result<Arc<Self>, Error>> {
         Box::pin(async move {
-            // A worker refuses a queue whose dead letters could not be stored.
+            // Fails for a name that leaves no room for the name of the dead-letter queue.
             name.dead_letter()?;
             let groups = GroupLogs::new(storage, name.clone());
             let metadata = ensure(storage.queues(), &name, Some(&groups)).await?;
@@ -134,7 +136,7 @@ impl QueueCore {
         })
     }
 
-    /// Opens a queue that exists, and creates none.
+    /// Opens an existing queue.
     pub(crate) async fn open_existing(
         storage: &Storage,
         name: QueueName,
@@ -181,7 +183,7 @@ impl QueueCore {
             name,
             claim_checks,
             options,
-            groups_apart: groups.apart(storage),
+            detached_groups: groups.apart(storage),
             groups,
             orders_groups,
             settings,
@@ -222,24 +224,25 @@ impl QueueCore {
         Arc::clone(&self.renewer_store)
     }
 
-    /// Returns the settings as they were last read.
+    /// Returns the settings of the last refresh.
     pub(crate) fn settings(&self) -> Arc<QueueSettings> {
-        self.settings.present()
+        self.settings.last_read()
     }
 
-    /// Returns the settings. If they are older than the refresh interval, one caller waits a moment until they are read again, while others
-    /// go on with the previous ones.
+    /// Returns the settings. If they are older than the refresh interval, one caller refreshes them and waits
+    /// for that up to [`SETTINGS_TIMEOUT`]; concurrent callers get the previous settings at once.
     pub(crate) async fn fresh_settings(&self) -> Arc<QueueSettings> {
-        // The settings may be kept elsewhere than the messages, in a place that does not answer.
+        // The settings may be stored in another place than the messages, which may not answer.
         if let Some(reading) = self.refresh_settings()
-            && tokio::time::timeout(PATIENCE, reading).await.is_err()
+            && tokio::time::timeout(SETTINGS_TIMEOUT, reading).await.is_err()
         {
             crate::log::warn!(queue = %self.name, "reading the queue's settings takes long; the previous ones remain in use meanwhile");
         }
         self.settings()
     }
 
-    /// Reads the settings again in a task, if they are older than the refresh interval and are not being read.
+    /// Refreshes the settings in a task, if they are older than the refresh interval and no other caller
+    /// refreshes them.
     pub(crate) fn refresh_settings(&self) -> Option<JoinHandle<()>> {
         let reading = self.settings.refresh(self.storage.queues(), &self.name)?;
         Some(self.runtime().spawn(reading))
@@ -253,7 +256,8 @@ impl QueueCore {
         }
     }
 
-    /// Leases up to `count` messages. Also returns the time before the request, from which deadlines are counted.
+    /// Leases up to `count` messages. Also returns the time just before the request, from which deadlines are
+    /// counted.
     pub(crate) async fn get(
         &self,
         count: u32,
@@ -267,7 +271,7 @@ impl QueueCore {
         Ok((received?, requested))
     }
 
-    /// Emits the event of an answer to a request for messages.
+    /// Emits the event for an answer to a request for messages.
     fn emit_received(
         &self,
         requested: Instant,
@@ -285,7 +289,7 @@ impl QueueCore {
         }
     }
 
-    /// Returns a pause between requests to an empty queue, of at most `max` each.
+    /// Returns the pauses between requests to an empty queue, of at most `max` each.
     pub(crate) fn idle(&self, max: Duration) -> Idle {
         Idle::new(self.runtime().clone(), self.store().subscribe(&self.name), max)
     }

@@ -1,4 +1,4 @@
-//! The settings of a queue, read from its metadata and refreshed.
+//! A cache of the settings of a queue, which are read from its metadata.
 
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::storage::{QueueName, Queues, StoreError};
 use crate::sync::{read, write};
 
 /// The age at which cached settings are read again: 30 seconds.
-pub(super) const REFRESH: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_REFRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct SettingsCache {
     defaults: MessageDefaults,
     overrides: SettingOverrides,
     refresh: Duration,
-    present: RwLock<Present>,
+    cached: RwLock<CachedSettings>,
     refreshing: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
-struct Present {
+struct CachedSettings {
     settings: Arc<QueueSettings>,
     warnings: Vec<SettingWarning>,
     read: Instant,
@@ -39,32 +39,33 @@ impl SettingsCache {
     ) -> Self {
         let (settings, warnings) = QueueSettings::resolve(metadata, &defaults, &overrides);
         warn(queue, &warnings, &[]);
-        let present = Present { settings: Arc::new(settings), warnings, read: Instant::now() };
-        Self { defaults, overrides, refresh, present: RwLock::new(present), refreshing: Arc::default() }
+        let cached = CachedSettings { settings: Arc::new(settings), warnings, read: Instant::now() };
+        Self { defaults, overrides, refresh, cached: RwLock::new(cached), refreshing: Arc::default() }
     }
 
-    /// Returns the settings as they were last read.
-    pub(crate) fn present(&self) -> Arc<QueueSettings> {
-        Arc::clone(&read(&self.present).settings)
+    /// Returns the settings of the last refresh.
+    pub(crate) fn last_read(&self) -> Arc<QueueSettings> {
+        Arc::clone(&read(&self.cached).settings)
     }
 
-    /// Reads the metadata again if the cached settings are too old and no other caller reads it. If the storage cannot be read, the cached
-    /// settings stay. The future is run to its end: a storage may take longer to answer than callers wait.
+    /// Returns a future that reads the metadata again, if the cached settings are too old and no other caller
+    /// reads them. If the storage cannot be read, the cached settings stay. The caller must run the future to
+    /// its end: a storage may take longer to answer than callers wait.
     pub(super) fn refresh(
         self: &Arc<Self>,
         store: &Arc<Queues>,
         queue: &QueueName,
     ) -> Option<impl Future<Output = ()> + Send + 'static> {
-        if read(&self.present).read.elapsed() < self.refresh {
+        if read(&self.cached).read.elapsed() < self.refresh {
             return None;
         }
-        let only_one = Arc::clone(&self.refreshing).try_lock_owned().ok()?;
+        let refreshing = Arc::clone(&self.refreshing).try_lock_owned().ok()?;
         let (cache, store, queue) = (Arc::clone(self), Arc::clone(store), queue.clone());
         Some(async move {
-            let _only_one = only_one;
+            let _refreshing = refreshing;
             if let Err(error) = cache.read(&store, &queue).await {
                 crate::log::warn!(%queue, %error, "reading the queue's settings failed; the previous ones remain in use");
-                write(&cache.present).read = Instant::now();
+                write(&cache.cached).read = Instant::now();
             }
         })
     }
@@ -73,16 +74,16 @@ impl SettingsCache {
         let began = Instant::now();
         let metadata = store.queue_metadata(queue).await?;
         let (settings, warnings) = QueueSettings::resolve(&metadata, &self.defaults, &self.overrides);
-        let mut present = write(&self.present);
-        warn(queue, &warnings, &present.warnings);
-        *present = Present { settings: Arc::new(settings), warnings, read: began };
+        let mut cached = write(&self.cached);
+        warn(queue, &warnings, &cached.warnings);
+        *cached = CachedSettings { settings: Arc::new(settings), warnings, read: began };
         Ok(())
     }
 }
 
 /// Logs each warning once, not every 30 seconds.
-fn warn(queue: &QueueName, warnings: &[SettingWarning], told: &[SettingWarning]) {
-    for warning in warnings.iter().filter(|warning| !told.contains(warning)) {
+fn warn(queue: &QueueName, warnings: &[SettingWarning], logged: &[SettingWarning]) {
+    for warning in warnings.iter().filter(|warning| !logged.contains(warning)) {
         crate::log::warn!(%queue, %warning, "a queue setting was ignored");
     }
 }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::storage::Operation;
 
-    /// The settings of an answer are those of the time at which it was asked for.
+    /// Settings are as old as the request that read them, not as its answer.
     #[tokio::test(start_paused = true)]
     async fn slow_read_makes_settings_no_younger() {
         // Quiet: only the planned delay makes the answer late.
@@ -102,9 +103,10 @@ mod tests {
         let (storage, queue) = (faulty.storage(), QueueName::new("work").unwrap());
         storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         let (defaults, overrides) = (MessageDefaults::new(), SettingOverrides::default());
-        let cache = Arc::new(SettingsCache::new(&queue, &Metadata::new(), defaults, overrides, REFRESH));
-        faulty.plan(Operation::QueueMetadata, 1, Fault::DelayAfter(REFRESH * 2));
-        tokio::time::sleep(REFRESH).await;
+        let cache =
+            Arc::new(SettingsCache::new(&queue, &Metadata::new(), defaults, overrides, DEFAULT_REFRESH));
+        faulty.plan(Operation::QueueMetadata, 1, Fault::DelayAfter(DEFAULT_REFRESH * 2));
+        tokio::time::sleep(DEFAULT_REFRESH).await;
         for reads in 1..=2 {
             cache.refresh(storage.queues(), &queue).unwrap().await;
             assert_eq!(faulty.calls_of(Operation::QueueMetadata), reads);

@@ -1,4 +1,4 @@
-//! The queue as applications see it. Each of the rooms `send`, `receive` and `dead_letters` adds its methods to it.
+//! The queue as applications see it. The modules `send`, `receive` and `dead_letters` add methods to it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -39,12 +39,12 @@ pub struct Queue<M> {
 }
 
 impl Storage {
-    /// Opens the queue of `M`, [`QueueMessage::QUEUE`]. Creates it if it does not exist, without settings of its own: those of the
-    /// types hold.
+    /// Opens the queue of `M`, [`QueueMessage::QUEUE`]. Creates it if it does not exist, without settings:
+    /// the settings that the message types declare apply.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad name, [`Storage`](crate::ErrorKind::Storage) if the storage
-    /// fails or a permission is missing.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad name, [`Storage`](crate::ErrorKind::Storage) if the
+    /// storage fails or a permission is missing.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
@@ -55,7 +55,7 @@ impl Storage {
     /// Opens a queue of `M` under another name, of at most 56 characters.
     ///
     /// # Errors
-    /// Those of [`queue`](Self::queue).
+    /// The errors of [`queue`](Self::queue).
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may have been created; nothing else has changed.
@@ -64,7 +64,7 @@ impl Storage {
     }
 }
 
-/// The name and the defaults of a queue to open: what the type of its messages says of it.
+/// The name and the defaults of a queue to open, from the type of its messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueOf<'n> {
     pub(crate) name: &'n str,
@@ -101,8 +101,9 @@ impl<M: QueueMessage> Queue<M> {
         &self.core.name
     }
 
-    /// Returns the settings of this queue. They are read again when they are 30 seconds old; while another caller reads them, while the
-    /// storage cannot be read, and if it takes longer than two seconds, the last ones are returned.
+    /// Returns the settings of this queue, and reads them again if they are more than 30 seconds old. Returns
+    /// the previous settings while another caller reads them, if the storage cannot be read, or if reading
+    /// takes longer than two seconds.
     pub async fn settings(&self) -> Arc<QueueSettings> {
         self.core.fresh_settings().await
     }

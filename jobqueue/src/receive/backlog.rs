@@ -4,27 +4,34 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue_core::{Queue, wait_until_below};
+use crate::queue_core::{Queue, QueueCore};
 use crate::queue_reading::QueueReading;
 use crate::storage::StateCounts;
 
-/// The backlog of a queue: the two numbers for scaling workers.
+/// The first pause between two readings of the length.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
+
+/// The backlog of a queue: its length and its age, by which workers are scaled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Backlog {
-    /// The approximate number of messages, invisible ones included, as [`Queue::approximate_len`] returns it.
+    /// The approximate number of messages, invisible messages included, as [`Queue::approximate_len`] returns
+    /// it.
     pub length: u64,
-    /// The time since the oldest message that can be received was due, by the storage's clock. Azure Storage and Service Bus do not show
-    /// every message: there it is the time since the oldest of the next 32 visible messages was inserted. `None` if none is visible, and
-    /// if the age is not known: more than the 400 messages that a peek reads on Service Bus are delayed before it, or the storage does not
-    /// return its time.
+    /// The time since the oldest receivable message became due, by the storage's clock. Azure Storage and
+    /// Service Bus do not list every message: there it is the time since the oldest of the next 32 visible
+    /// messages was inserted. `None` if no message is visible or the age is unknown: on Service Bus, more
+    /// delayed messages than the 400 that a peek reads may precede the message, and a storage may not return
+    /// its time.
     pub oldest: Option<Duration>,
 }
 
 impl<M: QueueMessage> Queue<M> {
-    /// Returns the approximate number of messages, invisible ones included; never 0 while there are some. SQLite
-    /// counts them on a thread of its own; more than some 65,000 that can be received at once are estimated, as a rule to a tenth.
-    /// The other storages count, and are never below the real number; PostgreSQL reads all messages of the queue for it.
+    /// Returns the approximate number of messages, invisible messages included; never 0 while the queue has
+    /// messages. SQLite counts them on a separate thread, and estimates more than about 65,000 receivable
+    /// messages, as a rule to within a tenth. The other storages count, and never return less than the real
+    /// number; PostgreSQL reads all messages of the queue to count them.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -32,8 +39,9 @@ impl<M: QueueMessage> Queue<M> {
         Ok(self.core().store().queue_properties(&self.core().name).await?.approximate_count)
     }
 
-    /// Returns the number of messages that wait, that are delayed, that back off and that run. `None` where the storage
-    /// cannot tell: SQLite, PostgreSQL and memory can; Azure Storage and Service Bus cannot.
+    /// Returns the numbers of messages that are waiting, delayed, backing off and running. `None` if the
+    /// storage cannot tell them apart: SQLite, PostgreSQL and memory can; Azure Storage and Service Bus
+    /// cannot.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -57,7 +65,7 @@ impl<M: QueueMessage> Queue<M> {
         Ok(self.core().store().counts_by_state(&self.core().name).await?)
     }
 
-    /// Returns whether the queue has no message, invisible ones included.
+    /// Returns whether the queue has no messages, invisible messages included.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -65,8 +73,8 @@ impl<M: QueueMessage> Queue<M> {
         Ok(self.approximate_len().await? == 0)
     }
 
-    /// Returns the length and the age of the queue, as operators see them. It costs three requests, one more on SQLite, PostgreSQL and in
-    /// memory, and leases nothing.
+    /// Returns the length and the age of the queue, as operators see them. Costs three requests, on SQLite,
+    /// PostgreSQL and in memory four, and leases nothing.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
@@ -76,16 +84,31 @@ impl<M: QueueMessage> Queue<M> {
         Ok(Backlog { length: length?, oldest })
     }
 
-    /// Waits until the queue has fewer than `mark` messages, and returns their number. Reads the length after 100 ms,
-    /// then at growing intervals of at most 5 seconds. A mark of 0 counts as 1.
+    /// Waits until the queue has fewer than `mark` messages, and returns their number. Reads the length at
+    /// once, then after pauses that double from 100 ms to 5 seconds. A mark of 0 counts as 1.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the error is not retryable; after a retryable error it continues to
-    /// wait.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails with an error that is not retryable. After
+    /// a retryable error the call continues to wait.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing. Set a limit with `tokio::time::timeout`.
     pub async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
         wait_until_below(self.core(), mark).await
+    }
+}
+
+/// Waits as [`Queue::wait_until_below`] does.
+async fn wait_until_below(core: &QueueCore, mark: u64) -> Result<u64, Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match core.store().queue_properties(&core.name).await {
+            Ok(properties) if properties.approximate_count < mark.max(1) => {
+                return Ok(properties.approximate_count);
+            }
+            Err(error) if !error.is_retryable() => return Err(error.into()),
+            Ok(_) | Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }

@@ -12,8 +12,8 @@ use super::manual_delivery::Delivery;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::delivery::{
-    Cause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection, dead_letter_by_hand,
-    decode, defer, keep_expected,
+    DeferralCause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection,
+    dead_letter_by_hand, decode, defer, keep_expected,
 };
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
@@ -22,40 +22,44 @@ use crate::job::outcome::chain;
 use crate::message::{MessageDefaults, QueueMessage};
 use crate::queue_core::{Idle, Queue, QueueCore};
 
-/// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot notify.
+/// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot
+/// notify.
 const MAX_RECEIVE_PAUSE: Duration = Duration::from_secs(2);
-/// The put-back of a message whose handler has finished in a worker.
-const FINISHED: Duration = Duration::from_secs(30);
-/// The put-back of a message that no program knows, once it has waited for long.
-const NOT_MINE: Duration = Duration::from_secs(300);
+/// The put-back of a message whose handler has finished in a worker, which must still record that.
+const FINISHED_PUT_BACK: Duration = Duration::from_secs(30);
+/// The put-back of a message that another program must take: a message of an unknown kind or a newer version
+/// that has waited for long, or an unreadable job of a batch.
+const LEFT_TO_OTHERS_PUT_BACK: Duration = Duration::from_secs(300);
 
 impl<M: QueueMessage> Queue<M> {
-    /// Waits up to `wait` for a message and leases it. Returns `None` if none arrived. Dead-letters unreadable
-    /// messages that it meets, and puts back those of other kinds or from before their time. The requests for one message that it has
-    /// begun are not cut short: the call takes longer than `wait` by as much as they do. A call whose time is over when it has put a message
-    /// back returns `None` although messages may be behind it: in a queue of several kinds, give it more time than zero.
+    /// Waits up to `wait` for a message and leases it. Returns `None` if no message arrived. Dead-letters
+    /// unreadable messages that it meets, and puts back messages of other kinds and messages that must not
+    /// run yet. Requests for a message that have begun are not cut short: the call takes longer than `wait`
+    /// by their time. A call whose time is over after it has put a message back returns `None`, although
+    /// other messages may be behind that message: in a queue of several kinds, use a wait of more than zero.
     ///
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
-    /// order](crate::SendOptions::in_order); they give up their positions when they are completed or dead-lettered.
-    /// Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch): a child that is
-    /// completed by hand leaves its batch waiting. A job of a batch that cannot be read is put back for five minutes, again and again, until a
-    /// worker takes it. A job whose handler has finished in a worker, which could not record that yet, is left to the workers. What else keeps
-    /// a worker from a job does not count here: a pause of the queue, a request to cancel the job, and the records of
+    /// order](crate::SendOptions::in_order); they give up their positions when they are completed or
+    /// dead-lettered. Only a [`Worker`](crate::Worker) counts the children of a [batch](crate::batch::Batch):
+    /// a child that is completed by hand leaves its batch waiting. An unreadable job of a batch is put back
+    /// for five minutes, repeatedly, until a worker takes it. A job whose handler has finished in a worker
+    /// that could not record this yet is left to the workers. Other conditions that keep a worker from
+    /// running a job do not apply: a pause of the queue, a request to cancel the job, and the records of
     /// [`durable_completions`](crate::WorkerBuilder::durable_completions).
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a message that it was about to return becomes visible again at once, or when its
-    /// lease runs out.
+    /// If the future is dropped, a message that it was about to return becomes visible again at once, or when
+    /// its lease runs out.
     pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
         let give_up = Instant::now() + wait.min(WITHOUT_END);
         let mut idle = self.core().idle(MAX_RECEIVE_PAUSE);
         let kinds = KindsOf::<M>(PhantomData);
-        while let Some((leased_job, decoded)) = next(self.core(), give_up, &mut idle, &kinds).await? {
+        while let Some((leased_job, decoded)) = lease_next(self.core(), give_up, &mut idle, &kinds).await? {
             let unread = match decoded {
-                _ if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED),
+                _ if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED_PUT_BACK),
                 Ok(data) => match read_payload::<M>(&leased_job, &data) {
                     Ok((message, info)) => return Ok(Some(Delivery::new(message, info, leased_job))),
                     Err(disposition) => disposition,
@@ -71,11 +75,11 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
-/// A leased message, and its payload or the end of its delivery.
+/// A leased message, and its payload or the disposition of a message without one.
 type Leased = (LeasedJob, Result<Bytes, NotRun>);
 
-/// Waits until `give_up` for a message, and leases it.
-fn next<'q>(
+/// Waits until `give_up` for a message, and leases it. Not generic, so that it is compiled once.
+fn lease_next<'q>(
     core: &'q Arc<QueueCore>,
     give_up: Instant,
     idle: &'q mut Idle,
@@ -108,7 +112,7 @@ fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<
             Ok((message, info))
         }
         (Err(error), _) if error.is_newer_version() => {
-            Err(Disposition::Defer { cause: Cause::NewerVersion, detail: chain(&error) })
+            Err(Disposition::Defer { cause: DeferralCause::NewerVersion, detail: chain(&error) })
         }
         (Err(error), _) => Err(Disposition::DeadLetter(Rejection::undecodable(&error))),
         // A text that is not an event has no payload.
@@ -116,37 +120,38 @@ fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<
     }
 }
 
-/// Settles a message that the application does not get.
+/// Settles a message that the application does not receive.
 fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async move {
         match disposition {
             Disposition::DeadLetter(rejection) => dead_letter_unread(leased_job, rejection).await,
             Disposition::Release(wait) => leased_job.release_waiting(wait, None).await.map(drop),
-            Disposition::Defer { cause, detail } => leave(leased_job, cause, &detail).await,
-            // Decoding decides nothing else.
+            Disposition::Defer { cause, detail } => leave_to_others(leased_job, cause, &detail).await,
+            // Decoding yields no other disposition.
             _ => Ok(()),
         }
     })
 }
 
-/// Leaves a message to other programs, or to a time when it can be read.
-async fn leave(leased_job: &LeasedJob, cause: Cause, detail: &str) -> Result<(), Error> {
+/// Defers a message until another program can take it, or until it can be read.
+async fn leave_to_others(leased_job: &LeasedJob, cause: DeferralCause, detail: &str) -> Result<(), Error> {
     match defer(leased_job, cause, detail, |_| {}).await? {
         Ok(_) => Ok(()),
-        // Only workers decide that a message has no handler: a program that receives by hand may handle one kind
-        // of many.
-        Err(_) if matches!(cause, Cause::UnknownKind | Cause::NewerVersion) => {
-            leased_job.release_waiting(NOT_MINE, None).await.map(drop)
+        // Only workers decide that a message has no handler: a program that receives by hand may handle only
+        // some of the kinds.
+        Err(_) if matches!(cause, DeferralCause::UnknownKind | DeferralCause::NewerVersion) => {
+            leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop)
         }
         Err(rejection) => dead_letter_unread(leased_job, rejection).await,
     }
 }
 
-/// Dead-letters a message that the application does not get. One of a batch is left to the workers, which record its end for the batch.
+/// Dead-letters a message that the application does not receive. Leaves a job of a batch to the workers,
+/// which record its end for the batch.
 async fn dead_letter_unread(leased_job: &LeasedJob, rejection: Rejection) -> Result<(), Error> {
     if leased_job.info().is_some_and(|info| is_of_batch(&info.headers)) {
         crate::log::warn!(queue = %leased_job.core.name, "a job of a batch cannot be read; it is left to the workers");
-        return leased_job.release_waiting(NOT_MINE, None).await.map(drop);
+        return leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop);
     }
     dead_letter_by_hand(leased_job, rejection).await
 }

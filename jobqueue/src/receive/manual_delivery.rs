@@ -22,8 +22,8 @@ use crate::lease::LeaseError;
 
 /// A leased message.
 ///
-/// The lease renews itself until the delivery is completed, released, dead-lettered or dropped. If it is dropped, it
-/// is released: the message is visible again at once, and no attempt is counted.
+/// The lease is renewed until the delivery is completed, released, dead-lettered or dropped. Dropping the
+/// delivery releases it: the message is visible again at once, and no attempt is counted.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +49,7 @@ pub struct Delivery<M> {
 
 impl<M> Delivery<M> {
     pub(crate) fn new(message: M, info: JobInfo, leased_job: LeasedJob) -> Self {
-        // If the lease has ended meanwhile, the token has fired.
+        // If the lease has already ended, the token has fired.
         leased_job.lease.begin_run();
         let token = leased_job.lease.stop_token().clone();
         Self { message, info, token, leased_job: Some(leased_job) }
@@ -60,24 +60,26 @@ impl<M> Delivery<M> {
         &self.message
     }
 
-    /// Returns the facts about the job besides its message.
+    /// Returns the job's metadata.
     pub fn info(&self) -> &JobInfo {
         &self.info
     }
 
-    /// Returns a token that fires when the lease is lost, before another worker can have the message, or when the maximum run time is over.
-    /// Stop working on it then.
+    /// Returns a token that fires when the lease is lost, before another worker can receive the message, or
+    /// when the maximum run time is over. Stop working on the message then.
     pub fn token(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// Deletes the message: the work is done. For a job [in order](crate::SendOptions::in_order) the log of its key is changed before that,
-    /// which is tried until the lease ends.
+    /// Deletes the message: the work is done. For a job [in order](crate::SendOptions::in_order), first
+    /// updates the log of its key, and retries that until the lease ends.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may do the work again.
-    /// - [`Storage`](ErrorKind::Storage): the log of the key could not be changed, and another worker may do the work again.
-    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the message may be deleted or not; no answer arrived.
+    /// - [`Storage`](ErrorKind::Storage): the log of the key could not be updated, and another worker may do
+    ///   the work again.
+    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): no answer arrived; the message may or may not be
+    ///   deleted.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be deleted.
@@ -86,31 +88,31 @@ impl<M> Delivery<M> {
     }
 
     /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt. For a job
-    /// [in order](crate::SendOptions::in_order) a delay of more than 59 seconds is first recorded in the log of its key. While the log cannot
-    /// be changed, this is tried for up to 15 minutes.
+    /// [in order](crate::SendOptions::in_order), first records a delay of more than 59 seconds in the log of
+    /// its key. Retries that for up to 15 minutes while the log cannot be changed.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
     /// [`Storage`](ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be put back. If not, it becomes visible when its lease
-    /// runs out.
+    /// If the future is dropped, the message may or may not be put back. If not, it becomes visible when its
+    /// lease runs out.
     pub async fn release(mut self, delay: Duration) -> Result<(), Error> {
         release(self.take()?, delay).await
     }
 
-    /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the poison
-    /// threshold it dead-letters the message instead. The error and its causes are kept with the message. The delay of a job in order is
-    /// recorded as by [`release`](Self::release).
+    /// Counts a failed attempt and makes the message visible again after `delay` (at most 7 days). At the
+    /// poison threshold, dead-letters the message instead. Stores the error and its causes with the message.
+    /// Records the delay of a job in order as [`release`](Self::release) does.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
     /// [`Storage`](ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the attempt may or may not be counted. The message becomes visible when its lease
-    /// runs out at the latest. At the poison threshold, see [`dead_letter`](Self::dead_letter).
+    /// If the future is dropped, the attempt may or may not be counted. The message becomes visible when its
+    /// lease runs out at the latest. At the poison threshold, see [`dead_letter`](Self::dead_letter).
     pub async fn fail(mut self, delay: Duration, error: impl Into<BoxError>) -> Result<(), Error> {
         let leased_job = self.take()?;
         let text = chain(&*error.into());
@@ -121,30 +123,33 @@ impl<M> Delivery<M> {
         }
     }
 
-    /// Moves the message to the dead-letter queue with a reason, by which operators select letters to redrive or to purge, and with the
-    /// error and its causes. [`Reason::REJECTED`] says that the work was refused for good. If the job is [in order](crate::SendOptions::in_order) and done through
-    /// another message, deletes this one instead.
+    /// Moves the message to the dead-letter queue, with the error, its causes, and a reason by which
+    /// operators select letters to redrive or to purge. [`Reason::REJECTED`] says that the work was refused
+    /// permanently. If the job is [in order](crate::SendOptions::in_order) and another message of it was
+    /// already completed, deletes this message instead.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,
     /// [`Storage`](ErrorKind::Storage) if the storage fails. The message is then still in its queue.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may be in both queues, but never in neither. It becomes visible again
-    /// when its lease runs out. Dead-lettering it again stores no second copy if the first is among the first 32 dead
-    /// letters.
+    /// If the future is dropped, the message may be in both queues, but never in neither. It becomes visible
+    /// again when its lease runs out. Dead-lettering it again stores no second copy if the first is among the
+    /// first 32 dead letters.
     pub async fn dead_letter(mut self, reason: Reason, error: impl Into<BoxError>) -> Result<(), Error> {
         let rejection = Rejection::of_attempt(reason, chain(&*error.into()));
         dead_letter(self.take()?, rejection).await
     }
 
-    /// Saves progress with the message and renews the lease. Later deliveries read it with [`resume`](Self::resume). If no answer
-    /// says whether it is saved, the outcome is [`Unknown`](CheckpointOutcome::Unknown), and so is that of later ones until a renewal shows that
-    /// the lease is held. The next change of the message then saves it too.
+    /// Saves progress with the message and renews the lease. Later deliveries read it with
+    /// [`resume`](Self::resume). If no answer says whether the progress is saved, the outcome is
+    /// [`Unknown`](CheckpointOutcome::Unknown), and so are the outcomes of later checkpoints until a renewal
+    /// shows that the lease is still held. The next change of the message then saves the progress too.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): stop; another worker may have the message.
-    /// - [`Storage`](ErrorKind::Storage): it is not saved, and the lease is still held; the next change of the message saves it.
+    /// - [`Storage`](ErrorKind::Storage): the progress is not saved, and the lease is still held; the next
+    ///   change of the message saves it.
     ///
     /// # Cancel safety
     /// If the future is dropped, the checkpoint may or may not be saved; the lease stays intact.
@@ -152,22 +157,22 @@ impl<M> Delivery<M> {
         save_progress(self.leased_job()?, to_json(progress)?).await
     }
 
-    /// Returns the last value that [`checkpoint`](Self::checkpoint) saved, in this or an earlier delivery; `None` if
-    /// there is none.
+    /// Returns the last value that [`checkpoint`](Self::checkpoint) saved, in this or an earlier delivery;
+    /// `None` if there is none.
     ///
     /// # Errors
-    /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`, [`Storage`](ErrorKind::Storage) if its
-    /// blob cannot be read.
+    /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`,
+    /// [`Storage`](ErrorKind::Storage) if its blob cannot be read.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
         load_saved(self.leased_job()?).await?.progress().map(from_json).transpose()
     }
 
     fn leased_job(&self) -> Result<&LeasedJob, Error> {
-        self.leased_job.as_ref().ok_or_else(settled)
+        self.leased_job.as_ref().ok_or_else(already_settled)
     }
 
     fn take(&mut self) -> Result<LeasedJob, Error> {
-        self.leased_job.take().ok_or_else(settled)
+        self.leased_job.take().ok_or_else(already_settled)
     }
 }
 
@@ -210,7 +215,7 @@ fn dead_letter(job: LeasedJob, rejection: Rejection) -> Settling {
     })
 }
 
-/// Settles a delivery, in a span of the tracer if there is one. `outcome` is the one of a success.
+/// Settles a delivery, in a span of the tracer if there is one. The span has `outcome` if that succeeds.
 async fn traced(
     leased_job: &LeasedJob,
     outcome: &Outcome,
@@ -225,7 +230,7 @@ async fn traced(
     settled
 }
 
-fn settled() -> Error {
+fn already_settled() -> Error {
     Error::new(
         ErrorKind::LeaseLost,
         "the message was already settled: a delivery is completed, released, failed or dead-lettered once",

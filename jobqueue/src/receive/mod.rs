@@ -1,4 +1,4 @@
-//! Receives messages without a worker, and looks at queues.
+//! Receives messages without a worker, and inspects queues.
 
 mod backlog;
 mod by_hand;

@@ -1,4 +1,4 @@
-//! Looks at messages without leasing them.
+//! Reads messages without leasing them.
 
 use crate::codec::decode_any_version;
 use crate::delivery::events;
@@ -15,8 +15,8 @@ impl<M: QueueMessage> Queue<M> {
     /// Returns up to 32 visible messages without leasing them.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error in the
-    /// list.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. A message that cannot be read is an error
+    /// in the list.
     pub async fn peek(&self) -> Result<Vec<Result<M, Error>>, Error> {
         self.core().fresh_settings().await;
         let peeked = self.core().store().peek(&self.core().name, MAX_MESSAGES).await?;
@@ -51,7 +51,7 @@ pub(crate) async fn read_text<M: QueueMessage>(core: &QueueCore, text: &str) -> 
     Ok(read_payload(core, envelope.version, media_type.as_deref(), &data.map_err(payload_error)?)?)
 }
 
-/// Returns whether a text is an event of another kind than those of `M`.
+/// Returns whether a text is an event of a kind that `M` does not have.
 pub(crate) fn is_of_another_kind<M: QueueMessage>(text: &str) -> bool {
     matches!(parse(text), Ok(Parsed::Event(envelope)) if !has_kind_of::<M>(&envelope))
 }
@@ -70,9 +70,9 @@ fn read_payload<M: QueueMessage>(
     decode_any_version(version, media_type, data).map(|(_, message)| message)
 }
 
-/// Returns whether a message of this job is among the first that a peek returns.
+/// Returns whether a peek returns a message of this job.
 #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
 pub(crate) async fn is_waiting(core: &QueueCore, job: &Identity) -> bool {
-    let Ok(lying) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
-    events(&lying).any(|found| found.identity() == *job)
+    let Ok(visible) = core.store().peek(&core.name, MAX_MESSAGES).await else { return false };
+    events(&visible).any(|found| found.identity() == *job)
 }

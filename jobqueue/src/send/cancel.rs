@@ -10,24 +10,30 @@ use crate::queue_core::{Queue, QueueCore, remove_blobs};
 use crate::undelivered::StoredMessage;
 
 impl<M: QueueMessage> Queue<M> {
-    /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the message or it
-    /// no longer exists, for instance because it is cancelled already (of a job in order by a log, that is true while the log remembers it). A cancelled unique job leaves its key free. Any process can cancel such a
-    /// job by its key: [`cancel_unique`](Self::cancel_unique). A job that is sent again after its cancellation needs another [id](crate::SendOptions::id)
-    /// where [Service Bus detects duplicates](crate::guide::service_bus), unless a log keeps its order.
+    /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the
+    /// message, or if the message no longer exists, for instance because the job is cancelled already. For a
+    /// job in order by a log, a repeated cancellation returns true while the log remembers the first.
+    ///
+    /// A cancelled unique job leaves its key free. Any process can cancel such a job by its key:
+    /// [`cancel_unique`](Self::cancel_unique). A job that is sent again after its cancellation needs another
+    /// [id](crate::SendOptions::id) where [Service Bus detects duplicates](crate::guide::service_bus), unless
+    /// a log keeps its order.
     ///
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
-    ///   cancellation was lost, or an answer to the send, so that a second message may be stored, or a job [in
-    ///   order](crate::SendOptions::in_order) was sent twice under its id. A cancellation of a unique job, or of a job in order by a log, that is
-    ///   repeated after one without an answer returns what [`cancel_unique`](Self::cancel_unique) would. Of a job in order no second
-    ///   message runs while the log remembers the cancellation, which is one of the last 256 jobs that have ended there; if its cancellation was not certainly ended, the next job of its key completes it.
-    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under the key of a unique job, and has not
-    ///   ended within 90 seconds.
+    ///   cancellation was lost, or an answer to the send was lost, so that a second message may be stored, or
+    ///   a job [in order](crate::SendOptions::in_order) was sent twice under its id. After a cancellation
+    ///   without an answer, a repeated cancellation of a unique job, or of a job in order by a log, returns
+    ///   the result that [`cancel_unique`](Self::cancel_unique) would. No second message of a job in order
+    ///   runs while the log remembers the cancellation, that is, while the job is one of the last 256 that
+    ///   have ended there. If the cancellation was not certainly ended, the next job of its key completes it.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under
+    ///   the key of a unique job, and has not ended within 90 seconds.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be deleted. The message of a job in order may also be
-    /// deleted later.
+    /// If the future is dropped, the message may or may not be deleted. The message of a job in order may
+    /// also be deleted later.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
         let core = self.core();
@@ -40,10 +46,12 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
-/// Deletes a message before its first delivery, then its payload. Returns false if the message was received.
+/// Deletes a message before its first delivery, then its payload. Returns false if a worker has received the
+/// message.
 ///
 /// # Errors
-/// The outcome is unknown, or the job was not cancelled; [`CancelError::perhaps`] distinguishes the two.
+/// The outcome is unknown, or the job was not cancelled; [`CancelError::may_be_deleted`] distinguishes the
+/// two.
 pub(super) async fn cancel_stored(
     core: &QueueCore,
     position: Option<EntryRef>,

@@ -1,4 +1,4 @@
-//! Deletes all messages of a queue, and the records of what was sent.
+//! Deletes all messages of a queue, and the records of earlier sends.
 
 use futures_util::future::BoxFuture;
 
@@ -9,25 +9,28 @@ use crate::queue_core::{Queue, QueueCore};
 use crate::storage::StoreErrorKind;
 
 impl<M: QueueMessage> Queue<M> {
-    /// Deletes all messages, including those of running jobs, and ends the windows of
-    /// [unique work](crate::queue::SendRequest::unique_for) that was sent before, also of jobs that are done. Stop the senders of unique work first: what is
-    /// sent while this runs may keep its window although its message is deleted, until the queue is cleared again. Jobs in order that are sent
-    /// while this runs keep their order, or the send fails with a retryable error; one whose message is deleted holds up its key for some eight minutes. A sweep deletes the payload
-    /// blobs later.
+    /// Deletes all messages, including the messages of running jobs, and ends the windows of all [unique
+    /// work](crate::queue::SendRequest::unique_for) sent before, also of completed jobs.
+    ///
+    /// Stop the senders of unique work first: work that is sent during this call may keep its window although
+    /// its message is deleted, until the queue is cleared again. Jobs in order that are sent during this call
+    /// keep their order, or their send fails with a retryable error; a job whose message is deleted holds up
+    /// its key for some eight minutes. A sweep deletes the payload blobs later.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job in order whose
-    /// message is gone may hold up the next of its key, for some eight minutes, and the windows of unique work stand.
+    /// [`Storage`](crate::ErrorKind::Storage) if the storage fails. Clear the queue again: until then, a job
+    /// in order whose message is gone may hold up the next job of its key, for some eight minutes, and
+    /// windows of unique work may still be open.
     ///
     /// # Cancel safety
-    /// If the future is dropped, all, none or (on shards) some messages may be deleted, and the windows of unique work may
-    /// stand. Clear the queue again.
+    /// If the future is dropped, all, none or (on shards) some messages may be deleted, and windows of unique
+    /// work may still be open. Clear the queue again.
     pub async fn clear(&self) -> Result<(), Error> {
         clear(self.core()).await
     }
 }
 
-/// Deletes all messages, the records of their order, and those of unique work.
+/// Deletes all messages, the logs of their order, and the records of unique work.
 fn clear(core: &QueueCore) -> BoxFuture<'_, Result<(), Error>> {
     Box::pin(async {
         // Listed first, so that jobs sent during the deletion keep their records.

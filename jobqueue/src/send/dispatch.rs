@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::errors::send_error;
 use super::prepare::Prepared;
-use super::put::{SEND_BUDGET, put_patiently};
+use super::put::{SEND_BUDGET, put_with_retries, send_error};
 use super::resend::remove_unsent;
 use super::sent::Sent;
 use super::unique::key_hold::KeyHold;
@@ -24,7 +23,7 @@ pub(crate) async fn dispatch(core: &QueueCore, prepared: Prepared) -> Result<Sen
     dispatch_held(core, prepared, None).await
 }
 
-/// Like [`dispatch`], but puts a message of unique work only while its sender holds the key.
+/// Like [`dispatch`], but puts the message of unique work only while its sender holds the key.
 pub(super) async fn dispatch_held(
     core: &QueueCore,
     mut prepared: Prepared,
@@ -32,10 +31,11 @@ pub(super) async fn dispatch_held(
 ) -> Result<Sent, Error> {
     let mut span = std::mem::replace(&mut prepared.span, OpenSpan::none());
     let (started, kind) = (Instant::now(), Arc::clone(&prepared.kind));
-    // Boxed only in a span: otherwise it would lie in this future twice.
-    let sent = match span.is_some() {
-        true => span.run(Box::pin(store_prepared(core, prepared, started, hold)).as_mut()).await,
-        false => store_prepared(core, prepared, started, hold).await,
+    // Boxed only in a span: unboxed, this future would contain the inner one twice.
+    let sent = if span.is_some() {
+        span.run(Box::pin(store_prepared(core, prepared, started, hold)).as_mut()).await
+    } else {
+        store_prepared(core, prepared, started, hold).await
     };
     let error = sent.as_ref().err().map(|error| error.kind().as_str());
     span.end(None, error);
@@ -43,7 +43,7 @@ pub(super) async fn dispatch_held(
     sent
 }
 
-/// Emits the event of a send of some messages, of which some failed.
+/// Emits the event of one send, with the number of its messages and of its failures.
 #[allow(clippy::too_many_arguments, reason = "the fields of the event")]
 pub(super) fn emit_sent(
     core: &QueueCore,
@@ -94,21 +94,21 @@ async fn store_held(
     started: Instant,
     hold: &mut KeyHold<'_>,
 ) -> Result<Sent, Error> {
-    let started = hold.keep_during(store_blob(core, &prepared, started)).await?;
-    if let Err(error) = hold.extend().await {
+    let started = hold.renew_during(store_blob(core, &prepared, started)).await?;
+    if let Err(error) = hold.ensure_time_to_put().await {
         remove_unsent(core, [&prepared]).await;
         return Err(error);
     }
-    hold.bound(put_prepared(core, prepared, started)).await
+    hold.run_within(put_prepared(core, prepared, started)).await
 }
 
-/// Stores a prepared message whose blob is stored.
+/// Puts a message whose blob is stored, in its order if it has one.
 async fn put_prepared(core: &QueueCore, prepared: Prepared, started: Instant) -> Result<Sent, Error> {
     match prepared.announcement {
         // Boxed, because few messages need it.
         Some(announcement) => Box::pin(dispatch_in_order(core, prepared, announcement, started)).await,
         None => {
-            let stored = put_patiently(core, &prepared, started).await?;
+            let stored = put_with_retries(core, &prepared, started).await?;
             Ok(prepared.sent(Some(stored)))
         }
     }
@@ -120,14 +120,14 @@ async fn dispatch_in_order(
     mut announcement: Announcement,
     started: Instant,
 ) -> Result<Sent, Error> {
-    let one = std::slice::from_mut(&mut announcement);
-    let announced = group_log::announce(&core.groups, one, core.now()).await.pop();
+    let announcements = std::slice::from_mut(&mut announcement);
+    let announced = group_log::announce(&core.groups, announcements, core.now()).await.pop();
     if !matches!(announced, Some(Ok(Announced::Entered))) {
         remove_unsent(core, [&prepared]).await;
         return announced.transpose().map(|_| prepared.sent(None));
     }
     prepared.enter(announcement)?;
-    match put_patiently(core, &prepared, started).await {
+    match put_with_retries(core, &prepared, started).await {
         Ok(stored) => {
             let confirmation = Confirmation { announcement, is_single: !stored.may_be_duplicated };
             let now = core.now();
@@ -143,8 +143,8 @@ async fn dispatch_in_order(
     }
 }
 
-/// Stores the blob of a message whose send began at `started`. Returns the beginning of the message's own time: an upload that took long
-/// leaves it whole.
+/// Stores the blob of a message whose send began at `started`. Returns the time from which the message's own
+/// send budget counts: a slow upload does not use it up.
 pub(super) async fn store_blob(
     core: &QueueCore,
     prepared: &Prepared,

@@ -1,19 +1,19 @@
-//! Space in a message for the notes of its deliveries. A message that is full when it is sent could be neither retried
-//! nor dead-lettered.
+//! Space in a message for the history of its deliveries. A message without free space could be neither
+//! retried nor dead-lettered.
 
 use crate::envelope::{Envelope, Payload, fits_with_room};
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
 use crate::settings::MessageEncoding;
 
-/// The maximum number of bytes that deliveries add to an event whose payload and checkpoint are in blobs. Error texts
-/// are shortened to fit.
+/// The maximum number of bytes that deliveries add to an event whose payload and checkpoint are in blobs.
+/// Error texts are shortened to fit.
 const HISTORY_RESERVE: usize = 2_048;
 
 /// Attributes of up to this many bytes leave room in any encoding, even if every character must be escaped.
 const SMALL_ATTRIBUTES: usize = 16_000;
 
-/// Checks that an event leaves room for its history. `attributes` is the approximate size of its attributes in
+/// Checks that an event has space for its history. `attributes` is the approximate size of its attributes in
 /// bytes.
 ///
 /// # Errors

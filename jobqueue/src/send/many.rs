@@ -23,22 +23,24 @@ use crate::queue_core::QueueCore;
 use crate::sync::lock;
 use crate::trace::{OpenSpan, Step};
 
-/// The maximum number of messages in a chunk. While the storage stores one chunk, the next is written.
-const CHUNK: usize = 128;
+/// The maximum number of messages in a chunk. While one chunk is stored, the next is encoded.
+const CHUNK_MESSAGES: usize = 128;
 const CHUNK_BYTES: usize = 1 << 20;
-/// The number of concurrent chunks on storages with one request per message: one is stored while another waits.
-const IN_FLIGHT: usize = 2;
+/// The number of concurrent chunks on storages with one request per message: one is stored while another
+/// waits.
+const CHUNKS_IN_FLIGHT: usize = 2;
 /// The number of concurrent chunks on storages where operations share a commit.
-const IN_FLIGHT_TOGETHER: usize = 8;
-/// The number of payloads of a chunk that are stored in blobs at the same time. Eight share a line to a service, where two chunks are in
-/// flight.
-const UPLOADS: usize = 4;
+const CHUNKS_IN_SHARED_COMMITS: usize = 8;
+/// The number of payloads of a chunk that are uploaded at the same time. With two chunks in flight, up to
+/// eight uploads share the connection to the service.
+const CONCURRENT_UPLOADS: usize = 4;
 
 /// A message in a list to send: `M`, `&M`, or one of them with its own [`SendOptions`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no message of type `{M}`",
     label = "expected `{M}`, `&{M}`, or a pair of one of them and `SendOptions`"
 )]
+/// A message in a list to send: `M`, `&M`, or a pair of either and its own [`SendOptions`].
 pub trait SendItem<M>: sealed::Item<M> {
     #[doc(hidden)]
     fn parts(&self) -> (&M, Option<&SendOptions>);
@@ -81,7 +83,7 @@ impl<M: QueueMessage> SendItem<M> for (&M, SendOptions) {
 pub(super) struct Drafts(Vec<Draft>);
 
 impl Drafts {
-    /// Validates messages; the options of each come before the common ones.
+    /// Validates messages. The options of a message have priority over the common ones.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid): the first message that is not valid, with its place in the list.
@@ -109,11 +111,13 @@ impl Drafts {
 /// Sends messages. Returns the answers in their order.
 pub(crate) async fn send_all(core: &QueueCore, drafts: Drafts, render: Render) -> Vec<Result<Sent, Error>> {
     let Drafts(drafts) = drafts;
-    let in_flight_limit = match core.store().guarantees().commits_together {
+    let in_flight_limit = if drafts.iter().any(Draft::is_in_order) {
         // The positions must be announced in the order of the list.
-        _ if drafts.iter().any(Draft::is_in_order) => 1,
-        true => IN_FLIGHT_TOGETHER,
-        false => IN_FLIGHT,
+        1
+    } else if core.store().guarantees().commits_together {
+        CHUNKS_IN_SHARED_COMMITS
+    } else {
+        CHUNKS_IN_FLIGHT
     };
     let mut answers = Vec::with_capacity(drafts.len());
     let silence = Silence::default();
@@ -145,8 +149,8 @@ fn render_chunk(
     render: Render,
 ) -> Vec<Result<Prepared, Error>> {
     let mut bytes = 0;
-    let mut chunk = Vec::with_capacity(CHUNK.min(drafts.size_hint().0));
-    while chunk.len() < CHUNK
+    let mut chunk = Vec::with_capacity(CHUNK_MESSAGES.min(drafts.size_hint().0));
+    while chunk.len() < CHUNK_MESSAGES
         && bytes < CHUNK_BYTES
         && let Some(draft) = drafts.next()
     {
@@ -157,7 +161,7 @@ fn render_chunk(
     chunk
 }
 
-/// Stores the messages that could be written. Returns the answers in the order of the messages.
+/// Stores the messages that could be prepared. Returns the answers in the order of the messages.
 pub(crate) async fn dispatch_all(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,
@@ -165,20 +169,22 @@ pub(crate) async fn dispatch_all(
     dispatch_chunk(core, prepared, &Silence::default()).await
 }
 
-/// Like [`dispatch_all`], for a chunk of a list: it is not tried after chunks for which the storage did not answer.
+/// Like [`dispatch_all`], for a chunk of a list. Fails fast if the storage was silent for a whole send
+/// budget.
 async fn dispatch_chunk(
     core: &QueueCore,
     mut prepared: Vec<Result<Prepared, Error>>,
     silence: &Silence,
 ) -> Vec<Result<Sent, Error>> {
     let started = Instant::now();
-    let kind = prepared.iter().flatten().next().map(|one| Arc::clone(&one.kind));
+    let kind = prepared.iter().flatten().next().map(|first| Arc::clone(&first.kind));
     let mut span = span_of_all(core, &mut prepared);
-    let answers = match silence.is_long() {
-        true => prepared.into_iter().map(|one| one.and_then(|_| Err(not_tried()))).collect(),
-        false => span.run(pin!(store_all(core, prepared, started))).await,
+    let answers = if silence.exceeds_budget() {
+        prepared.into_iter().map(|prepared| prepared.and_then(|_| Err(not_tried()))).collect()
+    } else {
+        span.run(pin!(store_all(core, prepared, started))).await
     };
-    silence.note(started, &answers);
+    silence.record(started, &answers);
     let error = answers.iter().find_map(|answer| answer.as_ref().err()).map(|error| error.kind().as_str());
     span.end(None, error);
     let failed = answers.iter().filter(|answer| answer.is_err()).count();
@@ -186,13 +192,13 @@ async fn dispatch_chunk(
     answers
 }
 
-/// Ends the spans in which the messages were written, and starts that of their sending.
+/// Ends the spans in which the messages were created, and starts the span of their send.
 fn span_of_all(core: &QueueCore, prepared: &mut [Result<Prepared, Error>]) -> OpenSpan {
     if !core.observers().trace() {
         return OpenSpan::none();
     }
-    let created: Vec<_> = prepared.iter().flatten().filter_map(|one| one.span.context()).collect();
-    prepared.iter_mut().flatten().for_each(|one| one.span.end(None, None));
+    let created: Vec<_> = prepared.iter().flatten().filter_map(|message| message.span.context()).collect();
+    prepared.iter_mut().flatten().for_each(|message| message.span.end(None, None));
     let (queue, messages) = (&core.name, prepared.len());
     core.observers().span(|| Step::Send { queue, id: None, messages, created: &created })
 }
@@ -203,39 +209,41 @@ async fn store_all(
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
     let started = store_blobs(core, &mut prepared, started).await;
-    if prepared.iter().flatten().any(|one| one.announcement.is_some()) {
+    if prepared.iter().flatten().any(|message| message.announcement.is_some()) {
         return Box::pin(dispatch_all_in_order(core, prepared, started)).await;
     }
     let keeps_lists = core.store().guarantees().puts_lists_whole;
-    if !keeps_lists && prepared.iter().flatten().any(|one| one.put.group.is_some()) {
+    if !keeps_lists && prepared.iter().flatten().any(|message| message.put.group.is_some()) {
         return Box::pin(put_by_group(core, prepared, started)).await;
     }
     let mut ready: Vec<&mut Prepared> = prepared.iter_mut().flatten().collect();
     let mut stored = put_all(core, &mut ready, started).await.into_iter();
-    let answers = prepared.into_iter().map(|one| {
-        let one = one?;
-        stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
+    let answers = prepared.into_iter().map(|prepared| {
+        let prepared = prepared?;
+        stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| prepared.sent(Some(stored)))
     });
     answers.collect()
 }
 
-/// Stores the blobs of messages. A message must not be stored without its blob: its error takes its place. Each blob that is stored gives
-/// the next ones and the messages the time of a send anew, so that an outage ends a list as soon as one message, and a slow line does not.
-/// Returns the beginning of that time.
+/// Stores the blobs of messages. If a blob cannot be stored, its error replaces the message, which must not
+/// be stored without it. Each stored blob restarts the send budget for the blobs and messages behind it, so
+/// that an outage ends a list as soon as it would end one message, and a slow connection does not. Returns
+/// the time from which the budget counts.
 async fn store_blobs(
     core: &QueueCore,
     prepared: &mut [Result<Prepared, Error>],
     started: Instant,
 ) -> Instant {
     let started = Mutex::new(started);
-    let with_blobs = prepared.iter().enumerate().filter_map(|(place, one)| Some((place, one.as_ref().ok()?)));
-    let with_blobs: Vec<_> = with_blobs.filter(|(_, one)| one.blob.is_some()).collect();
+    let valid =
+        prepared.iter().enumerate().filter_map(|(place, message)| Some((place, message.as_ref().ok()?)));
+    let with_blobs: Vec<_> = valid.filter(|(_, message)| message.blob.is_some()).collect();
     let silence = Silence::default();
-    let uploads = with_blobs.into_iter().map(|(place, one)| {
+    let uploads = with_blobs.into_iter().map(|(place, message)| {
         let (started, silence) = (&started, &silence);
         async move {
             let begun = *lock(started);
-            match silence.guard(store_blob(core, one, begun)).await {
+            match silence.guard(store_blob(core, message, begun)).await {
                 Ok(next) => {
                     *lock(started) = next;
                     None
@@ -246,7 +254,7 @@ async fn store_blobs(
     });
     let uploads: Vec<_> = uploads.collect();
     if !uploads.is_empty() {
-        let uploads = stream::iter(uploads).buffer_unordered(UPLOADS);
+        let uploads = stream::iter(uploads).buffer_unordered(CONCURRENT_UPLOADS);
         let failed: Vec<_> = uploads.filter_map(std::future::ready).collect().await;
         for (place, error) in failed {
             prepared[place] = Err(error);
@@ -255,55 +263,59 @@ async fn store_blobs(
     *lock(&started)
 }
 
-/// Like [`dispatch_all`], for a list with messages of FIFO groups: their positions are
-/// announced before any message is put, and confirmed when all are.
+/// Like [`dispatch_all`], for a list with messages of FIFO groups: announces all positions before the first
+/// message is put, and confirms them after the last put.
 async fn dispatch_all_in_order(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,
     started: Instant,
 ) -> Vec<Result<Sent, Error>> {
-    // `false` for jobs that are done already.
+    // With `false` for jobs that are done already.
     let mut announced = announce_all(core, prepared).await;
     let mut ready: Vec<&mut Prepared> =
-        announced.iter_mut().flatten().filter(|(_, to_put)| *to_put).map(|(one, _)| one).collect();
+        announced.iter_mut().flatten().filter(|(_, to_put)| *to_put).map(|(message, _)| message).collect();
     let mut stored = put_all(core, &mut ready, started).await;
-    let ends = || ready.iter().zip(&stored).enumerate();
-    let confirm = ends().filter_map(|(at, (one, put))| Some((at, one.announcement?, put.as_ref().ok()?)));
-    let confirm = confirm.map(|(at, announcement, stored)| {
+    let results = || ready.iter().zip(&stored).enumerate();
+    let successes =
+        results().filter_map(|(at, (message, put))| Some((at, message.announcement?, put.as_ref().ok()?)));
+    let to_confirm = successes.map(|(at, announcement, stored)| {
         (at, Confirmation { announcement, is_single: !stored.may_be_duplicated })
     });
-    let (places, confirm): (Vec<_>, Vec<_>) = confirm.unzip();
-    let refused = ends().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
-    let retract: Vec<_> = refused.filter_map(|(_, (one, _))| one.announcement).collect();
+    let (places, to_confirm): (Vec<_>, Vec<_>) = to_confirm.unzip();
+    let refused = results().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
+    let to_retract: Vec<_> = refused.filter_map(|(_, (message, _))| message.announcement).collect();
     for (at, confirmed) in
-        places.into_iter().zip(group_log::confirm(&core.groups, &confirm, core.now()).await)
+        places.into_iter().zip(group_log::confirm(&core.groups, &to_confirm, core.now()).await)
     {
         if let Err(error) = confirmed {
             stored[at] = Err(error);
         }
     }
-    group_log::retract(&core.groups, &retract).await;
+    group_log::retract(&core.groups, &to_retract).await;
     let mut stored = stored.into_iter();
-    let answers = announced.into_iter().map(|one| match one? {
-        (one, false) => Ok(one.sent(None)),
-        (one, true) => {
-            stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| one.sent(Some(stored)))
+    let answers = announced.into_iter().map(|announced| {
+        let (message, to_put) = announced?;
+        if !to_put {
+            return Ok(message.sent(None));
         }
+        stored.next().unwrap_or_else(|| Err(unanswered())).map(|stored| message.sent(Some(stored)))
     });
     answers.collect()
 }
 
-/// Announces the positions of FIFO messages. Returns `true` for each message that must be put.
+/// Announces the positions of FIFO messages. Returns each message with `true` if it must be put, and with
+/// `false` if its job is done already.
 async fn announce_all(
     core: &QueueCore,
     prepared: Vec<Result<Prepared, Error>>,
 ) -> Vec<Result<(Prepared, bool), Error>> {
-    let mut announcements: Vec<_> = prepared.iter().flatten().filter_map(|one| one.announcement).collect();
+    let mut announcements: Vec<_> =
+        prepared.iter().flatten().filter_map(|message| message.announcement).collect();
     let answers = group_log::announce(&core.groups, &mut announcements, core.now()).await;
     let mut answers = announcements.into_iter().zip(answers);
     let (mut announced, mut unsent) = (Vec::with_capacity(prepared.len()), Vec::new());
-    for one in prepared {
-        let mut ready = match one {
+    for message in prepared {
+        let mut ready = match message {
             Ok(ready) => ready,
             Err(error) => {
                 announced.push(Err(error));
@@ -324,7 +336,7 @@ async fn announce_all(
             }
         });
     }
-    let done = announced.iter().flatten().filter(|(_, to_put)| !to_put).map(|(one, _)| one);
+    let done = announced.iter().flatten().filter(|(_, to_put)| !to_put).map(|(message, _)| message);
     remove_unsent(core, unsent.iter().chain(done)).await;
     announced
 }

@@ -34,30 +34,32 @@ impl SendOptions {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the time before which the job does not run. It may be longer than 7 days, up to 10 years: the message
-        /// then hops, that is, it is received and put back every 7 days.
+        /// Sets the time before which the job does not run: up to 10 years. A message with a delay of more
+        /// than 7 days hops, that is, it is received and put back every 7 days.
         delay(delay: Duration);
 
         /// Sets the point in time before which the job does not run, by the sender's clock.
         at(moment: SystemTime) => at;
 
-        /// Sets the time after which the message expires, processed or not: at least 1 second, and longer than the delay.
-        /// The default is never. No handler begins in the last second: a message that lives for a second after its delay never runs. A program
-        /// that receives by hand in that second gets a delivery whose lease is lost. The token of a handler that runs fires by then, too.
+        /// Sets the time after which the message expires, processed or not: at least 1 second, and longer
+        /// than the delay. The default is never. No handler begins in the last second: a message that lives
+        /// for a second after its delay never runs. A program that receives the message by hand in that
+        /// second gets a delivery whose lease is lost. The token of a running handler also fires by then.
         ttl(ttl: Duration);
 
         /// Sets the key, the subject of the message, instead of the field marked `key`.
         key(key some String);
     }
 
-    /// Keeps the order among the messages of the key. A message starts after every message of its key whose send in
-    /// order to this queue had returned when this send began, and workers run them one at a time. The next job starts
-    /// when this one is done or dead-lettered. A message that fails, snoozes or is delayed therefore holds up its own
-    /// key, and no other key.
+    /// Keeps the order among the messages of the key. A message starts after every message of its key whose
+    /// send in order to this queue had returned when this send began, and workers run the messages one at a
+    /// time. The next job starts when the job before it is done or dead-lettered. A message that fails,
+    /// snoozes or is delayed therefore holds up its own key, and no other key.
     ///
-    /// The default is off. It needs a key, and excludes a time to live. SQLite, PostgreSQL, the storage in memory and sessions of Service Bus
-    /// keep the order themselves. Elsewhere sending costs two more conditional writes of a small blob, handling one, and
-    /// [`Worker`](crate::Worker)s keep the order, but [`Queue::receive`](crate::Queue::receive) does not. The
+    /// The default is off. Order needs a key, and excludes a time to live. SQLite, PostgreSQL, the storage in
+    /// memory and sessions of Service Bus keep the order themselves. On the other storages a send costs two
+    /// more conditional writes of a small blob, and handling costs one; [`Worker`](crate::Worker)s keep the
+    /// order there, but [`Queue::receive`](crate::Queue::receive) does not. The
     /// [guide](crate::guide::coordination#order) says what is promised and what is not.
     #[must_use]
     pub fn in_order(mut self) -> Self {
@@ -70,7 +72,7 @@ impl SendOptions {
         (self.id.as_deref(), self.source.clone(), self.key.as_deref().filter(|key| !key.is_empty()))
     }
 
-    /// Completes these options with those of `other`. A value that both set stays as it is here.
+    /// Completes these options with `other`. An option that both set keeps its value from `self`.
     pub(crate) fn or(self, other: Self) -> Self {
         let is_timed = self.delay.is_some() || self.at.is_some();
         let mut headers = other.headers;
@@ -104,18 +106,20 @@ impl SendOptions {
         /// An id belongs to its sender: [`source`](Self::source) and id together identify the job.
         id(id some String);
 
-        /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, or the value of
-        /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that send the
-        /// same jobs under the same ids: two jobs with one id from two sources are two jobs.
+        /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, or the
+        /// value of [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all
+        /// programs that send the same jobs under the same ids: two jobs with one id from two sources are two
+        /// jobs.
         source(source: impl Into<Arc<str>>) =
             Some(source.into()).filter(|source: &Arc<str>| !source.is_empty());
     }
 
-    /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers read it
-    /// from [`JobInfo::headers`](crate::JobInfo::headers). A job has at most 200.
+    /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers
+    /// read the attribute from [`JobInfo::headers`](crate::JobInfo::headers). A job has at most 200.
     ///
-    /// Those of the order (`inorder`, `fifocopy`, `fifopage`) and of batches (`batchid`, `batchindex`, `batchtoken`, `batchondead`,
-    /// `batchcopy`, `batchof`, `batchoftoken`) belong to one job, and are left out: a handler can pass on all headers of its job.
+    /// The attributes of the order (`inorder`, `fifocopy`, `fifopage`) and of batches (`batchid`,
+    /// `batchindex`, `batchtoken`, `batchondead`, `batchcopy`, `batchof`, `batchoftoken`) belong to one job,
+    /// and are left out: a handler can pass on all headers of its job.
     #[must_use]
     pub fn header(self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let name = name.into();

@@ -1,4 +1,4 @@
-//! Turns a message into the text that is stored, and the blob beside it.
+//! Turns a message into the text that is stored, and a blob if the payload is large.
 
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -20,15 +20,15 @@ use crate::envelope::{
     to_wire,
 };
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{Announcement, stamp_page};
+use crate::group_log::{Announcement, is_in_order, stamp_page};
 use crate::message::QueueMessage;
 use crate::queue_core::{MAX_DELAY, QueueCore, check_length, fit};
 use crate::runtime::Runtime;
-use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage};
+use crate::storage::{MAX_VISIBILITY, MessageRef, PutMessage, QueueName, Queues, StoreError};
 use crate::trace::{OpenSpan, Step, TraceContext};
 use crate::undelivered::StoredMessage;
 
-/// The most headers that a send sets. Those of the framework do not count.
+/// The maximum number of headers that a send sets. The framework's own headers do not count.
 const MAX_HEADERS: usize = 200;
 
 /// A valid message with its payload.
@@ -92,30 +92,31 @@ pub(crate) struct Prepared {
     /// The time until which the storage hides the message, by this process's clock.
     hidden_until: Option<SystemTime>,
     pub(crate) kind: Arc<str>,
-    /// The span in which the message is sent, or created if it is one of a list.
+    /// The span of the message's send, or of its creation if the message is part of a list.
     pub(crate) span: OpenSpan,
 }
 
-/// The purpose for which a message is written, which decides about its span.
+/// The purpose for which a message is encoded. It decides which span is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// It is sent alone.
+    /// The message is sent alone.
     One,
-    /// It is sent with others, or later.
+    /// The message is sent with others, or later.
     OneOfMany,
     Check,
 }
 
 impl Prepared {
     pub(crate) fn sent(self, stored: Option<StoredMessage>) -> Sent {
-        Sent { id: self.id, stored, position: self.announcement.map(|one| one.entry), unique: None }
+        let position = self.announcement.map(|announcement| announcement.entry);
+        Sent { id: self.id, stored, position, unique: None }
     }
 
-    /// Notes the position that the job has, and writes its page into the message.
+    /// Records the position of the job, and writes its page into the message.
     pub(super) fn enter(&mut self, announcement: Announcement) -> Result<(), Error> {
         self.announcement = Some(announcement);
-        // The log recognises a job that is sent again. A storage that detects duplicates would drop the message of one that has ended, and the
-        // position would wait for it.
+        // The log recognises a repeated send itself. A storage that detects duplicates would drop the message
+        // of a job that has ended, and the new position would wait for it.
         self.put.job = None;
         if let Some(page) = announcement.entry.page
             && let Parsed::Event(mut event) = parse(&self.put.text)?
@@ -126,7 +127,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Notes in a child of a batch that an earlier message of it may exist.
+    /// Marks a child of a batch as a possible copy: an earlier message of it may exist.
     pub(crate) fn mark_copy(&mut self) -> Result<(), Error> {
         if let Parsed::Event(mut event) = parse(&self.put.text)?
             && mark_copy(&mut event)?
@@ -142,7 +143,8 @@ impl Prepared {
     }
 
     pub(crate) fn stored(&self, message: MessageRef, may_be_duplicated: bool) -> StoredMessage {
-        // Of several messages each has a blob of its own, and this one may be that of another: a sweep deletes those of the others.
+        // Each copy of a message has its own blob, and this blob may belong to another copy than `message`. A
+        // sweep deletes the blobs of the others.
         let own = self.blob.as_deref().filter(|_| !may_be_duplicated);
         let payload = own.map(|(reference, _)| Box::new(reference.clone()));
         let hidden_until = self.hidden_until;
@@ -160,7 +162,8 @@ pub(crate) fn prepare<M: QueueMessage>(
     render_draft::<M>(core, Draft::new(message, options)?, purpose)
 }
 
-/// [`render_draft`] of a message type: the only part of a send that depends on the type. The rest has one machine code, in this crate.
+/// [`render_draft`] of a message type: the only part of a send that depends on the type. Everything else is
+/// compiled once, in this crate.
 pub(crate) type Render = fn(&QueueCore, Draft, Purpose) -> Result<Prepared, Error>;
 
 pub(crate) fn render_draft<M: QueueMessage>(
@@ -179,7 +182,7 @@ pub(crate) fn render_draft<M: QueueMessage>(
     prepare_envelope(core, envelope, options, purpose)
 }
 
-/// Writes the text for an envelope.
+/// Encodes an envelope.
 pub(crate) fn prepare_envelope(
     core: &QueueCore,
     mut envelope: Envelope,
@@ -203,7 +206,7 @@ pub(crate) fn prepare_envelope(
         // Reserves the space of the page.
         stamp_page(&mut envelope, 0)?;
     }
-    // An event that is forwarded has one.
+    // A forwarded event already has a time.
     if envelope.time.is_none() {
         envelope.time = Some(stamp(now));
     }
@@ -217,7 +220,7 @@ pub(crate) fn prepare_envelope(
     let hidden = delay.min(MAX_VISIBILITY);
     let put = PutMessage::new(text).with_visibility_delay(hidden).with_ttl(options.ttl);
     let announcement = nonce.map(|nonce| Announcement::new(&envelope, nonce, delay)).transpose()?;
-    // A storage that keeps the order itself gets the key, and no position is announced.
+    // A storage that keeps the order itself receives the key as the group, and no position is announced.
     let group = announcement.is_some().then(|| envelope.key.clone()).flatten();
     let put = put.with_group(group.filter(|_| core.orders_groups));
     let announcement = announcement.filter(|_| !core.orders_groups);
@@ -227,7 +230,8 @@ pub(crate) fn prepare_envelope(
     Ok(Prepared { id, put, blob, expires, announcement, hidden_until, kind, span })
 }
 
-/// Starts the span in which a message is sent or created, and gives the message its context. A message that has a context keeps it.
+/// Starts the span of a message's send or creation, and writes the trace context into the message. A message
+/// that already has a context keeps it.
 fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenSpan {
     let (queue, id) = (&core.name, &*envelope.id);
     let span = match purpose {
@@ -252,7 +256,8 @@ fn span_of(core: &QueueCore, envelope: &mut Envelope, purpose: Purpose) -> OpenS
     span
 }
 
-/// Refuses an event that no worker could read, and more headers than a send may add. Those of a forwarded event do not count.
+/// Refuses an event that no worker could read, and more headers than a send may add. The headers of a
+/// forwarded event do not count.
 fn check_attributes(envelope: &Envelope, options: &SendOptions) -> Result<(), Error> {
     check_length("source", &envelope.source)?;
     envelope.check_attributes().map_err(|error| {
@@ -287,14 +292,15 @@ fn payload<C: Codec>(data: Bytes) -> Result<Payload, Error> {
 /// Returns the delay of a message.
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid) for a delay or a time to live out of range, and for a time to live that ends before the delay.
+/// [`Invalid`](ErrorKind::Invalid) for a delay or a time to live out of range, and for a time to live that
+/// ends before the delay.
 fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     let delay = match (options.delay, options.at) {
         (Some(_), Some(_)) => {
             return Err(Error::new(ErrorKind::Invalid, "set a delay or a time, not both"));
         }
         (Some(delay), None) => delay,
-        // A time that has passed means now.
+        // A time in the past means now.
         (None, Some(moment)) => moment.duration_since(now).unwrap_or_default(),
         (None, None) => Duration::ZERO,
     };
@@ -310,13 +316,30 @@ fn delay(options: &SendOptions, now: SystemTime) -> Result<Duration, Error> {
     Ok(delay)
 }
 
+/// Returns the message for a text that was prepared for a queue and stored in a record. The key and the order
+/// come from its event.
+///
+/// # Errors
+/// The storage does not answer whether it keeps the order itself.
+pub(crate) async fn message_of(
+    store: &Queues,
+    queue: &QueueName,
+    text: &str,
+) -> Result<PutMessage, StoreError> {
+    let put = PutMessage::new(text);
+    let Ok(Parsed::Event(event)) = parse(text) else { return Ok(put) };
+    let keeps_order = is_in_order(&event) && store.orders_groups(queue).await?;
+    let group = event.key.clone().filter(|_| keeps_order);
+    Ok(put.with_group(group).with_shard_key(event.key))
+}
+
 pub(crate) fn new_id(runtime: &Runtime) -> Arc<str> {
     (&*runtime.uuid_v7().hyphenated().encode_lower(&mut Uuid::encode_buffer())).into()
 }
 
 fn stamp(now: SystemTime) -> Arc<str> {
     thread_local! {
-        /// The last millisecond that was written, and its text: under load many messages share one.
+        /// The last millisecond that was written, and its text: under load many messages share it.
         static LAST: RefCell<(i64, Arc<str>)> = RefCell::new((i64::MIN, Arc::from("")));
     }
     let millisecond = Timestamp::try_from(now).map_or(i64::MIN, Timestamp::as_millisecond);

@@ -1,8 +1,8 @@
-//! Puts messages until the storage has accepted them or the time of their send is up.
+//! Puts messages until the storage has accepted them or their send budget is used up.
 //!
-//! Throttled messages are put again together as long as there is time, after the longest wait that the storage asked
-//! for. A message whose answer was lost is put once more. All copies of a message have the same id; each has its own
-//! payload blob.
+//! Throttled messages are put again together while the budget lasts, after the longest wait that the storage
+//! requested. A message whose answer was lost is put once more. All copies of a message have the same id;
+//! each has its own payload blob.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -10,28 +10,30 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::errors::send_error;
 use super::prepare::Prepared;
 use super::resend::{remove_unsent, resend_of};
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
-use crate::storage::{PutMessage, PutOutcome, StoreError, Tries};
+use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, StoreErrorKind, Tries};
 use crate::undelivered::StoredMessage;
 
 /// The time after which a send is reported as failed.
 pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
-/// The maximum number of further attempts: after a lost answer, and after a failure that certainly stored nothing.
-const RESENDS: (u32, u32) = (1, 4);
+/// The maximum number of further attempts after a lost answer.
+const MAX_RESENDS_IN_DOUBT: u32 = 1;
+/// The maximum number of further attempts after a failure that certainly stored nothing.
+const MAX_RESENDS: u32 = 4;
 
-/// A message that is being put.
-struct Putting<'p> {
+/// A message that is being put, with its attempts.
+struct PendingPut<'p> {
     prepared: &'p Prepared,
     tries: Tries,
 }
 
-impl<'p> Putting<'p> {
+impl<'p> PendingPut<'p> {
     fn new(core: &QueueCore, prepared: &'p Prepared, started: Instant) -> Self {
-        let tries = Tries::until(core.runtime(), started + SEND_BUDGET, RESENDS.0, RESENDS.1);
+        let give_up = started + SEND_BUDGET;
+        let tries = Tries::until(core.runtime(), give_up, MAX_RESENDS_IN_DOUBT, MAX_RESENDS);
         Self { prepared, tries }
     }
 
@@ -43,21 +45,22 @@ impl<'p> Putting<'p> {
 /// Puts a message whose send began at `started`.
 ///
 /// # Errors
-/// [`Rejected`](ErrorKind::Rejected) if no attempt stored it, [`Unknown`](ErrorKind::Unknown) if one may have.
-pub(super) async fn put_patiently(
+/// [`Rejected`](ErrorKind::Rejected) if certainly no attempt stored the message,
+/// [`Unknown`](ErrorKind::Unknown) if an attempt may have stored it.
+pub(super) async fn put_with_retries(
     core: &QueueCore,
     prepared: &Prepared,
     started: Instant,
 ) -> Result<StoredMessage, Error> {
-    let mut putting = Putting::new(core, prepared, started);
+    let mut pending = PendingPut::new(core, prepared, started);
     let mut put = Cow::Borrowed(&prepared.put);
     loop {
-        wait_until_ready(core, started).await;
+        wait_while_throttled(core, started).await;
         match core.store().put(&core.name, (*put).clone()).await {
-            Ok(outcome) => return Ok(putting.stored(outcome)),
+            Ok(outcome) => return Ok(pending.stored(outcome)),
             Err(error) => {
                 // Boxed, because most puts succeed.
-                let failed = Box::pin(put_failed(core, &mut putting, &put, error, started)).await;
+                let failed = Box::pin(put_failed(core, &mut pending, &put, error, started)).await;
                 if failed.as_ref().is_err_and(Error::is_rejected) {
                     remove_unsent(core, [prepared]).await;
                 }
@@ -69,32 +72,33 @@ pub(super) async fn put_patiently(
     }
 }
 
-/// Takes messages whose sends began at `started`, and puts them. Returns the answers in their order.
+/// Takes the messages, whose sends began at `started`, and puts them. Returns the answers in their order.
 pub(crate) async fn put_all(
     core: &QueueCore,
     ready: &mut [&mut Prepared],
     started: Instant,
 ) -> Vec<Result<StoredMessage, Error>> {
-    let mut puts: Arc<[PutMessage]> = ready.iter_mut().map(|one| one.take_put()).collect();
+    let mut puts: Arc<[PutMessage]> = ready.iter_mut().map(|prepared| prepared.take_put()).collect();
     let mut answers: Vec<_> = ready.iter().map(|_| None).collect();
-    let mut open: Vec<_> = ready.iter().map(|one| Putting::new(core, one, started)).enumerate().collect();
+    let pending = ready.iter().map(|prepared| PendingPut::new(core, prepared, started));
+    let mut open: Vec<_> = pending.enumerate().collect();
     while !open.is_empty() {
-        wait_until_ready(core, started).await;
+        wait_while_throttled(core, started).await;
         let mut outcomes = core.store().put_all(&core.name, Arc::clone(&puts)).await.into_iter();
         let (mut failed, mut next_puts, mut longest) = (Vec::new(), Vec::new(), Duration::ZERO);
-        for ((place, mut putting), put) in open.into_iter().zip(&*puts) {
+        for ((place, mut pending), put) in open.into_iter().zip(&*puts) {
             match outcomes.next() {
-                Some(Ok(outcome)) => answers[place] = Some(Ok(putting.stored(outcome))),
-                Some(Err(error)) => match Box::pin(put_failed(core, &mut putting, put, error, started)).await
+                Some(Ok(outcome)) => answers[place] = Some(Ok(pending.stored(outcome))),
+                Some(Err(error)) => match Box::pin(put_failed(core, &mut pending, put, error, started)).await
                 {
                     Ok((wait, next)) => {
                         longest = longest.max(wait);
-                        failed.push((place, putting));
+                        failed.push((place, pending));
                         next_puts.push(next);
                     }
                     Err(error) => answers[place] = Some(Err(error)),
                 },
-                // A storage that answers for fewer messages has said nothing about the rest.
+                // A storage that returns fewer answers than messages leaves the rest unknown.
                 None => {}
             }
         }
@@ -107,31 +111,46 @@ pub(crate) async fn put_all(
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect();
     let refused =
         ready.iter().zip(&answers).filter(|(_, answer)| answer.as_ref().is_err_and(Error::is_rejected));
-    remove_unsent(core, refused.map(|(one, _)| &**one)).await;
+    remove_unsent(core, refused.map(|(prepared, _)| &**prepared)).await;
     answers
 }
 
-/// Records a failed attempt to put a message. Returns how long to wait before the next, and the message of that.
+/// Records a failed attempt to put a message. Returns the wait before the next attempt, and the message for
+/// it.
 async fn put_failed(
     core: &QueueCore,
-    putting: &mut Putting<'_>,
+    pending: &mut PendingPut<'_>,
     put: &PutMessage,
     error: StoreError,
     started: Instant,
 ) -> Result<(Duration, PutMessage), Error> {
     let in_doubt = error.is_ambiguous();
-    let wait = match putting.tries.pause(error) {
+    let wait = match pending.tries.pause(error) {
         Ok(wait) => wait,
         Err(error) => {
             let certainty = error.certainty();
             return Err(send_error(error, certainty));
         }
     };
-    let next = match in_doubt {
-        true => resend_of(core, putting.prepared, put, started + SEND_BUDGET).await?,
-        false => put.clone(),
+    let next = if in_doubt {
+        resend_of(core, pending.prepared, put, started + SEND_BUDGET).await?
+    } else {
+        put.clone()
     };
     Ok((wait, next))
+}
+
+/// Returns the error of a failed send; `message` says whether the message is stored all the same.
+pub(crate) fn send_error(error: StoreError, message: Certainty) -> Error {
+    let retryable = error.is_retryable();
+    let (kind, text) = match error.kind() {
+        _ if message != Certainty::NotApplied => {
+            (ErrorKind::Unknown, "the outcome of the send is unknown; send again under the same id")
+        }
+        StoreErrorKind::TooLarge => (ErrorKind::TooLarge, "the message is too large for the storage"),
+        _ => (ErrorKind::Rejected, "the message is not stored; send it again when the cause is fixed"),
+    };
+    Error::new(kind, text).with_retryable(retryable).with_source(error)
 }
 
 /// Returns the error of a message without an answer.
@@ -142,12 +161,12 @@ pub(crate) fn unanswered() -> Error {
     )
 }
 
-/// Waits while the storage throttles, so that it can serve renewals. Does not wait longer than a part of the
-/// send's time.
-async fn wait_until_ready(core: &QueueCore, started: Instant) {
+/// Waits while the storage throttles, so that it can serve lease renewals: for at most half of the send
+/// budget.
+async fn wait_while_throttled(core: &QueueCore, started: Instant) {
     if core.storage.throttle().left().is_zero() {
         return;
     }
-    let patience = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
-    drop(tokio::time::timeout(patience, core.storage.throttle().until_ready()).await);
+    let limit = (SEND_BUDGET / 2).saturating_sub(started.elapsed());
+    drop(tokio::time::timeout(limit, core.storage.throttle().until_ready()).await);
 }

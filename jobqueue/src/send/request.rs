@@ -19,8 +19,8 @@ pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 
 /// A send that begins when it is awaited. [`Queue::send`] and [`Queue::send_all`] return it.
 ///
-/// Its methods set the options of [`SendOptions`]; [`with`](Self::with) accepts options as data. `T` is the kind of
-/// send:
+/// The methods set the options of [`SendOptions`]; [`with`](Self::with) accepts options as data. `T` is the
+/// kind of send:
 ///
 /// | made by | `T` | the answer |
 /// |---|---|---|
@@ -41,7 +41,7 @@ pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 /// # Ok(()) }
 /// ```
 ///
-/// A send can be a task of its own: `tokio::spawn(mails.send(&mail).into_future())`.
+/// A send can run as its own task: `tokio::spawn(mails.send(&mail).into_future())`.
 ///
 /// # Cancel safety
 /// If the future is dropped, each message may or may not be stored.
@@ -58,7 +58,7 @@ pub struct One<'a, M> {
     message: &'a M,
 }
 
-/// One message to send, unless one of its key was sent within the window.
+/// One message to send, unless a message of its key was sent within the window.
 pub struct Unique<'a, M> {
     one: One<'a, M>,
     window: Duration,
@@ -71,8 +71,8 @@ pub struct All<'a, M, I> {
 }
 
 impl<M: QueueMessage> Queue<M> {
-    /// Validates a message and stores it when the returned request is awaited. After `Ok` the message is delivered
-    /// until it is settled: see the [guarantees](crate::guide::guarantees).
+    /// Validates a message and stores it when the returned request is awaited. After `Ok` the message is
+    /// delivered until it is settled: see the [guarantees](crate::guide::guarantees).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -90,10 +90,10 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// # Errors
     /// - [`is_rejected`](Error::is_rejected): the message is certainly not stored.
-    /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the message may be stored. Send it again under the same
-    ///   id ([`SendOptions::id`]), and make effects idempotent by id.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the message breaks a rule of its type, or options contradict each
-    ///   other.
+    /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the message may be stored. Send it again under
+    ///   the same id ([`SendOptions::id`]), and make effects idempotent by id.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the message breaks a rule of its type, or options contradict
+    ///   each other.
     ///
     /// # Cancel safety
     /// If the future is dropped, the message may or may not be stored.
@@ -101,15 +101,17 @@ impl<M: QueueMessage> Queue<M> {
         SendRequest::new(One { queue: self, message })
     }
 
-    /// Sends many messages when the returned request is awaited, with as few requests and commits as the storage
-    /// allows. If one message breaks a rule of its type, none is sent. Otherwise each message has its own answer, in
-    /// order; a message that is too large fails alone.
+    /// Sends many messages when the returned request is awaited, with as few requests and commits as the
+    /// storage allows. If a message breaks a rule of its type, none is sent. Otherwise each message has its
+    /// own answer, in order; a message that is too large fails alone.
     ///
-    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
-    /// request apply to all messages; the options of a message have priority. Messages [in
-    /// order](SendRequest::in_order) get their positions in the order of the list. All messages are validated and
-    /// encoded when the request is first awaited; only the encoded form is kept until it is stored. When no message could be stored for
-    /// 30 seconds, the rest of the list is not tried: each of its answers is [`Rejected`](crate::ErrorKind::Rejected).
+    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The
+    /// options of the request apply to all messages; the options of a message have priority. Messages [in
+    /// order](SendRequest::in_order) get their positions in the order of the list.
+    ///
+    /// All messages are validated and encoded when the request is first awaited; only the encoded form is
+    /// kept until it is stored. When no message could be stored for 30 seconds, the rest of the list is not
+    /// tried: each of its answers is [`Rejected`](crate::ErrorKind::Rejected).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -129,9 +131,9 @@ impl<M: QueueMessage> Queue<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid): the first message that breaks a rule, with its place in the list; or
-    /// an [id](SendOptions::id) that all messages would share. If the options of one message contradict each other,
-    /// only this message fails.
+    /// [`Invalid`](crate::ErrorKind::Invalid): the first message that breaks a rule, with its place in the
+    /// list; or an [id](SendOptions::id) that all messages would share. If the options of one message
+    /// contradict each other, only this message fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, each message may or may not be stored.
@@ -153,7 +155,8 @@ impl<T> SendRequest<T> {
         SendRequest { target: map(self.target), options: self.options, below: self.below }
     }
 
-    /// Returns the parts of the request: the target, the options, and the mark below which the queue must be.
+    /// Returns the parts of the request: the target, the options, and the length below which the queue must
+    /// be.
     pub(crate) fn into_target(self) -> (T, SendOptions, Option<u64>) {
         (self.target, self.options, self.below)
     }
@@ -204,9 +207,10 @@ impl<T> SendRequest<T> {
     }
 
     jobqueue_storage::setters! {
-        /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then sends.
-        /// Several producers that wait for the same mark may each exceed it by one request. Running jobs count: a handler that waits for its own
-        /// queue may wait for itself. If the length cannot be read, and no waiting helps, the send is [`Rejected`](crate::ErrorKind::Rejected).
+        /// Waits until the queue has fewer than `mark` messages, like [`Queue::wait_until_below`], and then
+        /// sends. Several producers that wait for the same mark may each exceed it by one request. Running
+        /// jobs count: a handler that waits for its own queue may wait for itself. If the length cannot be
+        /// read, and waiting does not help, the send is [`Rejected`](crate::ErrorKind::Rejected).
         when_below(mark: u64) => below;
     }
 }
@@ -217,32 +221,40 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
         self.set(|options| options.id(id))
     }
 
-    /// Sends the message unless one of the same kind and key was sent to this queue within `window`, by any process.
+    /// Sends the message unless a message of the same kind and key was sent to this queue within `window`, by
+    /// any process.
     ///
-    /// The window begins when the first message is sent, and ends after its time. Completing or dead-lettering the
-    /// job does not end it, nor does deleting the queue or the end of the message's [time to live](SendOptions::ttl), after which the
-    /// work stays undone until the window is over: choose a `ttl` that is no shorter; [`cancel_unique`](Queue::cancel_unique) and [`clear`](Queue::clear) do. The clocks of senders must agree within five
-    /// minutes, and to a fraction of the window. A sender that dies between claiming the key and recording its message holds up each call
-    /// by at most 45 seconds; then one of them sends under the same job id and source. A call with a shorter timeout of its own gets the key six minutes
-    /// after the claim. If the dead sender's message was stored after all,
-    /// there are two messages of one job, and effects that are idempotent by id happen once. A live sender renews the key while it uploads
-    /// its payload; if it has not put its message 45 seconds later, the outcome of its send is unknown. Each key keeps one small blob, which is
-    /// used again.
+    /// The window begins when the first message is sent, and ends after its time. The window does not end
+    /// early when the job is completed or dead-lettered, when the queue is deleted, or at the end of the
+    /// message's [time to live](SendOptions::ttl), after which the work stays undone until the window is
+    /// over: choose a `ttl` that is no shorter. [`cancel_unique`](Queue::cancel_unique) and
+    /// [`clear`](Queue::clear) do end it. The clocks of senders must agree within five minutes, and to a
+    /// fraction of the window.
     ///
-    /// Unique work cannot be sent in a transaction of the application: a unique row of its own does the same there.
+    /// A sender that dies between claiming the key and recording its message holds up each call by at most 45
+    /// seconds; then one of these calls sends under the same job id and source. A call with a shorter timeout
+    /// around it gets the key six minutes after the claim. If the dead sender's message was stored after all,
+    /// there are two messages of one job, and effects that are idempotent by id happen once. A live sender
+    /// renews the key while it uploads its payload; if it has not put its message 45 seconds later, the
+    /// outcome of its send is unknown. Each key keeps one small blob, which is reused.
     ///
-    /// The call waits for up to 90 seconds for another sender that holds the key. While blobs are throttled or out of reach, it goes on
-    /// for up to 45 seconds after the message is stored, to record that.
+    /// Unique work cannot be sent in a transaction of the application: a unique row in the application's own
+    /// tables does the same there.
+    ///
+    /// The call waits for up to 90 seconds for another sender that holds the key. While the blob storage is
+    /// throttled or unreachable, the call goes on for up to 45 seconds after the message is stored, to record
+    /// that.
     ///
     /// # Errors
-    /// Those of [`send`](Queue::send). Also [`Invalid`](crate::ErrorKind::Invalid) if the message has no key or the
-    /// window is empty, and [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender holds the key and
-    /// does not finish, or has taken it over from this one.
+    /// The errors of [`send`](Queue::send). Also [`Invalid`](crate::ErrorKind::Invalid) if the message has no
+    /// key or the window is empty, and [`Conflict`](crate::ErrorKind::Conflict), retryable, if another sender
+    /// holds the key and does not finish, or has taken it over from this call.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45 seconds. If it is dropped after
-    /// the message was stored and before that was recorded, the next sender sends a second one under the same id, as after a crash: a
-    /// timeout around the call should be longer than its record takes.
+    /// If the future is dropped, the message may or may not be stored, and the key may be held for up to 45
+    /// seconds. If it is dropped after the message was stored and before that was recorded, the next sender
+    /// sends a second message under the same id, as after a crash: a timeout around the call should be longer
+    /// than the recording takes.
     pub fn unique_for(self, window: Duration) -> SendRequest<Unique<'a, M>> {
         self.map_target(|one| Unique { one, window })
     }
@@ -297,13 +309,14 @@ where
     fn into_future(self) -> Self::IntoFuture {
         let All { queue, messages } = self.target;
         let (core, below) = (Arc::clone(queue.core()), self.below);
-        // Done before anything is awaited: the future is `Send`, whatever the iterator borrows.
+        // Encoded before the first await: the future is `Send`, whatever the iterator borrows.
         let drafts = Drafts::new(messages, &self.options);
         send_many(core, drafts, below, render_draft::<M>)
     }
 }
 
-// The futures of sends do not depend on the type of the message: their code is generated in this crate, once.
+// The futures of sends do not depend on the type of the message, so that their code is generated once, in
+// this crate.
 
 fn send_one(
     core: Arc<QueueCore>,
@@ -354,7 +367,7 @@ jobqueue_storage::debug_fields! {
     All<'a, M, I> { queue }
 }
 
-/// Waits until the queue has room, if requested, and reads the current settings.
+/// Waits until the queue is short enough, if requested, and reads the current settings.
 pub(crate) async fn ready_to_send(core: &QueueCore, below: Option<u64>) -> Result<(), Error> {
     if let Some(mark) = below {
         // Boxed, because few sends need it.

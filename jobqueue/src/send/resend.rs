@@ -1,8 +1,8 @@
-//! Sends a message again after its first request got no answer. There may then be two messages, and each needs its
-//! own payload.
+//! Sends a message again after its first request got no answer. Two messages of the job may then exist, and
+//! each needs its own payload.
 //!
-//! A blob belongs to one message: the process that ends that message may delete the blob without asking whether another
-//! message refers to it.
+//! A blob belongs to one message: the process that ends a message may delete its blob without checking for
+//! other messages.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::{Instant, timeout};
 
-use super::errors::send_error;
 use super::prepare::Prepared;
+use super::put::send_error;
 use crate::envelope::headers::batch::COPY;
 use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, encoding_of, parse, to_wire};
 use crate::error::{Error, ErrorKind};
@@ -19,11 +19,13 @@ use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
-/// The maximum number of payloads that are deleted at the same time, and the time for all.
-const REMOVALS: usize = 4;
-const REMOVING: Duration = Duration::from_secs(5);
+/// The maximum number of payloads that are deleted at the same time.
+const CONCURRENT_DELETIONS: usize = 4;
+/// The time limit for the deletion of all payloads of a send.
+const DELETION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Notes in a child of a batch that an earlier message of it may exist. Returns whether the event is one.
+/// Marks a child of a batch as a possible copy: an earlier message of it may exist. Returns whether the event
+/// is a child.
 pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     let is_child = event.extensions.contains_key(COPY);
     if is_child {
@@ -32,8 +34,9 @@ pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     Ok(is_child)
 }
 
-/// Returns the message to put after `put`, which may or may not be stored: the same event, with its payload stored in
-/// another blob before `give_up`, and with another copy number if it belongs to a FIFO group, and a note that it is a copy if it is a child of a batch.
+/// Returns the message to put after `put`, which may or may not be stored: the same event, with its payload
+/// in another blob, which is stored before `give_up`. A message of a FIFO group gets another copy number, and
+/// a child of a batch is marked as a copy.
 ///
 /// # Errors
 /// The payload cannot be stored again; the first message may or may not be stored.
@@ -50,10 +53,10 @@ pub(super) async fn resend_of(
         return Ok(put.clone());
     }
     if let Some((_, data)) = first.blob.as_deref() {
-        let own = core.claim_checks.reference(&core.name, data);
-        let stored = core.claim_checks.store_by(give_up, &own, data.clone(), first.expires).await;
+        let reference = core.claim_checks.reference(&core.name, data);
+        let stored = core.claim_checks.store_by(give_up, &reference, data.clone(), first.expires).await;
         stored.map_err(|error| send_error(error, Certainty::Unknown))?;
-        event.payload = Payload::Stored(own);
+        event.payload = Payload::Stored(reference);
     }
     restamp(&mut event, core.runtime());
     let text = to_wire(event.to_json()?, encoding_of(&put.text));
@@ -62,18 +65,19 @@ pub(super) async fn resend_of(
     Ok(next)
 }
 
-/// Deletes the payloads of messages that are certainly not stored, as far as the blobs answer: a sweep deletes the others.
+/// Deletes the payloads of messages that are certainly not stored, as far as the storage answers: a sweep
+/// deletes the others.
 pub(super) fn remove_unsent<'c, 'p>(
     core: &'c QueueCore,
     unsent: impl IntoIterator<Item = &'p Prepared>,
 ) -> BoxFuture<'c, ()> {
-    let payloads = unsent.into_iter().filter_map(|one| one.blob.as_deref());
+    let payloads = unsent.into_iter().filter_map(|prepared| prepared.blob.as_deref());
     let payloads: Vec<_> = payloads.map(|(reference, _)| reference.clone()).collect();
-    let remove = |payload| remove_blobs(core, &core.name, vec![payload]);
+    let delete = |payload| remove_blobs(core, &core.name, vec![payload]);
     Box::pin(async move {
         if !payloads.is_empty() {
-            let removals = stream::iter(payloads).for_each_concurrent(REMOVALS, remove);
-            let _ = timeout(REMOVING, removals).await;
+            let deletions = stream::iter(payloads).for_each_concurrent(CONCURRENT_DELETIONS, delete);
+            let _ = timeout(DELETION_TIMEOUT, deletions).await;
         }
     })
 }

@@ -7,8 +7,8 @@ use crate::undelivered::StoredMessage;
 
 /// A sent message. [`Queue::cancel`](crate::Queue::cancel) can cancel its job.
 ///
-/// It proves that the job is stored: the job runs to its end or becomes a dead letter, unless it is cancelled,
-/// expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
+/// A `Sent` proves that the job is stored: the job runs to its end or becomes a dead letter, unless it is
+/// cancelled, expires, or was done before. Keep the [id](Self::id) to find the job again, in logs or by
 /// `jobqueue_admin::Admin::explain`.
 ///
 /// ```
@@ -29,7 +29,7 @@ pub struct Sent {
     pub(super) stored: Option<StoredMessage>,
     /// The job's position in its FIFO group.
     pub(super) position: Option<EntryRef>,
-    /// The key under which the job was sent as unique work, and its source. Boxed because most jobs have none.
+    /// Present if the job was sent as unique work. Boxed because most jobs are not.
     pub(super) unique: Option<Box<UniqueRef>>,
 }
 
@@ -47,9 +47,10 @@ impl Sent {
     }
 
     /// Returns whether the job was completed before this send, so that no message was stored. The framework
-    /// recognises only a job that is sent [in order](crate::SendOptions::in_order) again under an id of yours, with the same
-    /// key, where it keeps the order in a [log](crate::guide::coordination#order-by-a-log). The payload does not count: a later
-    /// release, or a codec that encrypts, writes another one for the same job.
+    /// recognises only a job that is sent [in order](crate::SendOptions::in_order) again under an explicit
+    /// id, with the same key, on a storage where a [log](crate::guide::coordination#order-by-a-log) keeps the
+    /// order. The payload does not count: a later release, or a codec that encrypts, writes another payload
+    /// for the same job.
     pub fn was_done(&self) -> bool {
         self.stored.is_none()
     }

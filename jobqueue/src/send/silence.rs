@@ -1,4 +1,4 @@
-//! The end of a list whose storage does not answer.
+//! Ends the send of a list whose storage does not answer.
 
 use std::sync::Mutex;
 
@@ -8,57 +8,57 @@ use super::put::SEND_BUDGET;
 use crate::error::{Error, ErrorKind};
 use crate::sync::lock;
 
-/// The time since which no request for a list has succeeded. Once it reaches the time of a send, the rest of the list is not tried: each further
-/// request could take as long.
+/// The time since which no request for a list has succeeded. Once it reaches the send budget, the rest of the
+/// list is not tried: each further request could take as long.
 #[derive(Debug, Default)]
-pub(super) struct Silence(Mutex<Answers>);
+pub(super) struct Silence(Mutex<AnswerTimes>);
 
 #[derive(Debug, Default)]
-struct Answers {
-    /// The beginning of the first request since the last success.
+struct AnswerTimes {
+    /// The start of the first request since the last success.
     silent_since: Option<Instant>,
     last_success: Option<Instant>,
 }
 
 impl Silence {
-    /// Returns its beginning; `None` if the last request succeeded, or none was made.
+    /// Returns the start of the silence; `None` if the last request succeeded, or none was made.
     pub(super) fn since(&self) -> Option<Instant> {
         lock(&self.0).silent_since
     }
 
-    /// Returns whether it is as long as the time of a send.
-    pub(super) fn is_long(&self) -> bool {
+    /// Returns whether the storage has been silent for a whole send budget.
+    pub(super) fn exceeds_budget(&self) -> bool {
         self.since().is_some_and(|since| since.elapsed() >= SEND_BUDGET)
     }
 
-    /// Makes a request, unless the time is as long as that of a send.
+    /// Runs `request`, or fails fast if the storage has been silent for a whole send budget.
     pub(super) async fn guard<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        if self.is_long() {
+        if self.exceeds_budget() {
             return Err(not_tried());
         }
         let began = Instant::now();
         let answer = request.await;
-        self.note(began, std::slice::from_ref(&answer));
+        self.record(began, std::slice::from_ref(&answer));
         answer
     }
 
-    /// Notes the answers to requests that began at `began`.
-    pub(super) fn note<T>(&self, began: Instant, answers: &[Result<T, Error>]) {
-        let mut seen = lock(&self.0);
+    /// Records the answers to requests that began at `began`.
+    pub(super) fn record<T>(&self, began: Instant, answers: &[Result<T, Error>]) {
+        let mut times = lock(&self.0);
         if answers.iter().any(Result::is_ok) {
-            *seen = Answers { silent_since: None, last_success: Some(Instant::now()) };
+            *times = AnswerTimes { silent_since: None, last_success: Some(Instant::now()) };
             return;
         }
-        // A refusal for good says nothing: its message may never have been sent.
+        // A permanent refusal says nothing about the storage: the message may never have been sent.
         let failed = answers.iter().any(|answer| answer.as_ref().is_err_and(Error::is_retryable));
-        // A request that hung while others succeeded did so alone.
-        if failed && seen.last_success.is_none_or(|at| at <= began) {
-            seen.silent_since = Some(seen.silent_since.map_or(began, |since| since.min(began)));
+        // A request that hung while others succeeded is no sign of an outage.
+        if failed && times.last_success.is_none_or(|at| at <= began) {
+            times.silent_since = Some(times.silent_since.map_or(began, |since| since.min(began)));
         }
     }
 }
 
-/// Returns the error of a message that certainly is not stored.
+/// Returns the error of a message that was not tried, and so is certainly not stored.
 pub(super) fn not_tried() -> Error {
     let text = "the message was not sent, because none of the list could be stored for 30 seconds; send it again later";
     Error::new(ErrorKind::Rejected, text).with_retryable(true)
@@ -74,31 +74,31 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn refusal() -> [Result<(), Error>; 1] {
+    fn failure() -> [Result<(), Error>; 1] {
         [Err(Error::new(ErrorKind::Storage, "no answer").with_retryable(true))]
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_that_hung_beside_others_makes_no_silence() {
+    async fn request_that_hung_while_others_succeeded_is_no_silence() {
         let (silence, began) = (Silence::default(), Instant::now());
         advance(SECOND).await;
-        silence.note(Instant::now(), &[Ok(())]);
+        silence.record(Instant::now(), &[Ok(())]);
         advance(SEND_BUDGET).await;
-        silence.note(began, &refusal());
-        assert!(!silence.is_long());
+        silence.record(began, &failure());
+        assert!(!silence.exceeds_budget());
     }
 
     #[tokio::test(start_paused = true)]
     async fn silence_begins_anew_after_a_success() {
         let silence = Silence::default();
-        silence.note(Instant::now(), &refusal());
+        silence.record(Instant::now(), &failure());
         advance(SEND_BUDGET - SECOND).await;
-        silence.note(Instant::now(), &[Ok(())]);
+        silence.record(Instant::now(), &[Ok(())]);
         let began = Instant::now();
-        silence.note(began, &refusal());
+        silence.record(began, &failure());
         advance(SECOND).await;
-        assert!(!silence.is_long());
+        assert!(!silence.exceeds_budget());
         advance(SEND_BUDGET).await;
-        assert!(silence.is_long());
+        assert!(silence.exceeds_budget());
     }
 }

@@ -1,16 +1,17 @@
-//! Unique work: sent once in a window of time, however many senders want it.
+//! Unique work: sent once in a window of time, however many senders try.
 //!
 //! ```text
-//!            create if absent              put message              write if unchanged
-//! (no record) ───────────────► pending ────────────────► (stored) ─────────────────────► sent ── window ──► (no record)
+//!            create if absent          put message          write if unchanged
+//! (no record) ───────────────► pending ────────────► (stored) ─────────────────► sent ── window ──► (no record)
 //!                               │    ▲
 //!                               └────┘ sender died: until the window ends, the next one sends the same job
 //! ```
 //!
-//! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains `sent`.
-//! So a send that returns "joined" has joined a stored message. A sender puts its message only while it holds the key, which it renews during
-//! a long upload. Another sender or canceller takes the key over when it has seen the record unchanged for that time by its own monotonic clock; what the
-//! record says of the time counts only where it is over for longer than clocks may differ.
+//! The blob of a key decides: of concurrent senders exactly one creates it. The others wait until it contains
+//! `sent`. So a send that returns "joined" has joined a stored message. A sender puts its message only while
+//! it holds the key, which it renews during a long upload. Another sender or canceller takes the key over
+//! once it has seen the record unchanged for the length of a hold, by its own monotonic clock. The record's
+//! own timestamp is trusted only once it is older than the allowed clock skew.
 
 pub(super) mod cancel;
 pub(super) mod key_hold;
@@ -24,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use key_hold::KeyHold;
-use record::{Hold, Record};
-use records::{Claim, Records};
-use wait::Wait;
+use record::{KeyClaim, UniqueRecord};
+use records::{SenderClaim, UniqueRecordBlob};
+use wait::KeyWait;
 
 use super::dispatch::dispatch_held;
 use super::prepare::{Draft, Purpose, Render, render_draft};
@@ -71,7 +72,7 @@ impl SendUniqueOutcome {
 }
 
 impl Draft {
-    /// Checks the conditions of unique work: a key, and a window.
+    /// Checks the conditions of unique work, a key and a valid window, and gives the job its own id.
     pub(super) fn unique_for(self, window: Duration, runtime: &Runtime) -> Result<Self, Error> {
         let invalid = |text: &str| Err(Error::new(ErrorKind::Invalid, text));
         if window.is_zero() || window > MAX_WINDOW {
@@ -89,7 +90,7 @@ impl Draft {
 /// The parts of a unique send that depend on the type of its message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UniqueKind {
-    /// The first name that the type had.
+    /// The original kind of the message type, before any renaming.
     original: &'static str,
     render: Render,
 }
@@ -100,41 +101,42 @@ impl UniqueKind {
     }
 }
 
-/// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within the
-/// window.
+/// Sends a draft that [`Draft::unique_for`] has checked, unless another message of its key was sent within
+/// the window.
 pub(super) async fn send_unique(
     core: &QueueCore,
     draft: Draft,
     window: Duration,
     kind: UniqueKind,
 ) -> Result<SendUniqueOutcome, Error> {
-    // Shows the mistakes of the message before its key is claimed.
+    // Reports an invalid message before its key is claimed.
     (kind.render)(core, draft.clone(), Purpose::Check)?;
     let key: Arc<str> = draft.key().unwrap_or_default().into();
-    let records = Records::new(core, kind.original, &key)?;
-    let hold = match claim_unique(core, &records, &draft, window).await? {
-        Ok(hold) => hold,
+    let record_blob = UniqueRecordBlob::new(core, kind.original, &key)?;
+    let claim = match claim_unique(core, &record_blob, &draft, window).await? {
+        Ok(claim) => claim,
         Err(id) => return Ok(SendUniqueOutcome::Joined { id }),
     };
-    let record = &hold.record.value;
+    let record = &claim.record.value;
     let source: Arc<str> = record.source.as_str().into();
     let mut prepared = (kind.render)(core, draft.with_identity(&record.id, &source)?, Purpose::One)?;
     let taken_over = record.taken_over;
     if taken_over {
-        // A canceller may have deleted the former message, and a storage that detects duplicates would drop this one all the same.
+        // A canceller may have deleted the former message, but a storage that detects duplicates would still
+        // drop this one.
         prepared.put.job = None;
     }
-    let mut held = KeyHold { records: &records, hold };
+    let mut held = KeyHold { record_blob: &record_blob, claim };
     let sent = dispatch_held(core, prepared, Some(&mut held)).await;
-    let KeyHold { hold, .. } = held;
-    let sent = record_outcome(&records, hold, sent, taken_over, UniqueRef { key, source }).await?;
+    let KeyHold { claim, .. } = held;
+    let sent = record_outcome(&record_blob, claim, sent, taken_over, UniqueRef { key, source }).await?;
     Ok(SendUniqueOutcome::Sent(sent))
 }
 
-/// Records in the record of its key what has become of a send, and returns it.
+/// Records the outcome of a send in the record of its key, and returns the outcome.
 async fn record_outcome(
-    records: &Records,
-    hold: Hold,
+    record_blob: &UniqueRecordBlob,
+    claim: KeyClaim,
     sent: Result<Sent, Error>,
     taken_over: bool,
     unique: UniqueRef,
@@ -142,9 +144,9 @@ async fn record_outcome(
     let mut sent = match sent {
         Ok(sent) => sent,
         Err(error) => {
-            // An earlier sender's message may be stored: then the id stays.
+            // After a takeover an earlier sender's message may be stored: then the id stays.
             if error.is_rejected() && !taken_over {
-                records.give_up(hold).await;
+                record_blob.give_up(claim).await;
             }
             return Err(error);
         }
@@ -153,34 +155,35 @@ async fn record_outcome(
     if let Some(stored) = &mut sent.stored {
         stored.may_be_duplicated |= taken_over;
     }
-    let stored = |record: Record| record.at(sent.position).into_sent(sent.stored.as_ref());
-    let is_recorded = records.finish(hold, stored).await;
+    let stored = |record: UniqueRecord| record.with_position(sent.position).into_sent(sent.stored.as_ref());
+    let is_recorded = record_blob.finish(claim, stored).await;
     if let Some(stored) = &mut sent.stored {
-        // Another sender has taken the key over from a process that stood still.
+        // This process stood still, and another sender has taken the key over.
         stored.may_be_duplicated |= !is_recorded;
     }
     Ok(sent)
 }
 
-fn pending(core: &QueueCore, draft: &Draft, window: Duration) -> Record {
-    Record::pending(draft.id().unwrap_or_default(), &draft.source(core), core.runtime(), window)
+fn pending(core: &QueueCore, draft: &Draft, window: Duration) -> UniqueRecord {
+    UniqueRecord::pending(draft.id().unwrap_or_default(), &draft.source(core), core.runtime(), window)
 }
 
-/// Claims the key. Waits while another sender is about to send. Returns the id of the job if one was sent.
+/// Claims the key. Waits while another process is sending or cancelling under it. Returns the id of the job
+/// if a job was sent.
 async fn claim_unique(
     core: &QueueCore,
-    records: &Records,
+    record_blob: &UniqueRecordBlob,
     draft: &Draft,
     window: Duration,
-) -> Result<Result<Hold, String>, Error> {
-    let mut wait = Wait::new();
+) -> Result<Result<KeyClaim, String>, Error> {
+    let mut wait = KeyWait::new();
     loop {
         let now = core.now();
-        let is_abandoned = |found: &Record| wait.is_abandoned(found, now);
-        match records.claim(pending(core, draft, window), now, is_abandoned).await? {
-            Claim::Mine(hold) => return Ok(Ok(*hold)),
-            Claim::Joined(id) => return Ok(Err(id)),
-            Claim::Busy(found) => {
+        let is_abandoned = |found: &UniqueRecord| wait.is_abandoned(found, now);
+        match record_blob.claim(pending(core, draft, window), now, is_abandoned).await? {
+            SenderClaim::Mine(claim) => return Ok(Ok(*claim)),
+            SenderClaim::Joined(id) => return Ok(Err(id)),
+            SenderClaim::Busy(found) => {
                 if !wait.pause(found).await {
                     let text = "another sender holds the key of this unique work; try again later";
                     return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));

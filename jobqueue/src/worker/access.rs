@@ -1,4 +1,4 @@
-//! Checks at the start whether the worker has the permissions it needs.
+//! Checks at the start of a worker whether it has the permissions that it needs.
 
 use crate::claim_check::CONTAINER;
 use crate::error::{Error, ErrorKind};
@@ -8,13 +8,13 @@ use crate::storage::{Access, ContainerName, QueueName, StoreError, StoreErrorKin
 
 /// Fails if the worker lacks a permission for the queue or for its dead-letter queue.
 ///
-/// Not every worker handles large payloads: if a permission for blobs is missing, this only logs a warning. The same
-/// holds if the storage cannot be asked now.
+/// Only logs a warning if a permission for blobs is missing, because not every worker handles large payloads,
+/// or if the storage cannot check permissions now.
 pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
     let queues = core.storage.queues();
-    verdict(&core.name, queues.check_access(&core.name, Access::Process).await)?;
+    require_access(&core.name, queues.check_access(&core.name, Access::Process).await)?;
     let dead_letter_queue = core.name.dead_letter()?;
-    verdict(&dead_letter_queue, queues.check_access(&dead_letter_queue, Access::Send).await)?;
+    require_access(&dead_letter_queue, queues.check_access(&dead_letter_queue, Access::Send).await)?;
     let container = ContainerName::new(CONTAINER)?;
     if let Err(error) = core.storage.stores().check_blob_access(&container, Access::Process).await {
         let queue = &core.name;
@@ -23,7 +23,7 @@ pub(super) async fn check(core: &QueueCore) -> Result<(), Error> {
     Ok(())
 }
 
-fn verdict(queue: &QueueName, answer: Result<(), StoreError>) -> Result<(), Error> {
+fn require_access(queue: &QueueName, answer: Result<(), StoreError>) -> Result<(), Error> {
     match answer {
         Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
             let text = format!("the worker lacks permissions for the queue `{queue}`");

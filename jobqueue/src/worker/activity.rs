@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::sync::lock;
 
-/// Counts running jobs and received messages, to distinguish "idle" from "between two jobs".
+/// Counts running jobs and received messages, to distinguish an idle worker from one between two jobs.
 #[derive(Debug)]
 pub(super) struct Activity {
     state: Mutex<ActivityState>,
@@ -18,7 +18,7 @@ pub(super) struct Activity {
 #[derive(Debug)]
 struct ActivityState {
     in_flight: usize,
-    /// The generation grows whenever a message is received or settled.
+    /// Grows whenever a message is received or settled.
     generation: u64,
     /// The generation in which each poller last found its queue empty.
     empty_at: Vec<Option<u64>>,
@@ -27,7 +27,7 @@ struct ActivityState {
 }
 
 impl ActivityState {
-    /// A worker that only sends on schedule has no queue that could become empty: it is idle.
+    /// A worker with only schedules has no queues, and is always idle.
     fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.empty_at.iter().all(|at| *at == Some(self.generation))
     }
@@ -69,8 +69,8 @@ impl Activity {
         lock(&self.state)
     }
 
-    /// Returns the generation to report with [`found_empty`](Self::found_empty). Read it before you look at the
-    /// queue.
+    /// Returns the generation to report with [`found_empty`](Self::found_empty). Read it before the request
+    /// to the queue.
     pub(super) fn generation(&self) -> u64 {
         self.lock().generation
     }
@@ -98,8 +98,8 @@ impl Activity {
         self.change(|state| state.empty_at[poller] = Some(generation));
     }
 
-    /// Resolves when no job is running and something has happened since `generation`: look again whether the last job
-    /// has sent more.
+    /// Resolves when no job is running in a generation after `generation`: the last job may have sent more
+    /// messages, so the caller polls again.
     pub(super) async fn quiet_after(&self, generation: u64) {
         self.until(|state| state.quiet > generation).await;
     }

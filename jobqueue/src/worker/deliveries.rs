@@ -1,7 +1,7 @@
-//! The deliveries of one queue. Each runs as a task of its own, and its end is reported.
+//! The deliveries of one queue. Each delivery runs as a task, and its end is reported.
 //!
-//! This module tracks the beginning and the end of deliveries, not what happens in between, nor how many there may
-//! be.
+//! This module knows the start and the end of a delivery. It knows neither the steps in between nor the
+//! limits of concurrency.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,12 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::limits::Occupied;
-use super::pacing::{Change, Pacing, Permit, Probe};
+use super::pacing::{CircuitChange, Pacing, Permit, Probe};
 use super::state::WorkerState;
 use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
 use crate::event::Event;
 use crate::job::outcome::{Outcome, printable};
-
-/// The maximum length of an id in the log, in characters.
-const MAX_ID_CHARS: usize = 1_024;
+use crate::log::MAX_ID_CHARS;
 
 /// The deliveries of one queue, and the data that they share with its poller.
 pub(super) struct Deliveries {
@@ -36,13 +34,12 @@ pub(super) struct Deliveries {
 }
 
 impl Deliveries {
-    /// Runs a delivery to its end in a task of its own. After the worker was stopped, puts the message back
-    /// instead.
+    /// Runs a delivery to its end in a task. If the worker has been stopped, puts the message back instead.
     pub(super) fn start(self: &Arc<Self>, message: Box<Incoming>, guard: DeliveryGuard) {
         let (deliveries, stopped) = (Arc::clone(self), self.stop.is_cancelled());
         self.spawn(async move {
             let Self { state, executor, stop, abort, .. } = &*deliveries;
-            // Declared first and so dropped last, also when the delivery is dropped half-way.
+            // Declared first and thus dropped last, even if the delivery is dropped half-way.
             let guard = guard;
             if stopped {
                 // Boxed for the same reason as the next future.
@@ -77,18 +74,19 @@ impl Deliveries {
             waited,
             error,
         });
-        // The end of a message that did not run says nothing about the handlers.
-        let change = match attempted {
-            true => pacing.circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe()),
-            false => None,
+        // A delivery without an attempt says nothing about the handlers.
+        let change = if attempted {
+            pacing.circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe())
+        } else {
+            None
         };
         match change {
-            Some(Change::Opened(retry_in)) => {
+            Some(CircuitChange::Opened(retry_in)) => {
                 crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
                 events.emit(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
-            Some(Change::Closed) => {
+            Some(CircuitChange::Closed) => {
                 crate::log::info!(%queue, "jobs succeed again");
                 state.show_circuit(queue, false);
                 events.emit(|| Event::CircuitClosed { queue: queue.clone() });
@@ -102,7 +100,7 @@ impl Deliveries {
         if *outcome == Outcome::Completed {
             return;
         }
-        // One line: exporters write values as they are.
+        // `printable` yields one line: exporters write values unescaped.
         let id = job.as_ref().map(|job| printable(&job.id, MAX_ID_CHARS));
         let queue = &self.executor.core.name;
         match outcome {
@@ -121,20 +119,20 @@ impl Deliveries {
     }
 }
 
-/// The slot of a delivery. When it is dropped, also half-way, the slot becomes free, then the job is over. The lease ends
-/// before, with the delivery.
+/// The slot of a delivery. Dropping the guard, even half-way, frees the slot and then counts the job as
+/// finished. The lease ends before that, with the delivery.
 pub(super) struct DeliveryGuard {
     pacing: Arc<Pacing>,
     slot: Occupied,
     probe: Option<Probe>,
-    /// Dropped last.
-    _job: ScopeGuard<Arc<Activity>, fn(Arc<Activity>)>,
+    /// Counts the job as finished. Dropped last.
+    _finished: ScopeGuard<Arc<Activity>, fn(Arc<Activity>)>,
 }
 
 impl DeliveryGuard {
     pub(super) fn new(deliveries: &Deliveries, slot: Occupied, probe: Option<Probe>) -> Self {
         let (pacing, activity) = (Arc::clone(&deliveries.pacing), Arc::clone(&deliveries.activity));
-        Self { pacing, slot, probe, _job: guard(activity, |activity| activity.finished()) }
+        Self { pacing, slot, probe, _finished: guard(activity, |activity| activity.finished()) }
     }
 
     /// Returns the circuit's probe if this delivery is one.
@@ -145,7 +143,7 @@ impl DeliveryGuard {
 
 impl DeliverySlot for DeliveryGuard {
     fn classify(&self, class: MessageClass) {
-        self.pacing.unknown.note(class);
+        self.pacing.unknown.record(class);
     }
 
     fn reserve(&self, kind: &str) -> Result<(), Duration> {
@@ -154,7 +152,9 @@ impl DeliverySlot for DeliveryGuard {
 
     fn give_back(&self) {
         self.slot.give_back();
-        self.probe.iter().for_each(Probe::give_back);
+        if let Some(probe) = &self.probe {
+            probe.give_back();
+        }
     }
 
     fn admit(&self, kind: &str) -> Result<Duration, Duration> {
@@ -173,7 +173,7 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.leave();
     }
 
-    fn is_left_alone(&self) -> bool {
+    fn is_fetching_paused(&self) -> bool {
         self.pacing.snooze.until().is_some() || self.pacing.circuit.permit() != Permit::Closed
     }
 

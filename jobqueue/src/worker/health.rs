@@ -1,6 +1,6 @@
 //! The health of a worker, for the checks of an orchestrator.
 //!
-//! It collects observations of the worker's other parts, and sends no requests of its own.
+//! This module collects the observations of the worker's other parts. It sends no requests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,12 +12,12 @@ use crate::lease::LeaseRenewer;
 use crate::storage::QueueName;
 use crate::sync::lock;
 
-/// The rest after which failures are forgotten.
+/// The quiet time after which failures belong to an earlier outage and are forgotten.
 const LONG_REST: Duration = Duration::from_secs(60);
 
 /// A handle to the health of a worker. Cheap to clone. [`Worker::health`](crate::Worker::health) returns it.
 ///
-/// It outlives the worker, and then shows that the worker has ended.
+/// The handle outlives the worker, and then shows that the worker has ended.
 #[derive(Debug, Clone, Default)]
 pub struct WorkerHealth(Arc<Mutex<HealthState>>);
 
@@ -29,11 +29,11 @@ pub struct HealthReport {
     pub phase: WorkerPhase,
     /// The queues that the worker listens to; empty before it runs.
     pub queues: Vec<QueueHealth>,
-    /// The time by which the renewal of leases is behind. It is zero unless the thread that renews them is stuck, or hundreds of renewals wait
-    /// for a storage that does not answer.
+    /// The time by which the renewal of leases is behind schedule. Zero unless the thread that renews them is
+    /// stuck, or hundreds of renewals wait for a storage that does not answer.
     pub renewals_behind: Duration,
-    /// The time since a lease ended before it was renewed, so that its job may run elsewhere; `None` if none has. A lease that ends with its
-    /// message's time to live does not count.
+    /// The time since a lease last ended without renewal, so that its job may run elsewhere; `None` if that
+    /// has not happened. A lease that ends with its message's time to live does not count.
     pub since_lease_expired: Option<Duration>,
 }
 
@@ -41,12 +41,12 @@ pub struct HealthReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WorkerPhase {
-    /// The worker was not run yet, or opens its queues.
+    /// The worker has not been run yet, or is opening its queues.
     #[default]
     Starting,
-    /// The worker fetches jobs.
+    /// The worker is fetching jobs.
     Running,
-    /// The worker finishes its running jobs and starts no others.
+    /// The worker is finishing its running jobs and starts no others.
     Draining,
     /// The worker has ended.
     Ended,
@@ -58,10 +58,11 @@ pub enum WorkerPhase {
 pub struct QueueHealth {
     /// The queue.
     pub queue: QueueName,
-    /// The time since the first of the requests for jobs that have failed in a row; `None` if the last one succeeded, and while the
-    /// worker sends none: the queue is paused or snoozed, its circuit is open, or all slots are in use.
+    /// The time since the first of the latest requests for jobs that failed in a row. `None` if the last
+    /// request succeeded, and while the worker sends no requests because the queue is paused or snoozed, its
+    /// circuit is open, or all slots are in use.
     pub failing_for: Option<Duration>,
-    /// The error of the last request, if it failed and [`failing_for`](Self::failing_for) is known.
+    /// The error of the last request, if [`failing_for`](Self::failing_for) is set.
     pub error: Option<String>,
     /// True if the circuit breaker is open: fetching is paused after repeated failures.
     pub circuit_open: bool,
@@ -77,7 +78,7 @@ struct HealthState {
 
 /// Requests that have failed in a row.
 #[derive(Debug)]
-struct Failing {
+struct FailureStreak {
     since: Instant,
     last: Instant,
     error: String,
@@ -85,14 +86,14 @@ struct Failing {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    failing: Option<Failing>,
-    /// The time at which the worker ceased to send requests for jobs.
+    failing: Option<FailureStreak>,
+    /// The time at which the worker stopped sending requests for jobs, if it sends none.
     resting: Option<Instant>,
     circuit_open: bool,
 }
 
 impl WorkerHealth {
-    /// Returns the current health. It sends no request, and is based on the results of the worker's own requests.
+    /// Returns the current health, from the results of the worker's requests. Sends no request.
     pub fn report(&self) -> HealthReport {
         let state = lock(&self.0);
         let queues = state.queues.iter().map(|(queue, state)| {
@@ -112,7 +113,7 @@ impl WorkerHealth {
         }
     }
 
-    /// Notes that the worker has opened its queues.
+    /// Records that the worker has opened its queues.
     pub(super) fn begin(&self, queues: impl Iterator<Item = QueueName>, renewer: Option<LeaseRenewer>) {
         let mut state = lock(&self.0);
         state.phase = WorkerPhase::Running;
@@ -124,20 +125,21 @@ impl WorkerHealth {
         lock(&self.0).phase = WorkerPhase::Draining;
     }
 
-    /// Notes that the worker has ended, or that its future was dropped.
+    /// Records that the worker has ended, or that its future was dropped.
     pub(super) fn end(&self) {
         let mut state = lock(&self.0);
         state.phase = WorkerPhase::Ended;
         state.renewer = None;
     }
 
-    /// Notes a request for jobs that succeeded.
-    pub(super) fn reached(&self, queue: &QueueName) {
+    /// Records a successful request for jobs.
+    pub(super) fn note_success(&self, queue: &QueueName) {
         self.change(queue, |state| state.failing = None);
     }
 
-    /// Notes an empty answer that may be none of the storage. Failures are over if the last is longer ago than a storage takes to fail again.
-    pub(super) fn perhaps_reached(&self, queue: &QueueName) {
+    /// Records an empty answer that does not prove that the queue could be reached. Clears failures if the
+    /// last is longer ago than a broken storage takes to fail again: `2 * LONG_REST`.
+    pub(super) fn note_uncertain_answer(&self, queue: &QueueName) {
         self.change(queue, |state| {
             if state.failing.as_ref().is_some_and(|failing| failing.last.elapsed() > LONG_REST * 2) {
                 state.failing = None;
@@ -145,21 +147,23 @@ impl WorkerHealth {
         });
     }
 
-    /// Notes a request for jobs that was sent at `sent` and failed.
-    pub(super) fn failed(&self, queue: &QueueName, sent: Instant, error: &str) {
+    /// Records a request for jobs that was sent at `sent` and failed.
+    pub(super) fn note_failure(&self, queue: &QueueName, sent: Instant, error: &str) {
         self.change(queue, |state| {
             let since = state.failing.take().map_or(sent, |failing| failing.since);
-            state.failing = Some(Failing { since, last: Instant::now(), error: error.to_owned() });
+            state.failing = Some(FailureStreak { since, last: Instant::now(), error: error.to_owned() });
         });
     }
 
-    /// Notes that the worker sends no requests for jobs for now: nothing is known of the queue meanwhile.
-    pub(super) fn rests(&self, queue: &QueueName) {
+    /// Records that the worker currently sends no requests for jobs, so that the state of the queue is
+    /// unknown.
+    pub(super) fn note_resting(&self, queue: &QueueName) {
         self.change(queue, |state| state.resting = state.resting.or_else(|| Some(Instant::now())));
     }
 
-    /// Notes that the worker sends requests for jobs. Failures before a long rest belong to another outage.
-    pub(super) fn asks(&self, queue: &QueueName) {
+    /// Records that the worker sends requests for jobs again. Clears failures from before a long rest: they
+    /// belong to another outage.
+    pub(super) fn note_polling(&self, queue: &QueueName) {
         self.change(queue, |state| {
             if state.resting.take().is_some_and(|since| since.elapsed() > LONG_REST) {
                 state.failing = None;
@@ -167,11 +171,11 @@ impl WorkerHealth {
         });
     }
 
-    pub(super) fn circuit(&self, queue: &QueueName, is_open: bool) {
+    pub(super) fn set_circuit(&self, queue: &QueueName, is_open: bool) {
         self.change(queue, |state| state.circuit_open = is_open);
     }
 
-    pub(super) fn lease_expired(&self) {
+    pub(super) fn note_lease_expired(&self) {
         lock(&self.0).lease_expired = Some(Instant::now());
     }
 
@@ -188,7 +192,6 @@ mod tests {
 
     use super::*;
 
-    // K44
     #[tokio::test(start_paused = true)]
     async fn failures_count_from_the_first_request_and_while_requests_are_sent() {
         let (health, queue) = (WorkerHealth::default(), "tasks".parse::<QueueName>().unwrap());
@@ -197,36 +200,36 @@ mod tests {
         let fail = async || {
             let sent = Instant::now();
             sleep(Duration::from_secs(40)).await;
-            health.failed(&queue, sent, "no answer");
+            health.note_failure(&queue, sent, "no answer");
         };
         fail().await;
         assert_eq!(failing_for(), Some(40));
-        health.rests(&queue);
+        health.note_resting(&queue);
         assert_eq!(failing_for(), None);
         sleep(Duration::from_secs(20)).await;
-        health.asks(&queue);
-        assert_eq!(failing_for(), Some(60), "two queues that share a slot fail one after the other");
-        health.rests(&queue);
+        health.note_polling(&queue);
+        assert_eq!(failing_for(), Some(60), "a short rest, such as a wait for a slot, ends no outage");
+        health.note_resting(&queue);
         sleep(Duration::from_secs(3_600)).await;
-        health.rests(&queue);
-        health.asks(&queue);
+        health.note_resting(&queue);
+        health.note_polling(&queue);
         fail().await;
         assert_eq!(failing_for(), Some(40));
-        health.reached(&queue);
+        health.note_success(&queue);
         assert_eq!(failing_for(), None);
     }
 
-    // An empty answer that is not certain is the usual one of an idle queue with sessions.
+    // An idle queue with sessions usually gives uncertain empty answers.
     #[tokio::test(start_paused = true)]
     async fn failures_are_over_when_uncertain_answers_follow_for_long() {
         let (health, queue) = (WorkerHealth::default(), QueueName::new("work").unwrap());
         health.begin([queue.clone()].into_iter(), None);
-        health.failed(&queue, Instant::now(), "down");
+        health.note_failure(&queue, Instant::now(), "down");
         sleep(Duration::from_secs(40)).await;
-        health.perhaps_reached(&queue);
+        health.note_uncertain_answer(&queue);
         assert!(health.report().queues[0].failing_for.is_some());
         sleep(Duration::from_secs(81)).await;
-        health.perhaps_reached(&queue);
+        health.note_uncertain_answer(&queue);
         assert_eq!(health.report().queues[0].failing_for, None);
     }
 }

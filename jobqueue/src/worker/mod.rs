@@ -6,8 +6,9 @@
 //!        └──── free slots ◄─────────────────────────────────────────────┘   shutdown: stop fetching ─ wait ─ cancel and release
 //! ```
 //!
-//! [`Worker::builder`] collects handlers, shared state and settings. A handler's [`Context`] gives it checkpoints,
-//! cancellation and queues for further messages. [`Event`](crate::Event)s and the final [`Report`] describe the results.
+//! [`Worker::builder`] collects handlers, shared state and settings. A handler's [`Context`] gives it
+//! checkpoints, cancellation and queues for further messages. [`Event`](crate::Event)s and the final
+//! [`Report`] describe the results.
 
 mod access;
 mod activity;
@@ -15,7 +16,6 @@ mod background;
 mod builder;
 mod deliveries;
 mod health;
-mod journal;
 mod limits;
 mod options;
 mod pacing;

@@ -1,4 +1,4 @@
-//! Fetches messages of one queue, never more than there are free slots.
+//! Fetches messages of one queue, never more than the worker has free slots.
 
 use std::ops::ControlFlow;
 use std::panic::AssertUnwindSafe;
@@ -21,18 +21,20 @@ use crate::queue_core::Idle;
 use crate::settings::QueueSettings;
 use crate::storage::{LeasedMessage, MAX_MESSAGES, StoreError, StoreErrorKind};
 
-/// The pause after a request to the queue has failed: doubling, up to a minute.
+/// The pauses after failed requests: doubling, up to a minute.
 const POLL_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(60));
-/// The time without a panic after which the next one counts as the first.
-const LONG_AGO: Duration = Duration::from_secs(600);
-/// The time that a starting worker waits for the requests to cancel jobs.
-const FIRST_REQUESTS: Duration = Duration::from_secs(30);
-/// The time that a stopping worker waits for the answer to a request under way.
-const LAST_ANSWER: Duration = Duration::from_secs(1);
-/// The time that a full worker gathers free slots, so that it asks for many messages at once instead of one by one.
-const GATHER: Duration = Duration::from_millis(2);
-/// The pause after an empty answer that does not say that the queue is empty, of a worker that runs until it is idle.
-const UNCERTAIN: Duration = Duration::from_millis(20);
+/// The time without a panic after which the count of panics is reset.
+const PANIC_RESET_TIME: Duration = Duration::from_secs(600);
+/// The maximum time that a starting worker waits for the requests to cancel jobs.
+const FIRST_REQUESTS_TIMEOUT: Duration = Duration::from_secs(30);
+/// The maximum time that a stopping worker waits for the answer to its last request.
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The time for which a full worker gathers free slots, so that it requests many messages at once instead of
+/// one at a time.
+const SLOT_GATHER_TIME: Duration = Duration::from_millis(2);
+/// The pause of a worker that runs until it is idle, after an empty answer that does not prove that the queue
+/// is empty.
+const UNCERTAIN_PAUSE: Duration = Duration::from_millis(20);
 /// The maximum number of concurrent requests of one round.
 const MAX_REQUESTS: u32 = 8;
 
@@ -44,7 +46,7 @@ pub(super) struct Poller {
     pub(super) until_idle: bool,
 }
 
-/// The state that one round passes to the next.
+/// The state that a round passes to the next round.
 struct Pace {
     idle: Idle,
     failures: u32,
@@ -53,11 +55,11 @@ struct Pace {
 }
 
 impl Pace {
-    /// Returns the most slots that the next round fills.
-    fn most_slots(&self, permit: Permit) -> usize {
+    /// Returns the maximum number of messages that the next round requests.
+    fn max_slots(&self, permit: Permit) -> usize {
         if permit == Permit::Probe || self.failures > 0 {
-            // One message is enough to see whether a failed storage works again. If it does not, the message may be leased for nobody, which
-            // counts as a delivery.
+            // One message is enough to see whether a failed storage works again. If it does not, a lease may
+            // be granted without our learning of it, which costs a delivery.
             1
         } else if !self.was_full {
             // One request is enough to see whether a queue is empty.
@@ -69,27 +71,29 @@ impl Pace {
 }
 
 impl Poller {
-    /// Polls until the worker stops. A panic of an adapter's notifications or groups, which the storage's wrapper does not see, is a request that failed.
+    /// Polls until the worker stops. Treats a panic in an adapter's notifications or groups, which the
+    /// storage's wrapper does not catch, as a failed request.
     pub(super) async fn run(self) {
+        let stop = &self.deliveries.stop;
         let (mut failures, mut began) = (0, Instant::now());
         while let Err(panic) = AssertUnwindSafe(self.poll()).catch_unwind().await {
             self.slots.fetched();
-            failures = if began.elapsed() > LONG_AGO { 1 } else { failures + 1 };
+            failures = if began.elapsed() > PANIC_RESET_TIME { 1 } else { failures + 1 };
             let queue = &self.deliveries.executor.core.name;
             let detail = format!("the storage panicked: {}", panic_text(&*panic));
             let error = StoreError::new(StoreErrorKind::Protocol, "get messages", queue).with_detail(detail);
-            self.unless_stopped(self.back_off(&error, Instant::now(), failures)).await;
+            stop.run_until_cancelled(self.back_off(&error, Instant::now(), failures)).await;
             began = Instant::now();
         }
     }
 
     async fn poll(&self) {
-        let Deliveries { state, executor, pacing, .. } = &*self.deliveries;
+        let Deliveries { state, executor, pacing, stop, .. } = &*self.deliveries;
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {
             // A waiting job that an operator has cancelled does not start.
-            let known = tokio::time::timeout(FIRST_REQUESTS, tracker.has_requests().cancelled());
-            let _ = self.unless_stopped(known).await;
+            let known = tokio::time::timeout(FIRST_REQUESTS_TIMEOUT, tracker.has_requests().cancelled());
+            let _ = stop.run_until_cancelled(known).await;
         }
         executor.state.events.emit(|| {
             let kinds = executor.handlers.all_kinds().into_iter().filter(|kind| kind != EVERY_KIND);
@@ -97,14 +101,16 @@ impl Poller {
         });
         let idle = core.idle(state.options.max_idle_delay);
         let mut pace = Pace { idle, failures: 0, was_full: false };
-        // The stop ends a wait at once. A request gets a little more time: the messages that it leased are put back.
-        while let Some(settings) = self.unless_stopped(self.ready_settings(pace.was_full)).await {
-            state.health.rests(&core.name);
+        // The stop ends a wait at once. A request gets a little more time, so that the messages that it
+        // leases are put back.
+        while let Some(settings) = stop.run_until_cancelled(self.ready_settings(pace.was_full)).await {
+            state.health.note_resting(&core.name);
             let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
-            let free = self.unless_stopped(self.free_slots(pace.was_full)).await;
+            let free = stop.run_until_cancelled(self.free_slots(pace.was_full)).await;
             let Some(slots) = free else { return self.slots.fetched() };
-            // While this poller waited for a slot, an operator may have paused the queue, the circuit opened, or a handler snoozed it.
-            let settings = self.unless_stopped(core.fresh_settings()).await;
+            // While this poller waited for a slot, an operator may have paused the queue, its circuit may
+            // have opened, or a handler may have snoozed it.
+            let settings = stop.run_until_cancelled(core.fresh_settings()).await;
             let Some(settings) = settings else { return self.slots.fetched() };
             let is_permitted = pacing.circuit.permit() == permit && pacing.snooze.until().is_none();
             if !is_permitted || settings.is_paused(core.now()) {
@@ -112,20 +118,21 @@ impl Poller {
                 self.slots.fetched();
                 continue;
             }
-            state.health.asks(&core.name);
+            state.health.note_polling(&core.name);
             if self.round(&settings, slots, permit, &mut pace).await.is_break() {
                 return;
             }
         }
     }
 
-    /// Returns the permission to fetch; `None` after a wait for it, since the queue is paused or snoozed or its circuit open.
+    /// Returns the permission to fetch. If the queue is paused or snoozed, or its circuit is open, waits and
+    /// returns `None`.
     async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
-        let Deliveries { executor, pacing, activity, .. } = &*self.deliveries;
+        let Deliveries { executor, pacing, activity, stop, .. } = &*self.deliveries;
         if settings.is_paused(executor.core.now()) {
             activity.found_empty(self.number, activity.generation());
-            // Messages that arrive meanwhile stay in the queue.
-            self.unless_stopped(idle.nap()).await;
+            // `nap` ignores notifications: messages that arrive stay in the paused queue.
+            stop.run_until_cancelled(idle.nap()).await;
             return None;
         }
         if let Some(until) = pacing.snooze.until() {
@@ -133,16 +140,18 @@ impl Poller {
             return None;
         }
         match pacing.circuit.permit() {
-            Permit::OpenUntil(until) => self.unless_stopped(tokio::time::sleep_until(until)).await?,
+            Permit::OpenUntil(until) => stop.run_until_cancelled(tokio::time::sleep_until(until)).await?,
             Permit::Probing(until) => {
-                let _ = self.unless_stopped(tokio::time::timeout_at(until, pacing.circuit.ended())).await?;
+                let ended = tokio::time::timeout_at(until, pacing.circuit.ended());
+                let _ = stop.run_until_cancelled(ended).await?;
             }
             permit => return Some(permit),
         }
         None
     }
 
-    /// Fetches once. Then starts the deliveries of the messages, or waits until there may be more.
+    /// Fetches once, and starts the deliveries of the messages. After an empty answer, waits until messages
+    /// may have arrived.
     async fn round(
         &self,
         settings: &Arc<QueueSettings>,
@@ -152,14 +161,14 @@ impl Poller {
     ) -> ControlFlow<()> {
         let Deliveries { state, executor, activity, stop, .. } = &*self.deliveries;
         let core = &executor.core;
-        slots.truncate(pace.most_slots(permit));
+        slots.truncate(pace.max_slots(permit));
         let generation = activity.generation();
-        let (asked, sent) = (slots.len(), Instant::now());
+        let (requested, sent) = (slots.len(), Instant::now());
         let answer = self.with_stop_grace(self.fetch(settings, slots, permit)).await;
         self.slots.fetched();
         match answer {
             None => return ControlFlow::Break(()),
-            // The storage has stopped for good: do not retry.
+            // The storage has stopped permanently: do not retry.
             Some(Err(error)) if error.kind() == StoreErrorKind::Stopped => {
                 state.fail(error);
                 stop.cancel();
@@ -167,25 +176,26 @@ impl Poller {
             }
             Some(Err(error)) => {
                 pace.failures += 1;
-                self.unless_stopped(self.back_off(&error, sent, pace.failures)).await;
+                stop.run_until_cancelled(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {
                 pace.failures = 0;
-                pace.was_full = fetched.messages == asked;
+                pace.was_full = fetched.messages == requested;
                 self.slots.note_backlog(pace.was_full);
                 let is_empty = fetched.messages == 0;
-                match is_empty && fetched.is_uncertain {
-                    true => state.health.perhaps_reached(&core.name),
-                    false => state.health.reached(&core.name),
+                if is_empty && fetched.is_uncertain {
+                    state.health.note_uncertain_answer(&core.name);
+                } else {
+                    state.health.note_success(&core.name);
                 }
                 if !is_empty {
                     pace.idle.reset();
                     return ControlFlow::Continue(());
                 }
                 if fetched.is_partial && self.until_idle {
-                    self.unless_stopped(pace.idle.nap()).await;
+                    stop.run_until_cancelled(pace.idle.nap()).await;
                 } else if fetched.is_uncertain && self.until_idle {
-                    self.unless_stopped(tokio::time::sleep(UNCERTAIN)).await;
+                    stop.run_until_cancelled(tokio::time::sleep(UNCERTAIN_PAUSE)).await;
                 } else {
                     self.rest(generation, pace.idle.pause(fetched.next_visible_in)).await;
                 }
@@ -194,9 +204,10 @@ impl Poller {
         ControlFlow::Continue(())
     }
 
-    /// Waits for `pause` because there is nothing to fetch since `generation`. `run_until_idle` waits no longer than until all is quiet.
+    /// Reports the queue as empty at `generation`, and waits for `pause`. A worker that runs until it is idle
+    /// waits at most until no job is running: the last job may have sent more messages.
     async fn rest(&self, generation: u64, pause: impl Future<Output = ()>) {
-        let activity = &self.deliveries.activity;
+        let Deliveries { activity, stop, .. } = &*self.deliveries;
         activity.found_empty(self.number, generation);
         let pause = async {
             tokio::select! {
@@ -205,11 +216,11 @@ impl Poller {
                 () = activity.quiet_after(generation), if self.until_idle => {}
             }
         };
-        self.unless_stopped(pause).await;
+        stop.run_until_cancelled(pause).await;
     }
 
-    /// Leases up to a message for each slot, by several requests at once. Returns an error only if every request failed, because messages that
-    /// other requests leased are handled.
+    /// Leases up to one message for each slot, by several concurrent requests. Returns an error only if every
+    /// request failed: the messages of the other requests are being handled.
     async fn fetch(
         &self,
         settings: &Arc<QueueSettings>,
@@ -246,8 +257,8 @@ impl Poller {
         }
     }
 
-    /// Leases up to a message for each slot by one request, and starts their deliveries: their leases run, and another request of the round
-    /// may take long to be answered.
+    /// Leases up to one message for each slot by one request. Starts their deliveries at once, because their
+    /// leases run and another request of the round may take long.
     async fn request(
         &self,
         settings: &Arc<QueueSettings>,
@@ -268,7 +279,7 @@ impl Poller {
         Ok(fetched)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "an answer, and what its request was made with")]
+    #[allow(clippy::too_many_arguments, reason = "an answer and the arguments of its request")]
     fn start_all(
         &self,
         messages: Vec<LeasedMessage>,
@@ -279,22 +290,23 @@ impl Poller {
     ) {
         let worker = &*self.deliveries;
         let mut probe = (permit == Permit::Probe).then(|| worker.pacing.circuit.probe());
-        // A storage that returns more than was asked for gets the rest back when the leases run out.
+        // If a storage returns more messages than requested, the excess messages reappear when their leases
+        // run out.
         worker.activity.started(messages.len().min(slots.len()));
         for (leased, slot) in messages.into_iter().zip(slots) {
-            // Boxed, so that the futures through which it goes stay small.
+            // Boxed, so that the futures that hold it stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
             let guard = DeliveryGuard::new(worker, self.slots.occupied(slot), probe.take());
             self.deliveries.start(incoming, guard);
         }
     }
 
-    /// Returns the queue's settings as soon as this worker may fetch: it leaves unknown messages to others for a while,
-    /// and waits until the storage does not throttle.
+    /// Returns the queue's settings once this worker may fetch. First leaves unknown messages to other
+    /// workers for a while, and waits until the storage no longer throttles.
     async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
         let Deliveries { executor, pacing, .. } = &*self.deliveries;
         let core = &executor.core;
-        // With long pauses, a worker that runs until it is idle could find unknown messages again and again.
+        // No long pauses in `run_until_idle`: the unknown messages would be visible again after each pause.
         let pause = pacing.unknown.pause(!was_full && !self.until_idle, core.runtime());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
@@ -303,20 +315,12 @@ impl Poller {
         core.fresh_settings().await
     }
 
-    async fn unless_stopped<T>(&self, waiting: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.deliveries.stop.cancelled() => None,
-            done = waiting => Some(done),
-        }
-    }
-
-    /// Gives a request that is under way at the stop a little time for its answer, so that the messages it leased can
-    /// be put back at once. Without an answer they become visible again when their leases run out.
+    /// Gives a pending request a little time for its answer after the stop, so that the messages that it
+    /// leases can be put back at once. Without an answer they become visible again when their leases run out.
     async fn with_stop_grace<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let given_up = async {
             self.deliveries.stop.cancelled().await;
-            tokio::time::sleep(LAST_ANSWER).await;
+            tokio::time::sleep(LAST_ANSWER_TIMEOUT).await;
         };
         tokio::select! {
             biased;
@@ -327,32 +331,33 @@ impl Poller {
 
     async fn back_off(&self, error: &StoreError, sent: Instant, failures: u32) {
         let runtime = self.deliveries.executor.core.runtime();
-        let wait = error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + GATHER);
+        let wait =
+            error.retry_after().unwrap_or_else(|| POLL_BACKOFF.delay(failures, runtime) + SLOT_GATHER_TIME);
         let text = chain(error);
         let Deliveries { state, executor, .. } = &*self.deliveries;
         let queue = executor.core.name.clone();
-        state.health.failed(&queue, sent, &text);
+        state.health.note_failure(&queue, sent, &text);
         crate::log::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
         executor.state.events.emit(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
     }
 
-    /// Waits for at least one free slot. After a round that returned as many messages as requested, it waits briefly
-    /// for more slots, so that a full worker does not ask for messages one by one.
+    /// Waits for at least one free slot. After a round that returned as many messages as requested, also
+    /// waits briefly for more slots, so that a full worker does not request messages one at a time.
     async fn free_slots(&self, was_full: bool) -> Vec<Slot> {
         let mut slots = vec![self.slots.take().await];
-        let at_most = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES } as usize;
-        let (free, most) = self.slots.free_and_most();
-        let enough = (most / 2).clamp(1, at_most);
+        let limit = if was_full { MAX_MESSAGES * MAX_REQUESTS } else { MAX_MESSAGES } as usize;
+        let (free, max) = self.slots.free_and_max();
+        let enough = (max / 2).clamp(1, limit);
         if was_full && free + 1 < enough {
             let gather = async {
                 while slots.len() < enough {
                     slots.push(self.slots.take().await);
                 }
             };
-            let _ = tokio::time::timeout(GATHER, gather).await;
+            let _ = tokio::time::timeout(SLOT_GATHER_TIME, gather).await;
         }
-        while slots.len() < at_most
+        while slots.len() < limit
             && let Some(slot) = self.slots.try_take_further()
         {
             slots.push(slot);
@@ -368,9 +373,9 @@ struct Fetched {
     messages: usize,
     /// The time until the next message becomes visible, if the storage knows it.
     next_visible_in: Option<Duration>,
-    /// True if messages may be visible that did not come.
+    /// True if visible messages may be missing from the answer.
     is_uncertain: bool,
-    /// True if a part of the queue was not asked, or did not answer.
+    /// True if a shard of the queue was not asked, or did not answer.
     is_partial: bool,
 }
 
@@ -380,14 +385,14 @@ mod tests {
     use crate::runtime::Runtime;
 
     #[test]
-    fn after_a_failure_one_message_is_asked_for() {
+    fn failures_and_probes_limit_a_round_to_one_message() {
         let idle = Idle::new(Runtime::new(), None, Duration::from_secs(5));
         let mut pace = Pace { idle, failures: 1, was_full: true };
-        assert_eq!(pace.most_slots(Permit::Closed), 1);
+        assert_eq!(pace.max_slots(Permit::Closed), 1);
         pace.failures = 0;
-        assert_eq!(pace.most_slots(Permit::Closed), usize::MAX);
+        assert_eq!(pace.max_slots(Permit::Closed), usize::MAX);
         pace.was_full = false;
-        assert_eq!(pace.most_slots(Permit::Closed), MAX_MESSAGES as usize);
-        assert_eq!(pace.most_slots(Permit::Probe), 1);
+        assert_eq!(pace.max_slots(Permit::Closed), MAX_MESSAGES as usize);
+        assert_eq!(pace.max_slots(Permit::Probe), 1);
     }
 }

@@ -1,47 +1,47 @@
-//! Starts and ends the task that writes the record of a running worker.
+//! The task that writes the record of a running worker.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
+use super::background::BackgroundTask;
 use super::options::PresenceSetting;
 use super::state::WorkerState;
 use crate::lease::LeaseRenewer;
-use crate::presence::{About, Tracker, read_once, run_record_writer};
+use crate::presence::{Tracker, WorkerFacts, read_once, run_record_writer};
 
 /// The interval at which a worker writes its record unless configured otherwise.
-const INTERVAL: Duration = Duration::from_secs(15);
-const LAST_ROUND: Duration = Duration::from_secs(5);
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The record of a running worker. If it is dropped, the record becomes stale.
-pub(super) struct Record {
+/// The task that writes the record of a running worker. If it is dropped, the record becomes stale.
+pub(super) struct PresenceTask {
     tracker: Arc<Tracker>,
-    ended: CancellationToken,
-    task: AbortOnDropHandle<()>,
+    task: BackgroundTask,
 }
 
-impl Record {
-    /// Starts the record of a worker, which also reads the requests to cancel its jobs. A worker that runs until it is idle only reads
-    /// the requests, once. Returns `None` if the worker does neither.
+impl PresenceTask {
+    /// Starts the task that writes the record and reads the requests to cancel jobs. For a worker that runs
+    /// until it is idle, the task by default only reads the requests, once. Returns `None` if the worker does
+    /// neither.
     pub(super) fn start(state: &WorkerState, until_idle: bool) -> Option<Self> {
-        let runtime = state.deliveries.storage.runtime();
+        let runtime = state.delivery_state.storage.runtime();
         let is_test = !runtime.starts_threads();
         let interval = match state.options.presence {
             PresenceSetting::Off => return None,
             PresenceSetting::Default if is_test => return None,
-            PresenceSetting::Default => (!until_idle).then_some(INTERVAL),
+            PresenceSetting::Default => (!until_idle).then_some(DEFAULT_INTERVAL),
             PresenceSetting::Every(interval) => Some(interval),
         };
         let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
         let (tracked, end) = (Arc::clone(&tracker), ended.clone());
-        let blobs = state.deliveries.storage.blobs_apart();
-        // A thread of the library's own: a handler that blocks the worker's runtime does not make the worker look dead.
+        let blobs = state.delivery_state.storage.blobs_apart();
+        // On the lease renewer's thread: a handler that blocks the worker's runtime does not make the worker
+        // look dead.
         let task = match interval {
             Some(every) => {
-                let about = about(state, every);
-                let write = run_record_writer(blobs, runtime.clone(), about, tracked, end);
+                let facts = facts_of(state, every);
+                let write = run_record_writer(blobs, runtime.clone(), facts, tracked, end);
                 LeaseRenewer::spawn_apart(runtime, write)
             }
             None => {
@@ -50,26 +50,25 @@ impl Record {
             }
         };
         let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
-        state.deliveries.set_tracker(&tracker);
-        Some(Self { tracker, ended, task: AbortOnDropHandle::new(task) })
+        state.delivery_state.set_tracker(&tracker);
+        Some(Self { tracker, task: BackgroundTask::new(ended, task) })
     }
 
-    /// Shows that the worker is stopping.
+    /// Shows in the record that the worker is stopping.
     pub(super) fn drain(&self) {
         self.tracker.drain();
     }
 
     pub(super) async fn end(self) {
-        self.ended.cancel();
-        let _ = tokio::time::timeout(LAST_ROUND, self.task).await;
+        self.task.end().await;
     }
 }
 
-fn about(state: &WorkerState, interval: Duration) -> About {
+fn facts_of(state: &WorkerState, interval: Duration) -> WorkerFacts {
     let slots = state.options.concurrency;
-    About {
-        name: state.deliveries.queue_options().worker.to_string(),
-        queues: state.options.limits.shown(slots, &state.registry),
+    WorkerFacts {
+        name: state.delivery_state.queue_options().worker.to_string(),
+        queues: state.options.limits.record_entries(slots, &state.registry),
         slots,
         interval,
     }

@@ -1,15 +1,15 @@
-//! The report of a worker, returned when it ends.
+//! The report of a worker that has ended.
 
 use std::process::ExitCode;
 
 use crate::job::outcome::Outcome;
 
-/// Counts of a worker's deliveries, returned when it has stopped.
+/// The counts of a worker's deliveries, returned when the worker has stopped.
 ///
 /// [`Worker::run_until`](crate::Worker::run_until) returns it after a graceful shutdown, and
-/// [`Worker::run_until_idle`](crate::Worker::run_until_idle) when nothing is left to do. Each delivery is counted once by its end, and
-/// those in [`cancelled`](Self::cancelled) once more;
-/// a job that needed three attempts counts as two `retried` and one `completed`.
+/// [`Worker::run_until_idle`](crate::Worker::run_until_idle) when no work is left. Each delivery is counted
+/// once, by its end; a cancelled delivery is also counted in [`cancelled`](Self::cancelled). A job that
+/// needed three attempts counts as two `retried` and one `completed`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use = "the report tells whether the shutdown was clean"]
 #[non_exhaustive]
@@ -26,16 +26,18 @@ pub struct Report {
     pub lease_lost: u64,
     /// Jobs that were completed, but whose message may not be deleted.
     pub uncertain: u64,
-    /// Messages deleted because their job had been done before, because their dead letter was redriven or purged, or, of a job in order, because
-    /// its sender had cancelled it.
+    /// Messages deleted without a run: because their job had been done before, because their dead letter was
+    /// redriven or purged, or, for a job in order, because its sender had cancelled the job.
     pub duplicates: u64,
-    /// Deliveries that ended with the time to live of their messages: their handlers were cancelled, or did not begin.
+    /// Deliveries whose messages reached the end of their time to live: their handlers were cancelled, or did
+    /// not begin.
     pub expired: u64,
     /// Handlers that were cancelled by the shutdown and ended within the grace.
     pub cancelled: u64,
-    /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, or their messages were about to be deleted,
-    /// put back or moved. The messages become visible again when their leases run out, unless the storage makes the change after all. None of
-    /// them counts elsewhere in this report.
+    /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, or their
+    /// messages were being deleted, put back or moved. The messages become visible again when their leases
+    /// run out, unless the storage still makes the change. An abandoned delivery is counted in no other
+    /// field.
     pub abandoned: u64,
 }
 
@@ -50,18 +52,18 @@ impl Report {
             Outcome::CompletedUncertain => &mut self.uncertain,
             Outcome::Duplicate => &mut self.duplicates,
             Outcome::Expired => &mut self.expired,
-            // The enum is open to other crates; each of its outcomes has a counter above.
+            // The enum is non-exhaustive; each of its outcomes has a counter above.
             _ => return,
         };
         *counter += 1;
     }
 
-    /// Returns whether every delivery that was under way at the beginning of the shutdown ended on its own.
+    /// Returns whether every delivery that was running when the shutdown began ended by itself.
     pub fn is_clean(&self) -> bool {
         self.cancelled == 0 && self.abandoned == 0
     }
 
-    /// Returns 0 after a clean shutdown and 3 if handlers were cancelled.
+    /// Returns 0 after a clean shutdown, and 3 if deliveries were cancelled or abandoned.
     pub fn exit_code(&self) -> ExitCode {
         if self.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(3) }
     }

@@ -3,30 +3,31 @@
 use crate::runtime::Runtime;
 
 /// Resolves at the first SIGINT or SIGTERM (on Windows: Ctrl-C). Pass it to
-/// [`Worker::run_until`](crate::Worker::run_until). A second signal then ends the process at once with exit code 130;
-/// the messages of running jobs become visible again when their leases run out.
+/// [`Worker::run_until`](crate::Worker::run_until). A second signal then ends the process at once with exit
+/// code 130; the messages of running jobs become visible again when their leases run out.
 ///
-/// Every worker of a process may wait for a signal of its own: a signal reaches all of them.
+/// Several workers of a process can each call this function: a signal reaches all of them.
 ///
 /// # Panics
-/// Panics if it is not polled on a tokio runtime with I/O enabled.
+/// Panics if the future is not polled on a tokio runtime with I/O enabled.
 ///
 /// # Cancel safety
-/// If the future is dropped after it was polled, the signals no longer end the process: tokio keeps the system's
-/// default action replaced (see *Caveats* of `tokio::signal::unix::Signal`). Call the function again to listen again.
+/// If the future is dropped after it was polled, the signals no longer end the process: tokio keeps the
+/// system's default action replaced (see *Caveats* of `tokio::signal::unix::Signal`). Call the function again
+/// to listen again.
 pub async fn shutdown_signal() {
     let mut signals = Signals::subscribe();
     signals.next().await;
     crate::log::info!("received a signal to stop; a second signal stops at once");
-    // The same listener, so that a second signal right after the first one is not missed.
-    // The signals are those of the real process.
+    // The same listener, so that a second signal right after the first is not missed. A new `Runtime`,
+    // because the signals concern the real process.
     drop(Runtime::new().spawn(async move {
         signals.next().await;
         std::process::exit(130);
     }));
 }
 
-/// `None` if signals cannot be received.
+/// The listeners for SIGINT and SIGTERM; `None` if signals cannot be received.
 #[cfg(unix)]
 struct Signals(Option<(tokio::signal::unix::Signal, tokio::signal::unix::Signal)>);
 

@@ -13,14 +13,13 @@ use tokio_util::task::TaskTracker;
 
 use super::access;
 use super::activity::Activity;
-use super::background::{Background, BackgroundContext};
+use super::background::{Background, BackgroundContext, BackgroundTask, start_journal};
 use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
-use super::journal::RunningJournal;
 use super::limits::Slots;
 use super::pacing::Pacing;
 use super::poller::Poller;
-use super::presence_task::Record;
+use super::presence_task::PresenceTask;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
@@ -33,19 +32,20 @@ use crate::job::outcome::chain;
 use crate::queue_core::{QueueCore, QueueCoreOptions};
 use crate::storage::QueueName;
 
-/// The time that a shutdown waits for the requests of pollers, schedules and other background work.
-const LAST_ROUND: Duration = Duration::from_secs(5);
+/// The maximum time that a shutdown waits for the requests of pollers and schedules.
+const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The time that a shutdown waits until no message is on its way.
+/// The maximum time that a shutdown waits until no message is on its way to this process.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The time in which a delivery settles after the end of its handler, and again when its waits were cut short.
+/// The time for a delivery to settle after its handler has ended, and again after `settle_now` has fired.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// The number of queues that are opened at the same time.
-const OPENING: usize = 32;
-/// The time for which a queue that cannot be opened is tried again, and the pauses between the tries.
-const START_PATIENCE: Duration = Duration::from_secs(5);
+/// The number of queues that are opened concurrently.
+const CONCURRENT_OPENS: usize = 32;
+/// The time for which the start retries to open a queue.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pauses between the tries.
 const START_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(2));
 
 /// Runs handlers for the messages of its queues.
@@ -81,7 +81,7 @@ impl Worker {
         Self { state: Arc::new(state), background }
     }
 
-    /// Returns a handle to the health of this worker, for the checks of an orchestrator. Take it before the worker runs.
+    /// Returns a handle to the worker's health, for the checks of an orchestrator. Call it before a run.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -101,25 +101,25 @@ impl Worker {
         self.state.health.clone()
     }
 
-    /// Runs until `shutdown` resolves, then stops in three steps. It stops fetching. It waits for running handlers
-    /// until the shutdown timeout. It cancels the rest and releases their messages, visible at once and without
-    /// costing an attempt.
+    /// Runs until `shutdown` resolves, then stops in three steps: stops fetching, waits for running handlers
+    /// until the shutdown timeout, then cancels the remaining handlers and releases their messages. A
+    /// released message is visible at once, and costs no attempt.
     ///
     /// # Errors
     /// - A queue cannot be opened at the start.
-    /// - At the start, the storage's key, token or signature lacks a permission that the worker needs; the text names
-    ///   the missing permissions.
-    /// - The storage has stopped for good, for instance after its disk failed. The worker then ends as in a shutdown.
-    ///   Open the storage again, or restart the process.
+    /// - At the start, the storage's key, token or signature lacks a permission that the worker needs; the
+    ///   text names the missing permissions.
+    /// - The storage has stopped permanently, for example after its disk failed. The worker then ends as in a
+    ///   shutdown. Open the storage again, or restart the process.
     ///
     /// All other failures after the start are retried.
     ///
     /// # Cancel safety
-    /// If the future is dropped, running handlers are dropped with it. Their messages become visible again when their
-    /// leases run out.
+    /// If the future is dropped, running handlers are dropped with it. Their messages become visible again
+    /// when their leases run out.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Report, Error> {
         let stop = CancellationToken::new();
-        // The type of `shutdown` is the caller's: what depends on it is compiled once for each.
+        // Only this function depends on the caller's type of `shutdown`, and is compiled for each type.
         match select(self.run(false, stop.clone()), pin!(shutdown)).await {
             Either::Left((ended, _)) => ended,
             Either::Right(((), running)) => {
@@ -129,11 +129,12 @@ impl Worker {
         }
     }
 
-    /// Runs until every queue has no visible message and no handler is running. For tests, scripts and examples.
+    /// Runs until no queue has a visible message and no handler is running. For tests, scripts and examples.
     ///
-    /// It also waits for an open circuit to close, and for a storage or a shard that does not answer. A message that is delayed, and one
-    /// that failed and waits for its retry, stays in its queue (the report counts the latter as `retried`). So does one that the worker has put back for a
-    /// moment, for a limit of its kind or its turn in a log (`released`): run again later, or use
+    /// Also waits for an open circuit to close, and for a storage or a shard that does not answer. Does not
+    /// wait for invisible messages: delayed messages, messages that failed and wait for their retry (counted
+    /// as `retried` in the report), and messages that the worker has put back for a moment because of a limit
+    /// of their kind or their turn in a log (`released`). For these, run again later or use
     /// [`run_until`](Self::run_until). A worker that has only schedules ends at once.
     ///
     /// # Errors
@@ -148,31 +149,31 @@ impl Worker {
     fn run(self, until_idle: bool, stop: CancellationToken) -> BoxFuture<'static, Result<Report, Error>> {
         Box::pin(async move {
             let state = Arc::clone(&self.state);
-            // The start may wait, for instance for a queue that is being deleted.
+            // The start may wait, for example for a queue that is being deleted.
             let running = tokio::select! {
                 biased;
-                running = self.started(until_idle) => running?,
-                () = stop.cancelled() => return stopped(&state, Report::default()),
+                running = self.start(until_idle) => running?,
+                () = stop.cancelled() => return final_result(&state, Report::default()),
             };
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                () = running.stopped() => {}
+                () = running.finished() => {}
             }
-            running.end().await
+            running.shut_down().await
         })
     }
 
-    async fn started(self, until_idle: bool) -> Result<Running, Error> {
-        let mut running = Running::new(self.state, until_idle);
+    async fn start(self, until_idle: bool) -> Result<RunningWorker, Error> {
+        let mut running = RunningWorker::new(self.state, until_idle);
         let state = Arc::clone(&running.state);
         let queues = open_queues(&state).await?;
-        running.record = Record::start(&state, until_idle);
-        running.journal = RunningJournal::start(&state);
+        running.presence = PresenceTask::start(&state, until_idle);
+        running.journal = start_journal(&state);
         running.start_pollers(queues);
-        let runtime = state.deliveries.storage.runtime();
+        let runtime = state.delivery_state.storage.runtime();
         for start in self.background {
-            let work = start(BackgroundContext::new(&state.deliveries, running.stop.clone()));
+            let work = start(BackgroundContext::new(&state.delivery_state, running.stop.clone()));
             drop(runtime.spawn(running.pollers.track_future(work)));
         }
         running.pollers.close();
@@ -181,8 +182,8 @@ impl Worker {
     }
 }
 
-/// A worker that runs. When it is dropped, everything that still runs is dropped too; the leases run out.
-struct Running {
+/// A running worker. Dropping it stops the pollers and drops the running handlers; their leases run out.
+struct RunningWorker {
     state: Arc<WorkerState>,
     until_idle: bool,
     activity: Arc<Activity>,
@@ -190,17 +191,17 @@ struct Running {
     abort: CancellationToken,
     pollers: TaskTracker,
     tasks: TaskTracker,
-    record: Option<Record>,
-    journal: Option<RunningJournal>,
-    /// A handler that blocks its thread cannot be dropped with its worker.
+    presence: Option<PresenceTask>,
+    journal: Option<BackgroundTask>,
+    /// Ends the leases, because a handler that blocks its thread cannot be dropped.
     _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
     _abort_when_dropped: DropGuard,
     _stop_when_dropped: DropGuard,
 }
 
-impl Running {
+impl RunningWorker {
     fn new(state: Arc<WorkerState>, until_idle: bool) -> Self {
-        state.deliveries.prepare();
+        state.delivery_state.prepare();
         if until_idle {
             state.rejections.lift();
         }
@@ -210,7 +211,7 @@ impl Running {
             activity: Arc::new(Activity::new(state.registry.0.len())),
             pollers: TaskTracker::new(),
             tasks: TaskTracker::new(),
-            record: None,
+            presence: None,
             journal: None,
             _leases_end_when_dropped: guard(Arc::clone(&state), end_leases),
             _abort_when_dropped: abort.clone().drop_guard(),
@@ -226,9 +227,9 @@ impl Running {
         let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let snooze = Arc::<Snooze>::default();
-            let circuit = state.options.circuit.map(|terms| terms.beyond_chunks_of(handlers.largest_chunk()));
+            let circuit = state.options.circuit.map(|rules| rules.beyond_chunks_of(handlers.largest_chunk()));
             let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
-            let delivery_state = Arc::clone(&state.deliveries);
+            let delivery_state = Arc::clone(&state.delivery_state);
             let deletions = Deletions::new(&core, &self.tasks, &self.abort);
             let executor = Executor { state: delivery_state, core, handlers, snooze, deletions, until_idle };
             let deliveries = Arc::new(Deliveries {
@@ -241,13 +242,13 @@ impl Running {
                 tasks: self.tasks.clone(),
             });
             let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
-            let runtime = state.deliveries.storage.runtime();
+            let runtime = state.delivery_state.storage.runtime();
             drop(runtime.spawn(self.pollers.track_future(poller.run())));
         }
     }
 
-    /// Waits until the worker ends without a signal: the queues are idle (`run_until_idle`), or the storage has failed permanently.
-    async fn stopped(&self) {
+    /// Waits until the worker is idle (in `run_until_idle`), or its storage has failed permanently.
+    async fn finished(&self) {
         tokio::select! {
             biased;
             () = self.activity.idle(), if self.until_idle => {}
@@ -255,32 +256,39 @@ impl Running {
         }
     }
 
-    /// Ends the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
-    async fn end(self) -> Result<Report, Error> {
+    /// Stops the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
+    async fn shut_down(self) -> Result<Report, Error> {
         let Self { state, stop, pollers, tasks, .. } = &self;
-        begin_stopping(state, stop, self.record.as_ref());
+        begin_stopping(state, stop, self.presence.as_ref());
         // A request that hangs must not use up the time of the running handlers.
-        let _ = tokio::time::timeout(LAST_ROUND, pollers.wait()).await;
+        let _ = tokio::time::timeout(BACKGROUND_TIMEOUT, pollers.wait()).await;
         stop_deliveries(state).await;
         tasks.close();
         let report = end_handlers(state, tasks, &self.activity).await;
         let state = Arc::clone(state);
-        end_records(self.record, self.journal).await;
-        stopped(&state, report)
+        if let Some(presence) = self.presence {
+            presence.end().await;
+        }
+        if let Some(journal) = self.journal {
+            journal.end().await;
+        }
+        final_result(&state, report)
     }
 }
 
 /// Stops fetching, and notifies all pollers and deliveries.
-fn begin_stopping(state: &WorkerState, stop: &CancellationToken, record: Option<&Record>) {
-    state.deliveries.events.emit(|| Event::Stopping);
+fn begin_stopping(state: &WorkerState, stop: &CancellationToken, presence: Option<&PresenceTask>) {
+    state.delivery_state.events.emit(|| Event::Stopping);
     state.health.drain();
     stop.cancel();
-    record.into_iter().for_each(Record::drain);
+    if let Some(presence) = presence {
+        presence.drain();
+    }
 }
 
-/// Waits until no message is on its way to this process any more: it would stay leased without a handler.
+/// Waits until no message is on its way to this process: such a message would stay leased without a handler.
 async fn stop_deliveries(state: &WorkerState) {
-    let queues = state.deliveries.storage.queues();
+    let queues = state.delivery_state.storage.queues();
     let stopping: Vec<_> =
         state.registry.0.keys().filter_map(|queue| queues.stop_deliveries(queue)).collect();
     if !stopping.is_empty() {
@@ -288,51 +296,43 @@ async fn stop_deliveries(state: &WorkerState) {
     }
 }
 
-/// Ends the worker's record and journal, after its handlers have ended.
-async fn end_records(record: Option<Record>, journal: Option<RunningJournal>) {
-    if let Some(record) = record {
-        record.end().await;
-    }
-    if let Some(journal) = journal {
-        journal.end().await;
-    }
-}
-
 /// Returns the report of a worker that has ended, or the error that ended it.
-fn stopped(state: &WorkerState, report: Report) -> Result<Report, Error> {
+fn final_result(state: &WorkerState, report: Report) -> Result<Report, Error> {
     crate::log::info!(?report, "worker stopped");
     state.take_failure().map_or(Ok(report), |error| Err(error.into()))
 }
 
-/// Opens all queues, and checks that the worker has the permissions it needs on each.
+/// Opens all queues, and checks the worker's permissions on each queue.
 async fn open_queues(state: &WorkerState) -> Result<Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>, Error> {
-    // The futures exist before the stream, which then holds no closure over references of any lifetime.
+    // Collected first, so that the stream holds no closure that is generic over lifetimes.
     let opening: Vec<_> =
-        state.registry.0.iter().map(|(queue, handlers)| open_patiently(state, queue, handlers)).collect();
-    let opened: Vec<_> = stream::iter(opening).buffered(OPENING).try_collect().await?;
-    state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.deliveries.renewer());
+        state.registry.0.iter().map(|(queue, handlers)| open_with_retries(state, queue, handlers)).collect();
+    let opened: Vec<_> = stream::iter(opening).buffered(CONCURRENT_OPENS).try_collect().await?;
+    state.health.begin(opened.iter().map(|(core, _)| core.name.clone()), state.delivery_state.renewer());
     let queues: Vec<&str> = opened.iter().map(|(core, _)| core.name.as_str()).collect();
-    crate::log::info!(storage = state.deliveries.storage.description(), ?queues, "worker started");
+    crate::log::info!(storage = state.delivery_state.storage.description(), ?queues, "worker started");
     Ok(opened)
 }
 
-/// Opens a queue, again if that fails and may succeed a moment later: one cut connection ends no start.
-async fn open_patiently(
+/// Opens a queue, with retries for [`START_TIMEOUT`] if the error is retryable: a single broken connection
+/// must not fail the start.
+async fn open_with_retries(
     state: &WorkerState,
     queue: &QueueName,
     handlers: &Arc<QueueHandlers>,
 ) -> Result<(Arc<QueueCore>, Arc<QueueHandlers>), Error> {
     let (began, mut failures) = (Instant::now(), 0);
     loop {
-        let options = QueueCoreOptions { defaults: handlers.defaults(), ..state.deliveries.queue_options() };
+        let options =
+            QueueCoreOptions { defaults: handlers.defaults(), ..state.delivery_state.queue_options() };
         let opened = async {
-            let core = QueueCore::open(&state.deliveries.storage, queue.clone(), options).await?;
+            let core = QueueCore::open(&state.delivery_state.storage, queue.clone(), options).await?;
             access::check(&core).await?;
             Ok::<_, Error>(core)
         };
         match opened.await {
             Ok(core) => return Ok((core, Arc::clone(handlers))),
-            Err(error) if !error.is_retryable() || began.elapsed() >= START_PATIENCE => return Err(error),
+            Err(error) if !error.is_retryable() || began.elapsed() >= START_TIMEOUT => return Err(error),
             Err(error) => {
                 failures += 1;
                 crate::log::warn!(%queue, error = %chain(&error), "the queue could not be opened; trying again");
@@ -342,45 +342,48 @@ async fn open_patiently(
     }
 }
 
-/// Ends the leases of running handlers.
+/// Ends the leases of the running handlers, and shows the worker as ended.
 fn end_leases(state: Arc<WorkerState>) {
-    state.deliveries.abandon_running();
+    state.delivery_state.abandon_running();
     state.health.end();
 }
 
-/// Waits for running handlers, then cancels them, then abandons the remaining ones. Returns the report, which counts each
-/// delivery once: one that has not ended by then is abandoned, also if its end is on its way.
+/// Waits for the running handlers, then cancels the handlers that are left, then abandons the deliveries that
+/// are left. The returned report counts each delivery once: a delivery that has not ended by then is
+/// abandoned, even if its end is on its way.
 async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activity) -> Report {
     let report = || {
-        let (report, cancelled) = (state.report().clone(), state.deliveries.cancelled_handlers());
+        let (report, cancelled) = (state.report().clone(), state.delivery_state.cancelled_handlers());
         Report { cancelled, ..report }
     };
     if tokio::time::timeout(state.options.shutdown_timeout, tasks.wait()).await.is_ok() {
         return report();
     }
-    state.deliveries.cancel.cancel();
-    // The grace of each handler, plus time to settle: then deliveries stop waiting, and put their messages back.
-    for time in [state.deliveries.options.cancel_grace + SETTLE_TIME, SETTLE_TIME] {
+    state.delivery_state.cancel.cancel();
+    // First the grace of the handlers and time to settle. Then `settle_now` makes deliveries stop waiting and
+    // put their messages back.
+    for time in [state.delivery_state.options.cancel_grace + SETTLE_TIME, SETTLE_TIME] {
         if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
             return report();
         }
-        state.deliveries.settle_now.cancel();
+        state.delivery_state.settle_now.cancel();
     }
-    // The others settle, wait or block their threads. Their messages become visible again when their leases run out.
-    state.deliveries.abandon_running();
+    // The other deliveries block their threads or still settle. Their messages reappear after their leases.
+    state.delivery_state.abandon_running();
     Report { abandoned: activity.in_flight() as u64, ..report() }
 }
 
-/// Sweeps at the configured interval until `stop` fires, first after a part of it: a worker may live for less than the interval.
+/// Sweeps at the configured interval until `stop` fires. The first sweep comes after a random part of the
+/// interval, because a worker may live for less than the interval.
 fn start_sweeps(state: &Arc<WorkerState>, stop: CancellationToken) {
     let Some(every) = state.options.sweep_every else { return };
-    let sweeps = sweep_again_and_again(Arc::clone(state), every);
-    let runtime = state.deliveries.storage.runtime();
+    let sweeps = sweep_periodically(Arc::clone(state), every);
+    let runtime = state.delivery_state.storage.runtime();
     drop(runtime.spawn(async move { stop.run_until_cancelled(sweeps).await }));
 }
 
-async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
-    let storage = &state.deliveries.storage;
+async fn sweep_periodically(state: Arc<WorkerState>, every: Duration) {
+    let storage = &state.delivery_state.storage;
     tokio::time::sleep(storage.runtime().jitter(every.min(WITHOUT_END), 0.0..=1.0)).await;
     loop {
         match sweep_containers(storage, state.options.swept, SweepOptions::new()).await {
@@ -392,5 +395,5 @@ async fn sweep_again_and_again(state: Arc<WorkerState>, every: Duration) {
 }
 
 jobqueue_storage::debug_fields! {
-    Worker { storage = state.deliveries.storage }
+    Worker { storage = state.delivery_state.storage }
 }

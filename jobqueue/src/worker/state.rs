@@ -1,4 +1,4 @@
-//! The state that all parts of a running worker share.
+//! The state that the parts of a running worker share.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
@@ -12,21 +12,21 @@ use crate::storage::{QueueName, StoreError};
 use crate::sync::lock;
 
 pub(super) struct WorkerState {
-    pub(super) deliveries: Arc<DeliveryState>,
+    pub(super) delivery_state: Arc<DeliveryState>,
     pub(super) registry: Registry,
     pub(super) options: WorkerOptions,
     pub(super) health: WorkerHealth,
     pub(super) rejections: Arc<Rejections>,
     report: Mutex<Report>,
     failure: Mutex<Option<StoreError>>,
-    /// The journal of ended jobs; empty if the worker keeps none.
+    /// The journal of ended jobs; empty if the worker keeps no journal.
     journal: OnceLock<Arc<JournalBuffer>>,
 }
 
 impl WorkerState {
-    pub(super) fn new(deliveries: DeliveryState, registry: Registry, options: WorkerOptions) -> Self {
+    pub(super) fn new(delivery_state: DeliveryState, registry: Registry, options: WorkerOptions) -> Self {
         Self {
-            deliveries: Arc::new(deliveries),
+            delivery_state: Arc::new(delivery_state),
             registry,
             rejections: Arc::new(Rejections::new(options.rejections_per_second)),
             options,
@@ -41,17 +41,17 @@ impl WorkerState {
         drop(self.journal.set(Arc::clone(journal)));
     }
 
-    /// Records a delivery that has ended in the report, the health, the journal and the worker's record.
+    /// Records an ended delivery in the report, the health, the journal and the worker's record.
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
         self.report().count(outcome);
         if report.lease_expired {
-            self.health.lease_expired();
+            self.health.note_lease_expired();
         }
         if let (Some(journal), Some(job)) = (self.journal.get(), job.as_deref()) {
             journal.push(job, outcome, *ran, error.as_deref());
         }
-        if let Some(tracker) = self.deliveries.tracker() {
+        if let Some(tracker) = self.delivery_state.tracker() {
             tracker.count(queue.as_str(), job.as_deref(), outcome, *ran);
             if let Some(job) = job {
                 tracker.answer(job, outcome, report.earlier_end.as_ref());
@@ -60,9 +60,9 @@ impl WorkerState {
     }
 
     pub(super) fn show_circuit(&self, queue: &QueueName, is_open: bool) {
-        self.health.circuit(queue, is_open);
-        if let Some(tracker) = self.deliveries.tracker() {
-            tracker.circuit(queue.as_str(), is_open);
+        self.health.set_circuit(queue, is_open);
+        if let Some(tracker) = self.delivery_state.tracker() {
+            tracker.set_circuit(queue.as_str(), is_open);
         }
     }
 
@@ -70,7 +70,7 @@ impl WorkerState {
         lock(&self.report)
     }
 
-    /// Makes the worker end with `error`, if it is the first.
+    /// Makes the worker end with `error`, unless it already ends with another error.
     pub(super) fn fail(&self, error: StoreError) {
         lock(&self.failure).get_or_insert(error);
     }

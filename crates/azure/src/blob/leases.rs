@@ -1,4 +1,4 @@
-//! Implements Lease Blob. Every action names its lease's id, and so may be repeated.
+//! Implements Lease Blob. Each action contains the lease id, so it can be repeated.
 
 use std::time::Duration;
 
@@ -30,21 +30,22 @@ impl BlobLeases for AzureBlobs {
             };
             self.client(blob).acquire_lease(seconds, Some(options)).await
         };
-        lease_id(call, call.run_again(self.connection.runtime(), acquire).await?.headers())
+        lease_id(call, call.run_repeatable(self.connection.runtime(), acquire).await?.headers())
     }
 
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
         let call = Call::repeatable("renew lease", blob);
         let renew = || async { self.client(blob).renew_lease(lease.expose(), None).await };
-        lease_id(call, call.run_again(self.connection.runtime(), renew).await?.headers())
+        lease_id(call, call.run_repeatable(self.connection.runtime(), renew).await?.headers())
     }
 
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError> {
         use StoreErrorKind as K;
         let call = Call::repeatable("release lease", blob);
         let release = || async { self.client(blob).release_lease(lease.expose(), None).await };
-        match call.run_again(self.connection.runtime(), release).await {
-            // An earlier request ended the lease, and only its answer was lost. A later holder would have another id.
+        match call.run_repeatable(self.connection.runtime(), release).await {
+            // An earlier request ended the lease, and its answer was lost. A later holder would have another
+            // id.
             Err(error)
                 if error.is_ambiguous()
                     && matches!(

@@ -28,14 +28,15 @@ use jobqueue_storage::{
     Detach, ETag, LeaseId, Permissions, PutBlob, StoreError, StoreErrorKind,
 };
 
-/// The greatest size of a page of 5,000 blobs with their metadata, in bytes.
-const LIST_LIMIT: u64 = 64 * 1024 * 1024;
-/// The usual size of such a page, in bytes, for which a slow line has the time. An entry has 1 KB, and 1.4 with the marks of a record.
-const LIST_SIZE: u64 = 8 * 1024 * 1024;
+/// The maximum size of a page of 5,000 blobs with their metadata, in bytes.
+const MAX_LIST_BYTES: u64 = 64 * 1024 * 1024;
+/// The usual size of such a page, in bytes; the time limit allows for it on a slow connection. An entry takes
+/// 1 KB, or 1.4 KB with the metadata of a record.
+const USUAL_LIST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The longest blob that one request writes, in bytes, and so the longest that is read: 5,000 MiB.
+/// The longest blob that a single request can write, in bytes, and so the longest that is read: 5,000 MiB.
 /// <https://learn.microsoft.com/rest/api/storageservices/put-blob>
-const MAX_RANGE: u64 = 5_000 * 1024 * 1024;
+const MAX_BLOB_BYTES: u64 = 5_000 * 1024 * 1024;
 
 /// The blobs of a storage account: block blobs, each written by one request.
 #[derive(Debug)]
@@ -58,14 +59,14 @@ impl BlobStore for AzureBlobs {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
         let call = Call::repeatable("create container", container);
         let client = self.connection.container(container);
-        let created = call.run_again(self.connection.runtime(), || async {
+        let created = call.run_repeatable(self.connection.runtime(), || async {
             match client.create(None).await {
-                Err(error) if is_there(&error) => Ok(()),
+                Err(error) if already_exists(&error) => Ok(()),
                 created => created.map(drop),
             }
         });
         match created.await {
-            // A caller that may only use an existing container need not be allowed to create it.
+            // A caller that may only use existing containers may be forbidden to create them.
             Err(error) if error.kind() == StoreErrorKind::Unauthorized => {
                 let look = Call::reads("read container properties", container);
                 look.run(async { client.get_properties(None).await }).await.map(drop).map_err(|_| error)
@@ -99,7 +100,7 @@ impl BlobStore for AzureBlobs {
                 if_none_match,
                 lease_id: options.lease.map(|lease| lease.expose()),
                 metadata: Some(metadata),
-                // One request writes the blob, whatever its length: readers never see a part of it.
+                // A single request writes the blob, whatever its length, so readers never see a part of it.
                 partition_size: NonZero::new(u64::MAX),
                 parallel: NonZero::new(1),
                 ..BlobClientUploadOptions::default()
@@ -112,11 +113,11 @@ impl BlobStore for AzureBlobs {
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let call = Call::reads("get blob", blob).with_content(max_bytes);
-        // One request reads the blob, and a byte of a longer one shows that it is too long. Without a size the range
-        // would end at 2^64: the service documents ranges within a blob, and others refuse what a signed number cannot
-        // hold.
-        let range = usize::try_from(max_bytes.clamp(1, MAX_RANGE) + 1).unwrap_or(usize::MAX);
-        let read = call.run_again(self.connection.runtime(), || async {
+        // A single request reads the blob, plus a byte that shows whether the blob is too long. Without a
+        // size, the range would end at 2^64: the service documents only ranges within a blob, and other
+        // servers refuse numbers beyond 63 bits.
+        let range = usize::try_from(max_bytes.clamp(1, MAX_BLOB_BYTES) + 1).unwrap_or(usize::MAX);
+        let read = call.run_repeatable(self.connection.runtime(), || async {
             let options = BlobClientDownloadOptions {
                 method_options: with_limit(max_bytes),
                 partition_size: NonZero::new(range),
@@ -134,7 +135,7 @@ impl BlobStore for AzureBlobs {
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
         let call = Call::reads("read blob properties", blob);
         let read = || async { self.client(blob).get_properties(None).await };
-        let answer = call.run_again(self.connection.runtime(), read).await?;
+        let answer = call.run_repeatable(self.connection.runtime(), read).await?;
         let headers = answer.headers();
         let length = text(headers, "content-length")
             .and_then(|length| length.parse().ok())
@@ -145,7 +146,8 @@ impl BlobStore for AzureBlobs {
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         let options = BlobClientDeleteOptions {
             lease_id: lease.map(LeaseId::expose),
-            // A policy of the account may have made snapshots, without which the service does not delete the blob.
+            // The service does not delete a blob and leave its snapshots, which a policy of the account may
+            // have made.
             delete_snapshots: Some(DeleteSnapshotsOptionType::Include),
             ..BlobClientDeleteOptions::default()
         };
@@ -159,13 +161,13 @@ impl BlobStore for AzureBlobs {
         prefix: &str,
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError> {
-        let call = Call::reads("list blobs", container).with_content(LIST_SIZE);
-        let read = call.run_again(self.connection.runtime(), || async {
+        let call = Call::reads("list blobs", container).with_content(USUAL_LIST_BYTES);
+        let read = call.run_repeatable(self.connection.runtime(), || async {
             let options = BlobContainerClientListBlobsOptions {
                 prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                 marker: marker.map(str::to_owned),
                 include: Some(vec![ListBlobsIncludeItem::Metadata]),
-                method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                method_options: PagerOptions { context: limited(MAX_LIST_BYTES), ..PagerOptions::default() },
                 ..BlobContainerClientListBlobsOptions::default()
             };
             let mut pages = self.connection.container(container).list_blobs(Some(options))?.into_pages();
@@ -199,12 +201,12 @@ impl Permissions<ContainerName> for AzureBlobs {
 
 impl Detach<dyn BlobStore> for AzureBlobs {
     fn detached(&self) -> Arc<dyn BlobStore> {
-        Arc::new(Self { connection: self.connection.again() })
+        Arc::new(Self { connection: self.connection.detached() })
     }
 }
 
 /// Returns whether a container could not be created because it exists.
-fn is_there(error: &azure_core::Error) -> bool {
+fn already_exists(error: &azure_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::HttpResponse { error_code: Some(code), .. } if code == "ContainerAlreadyExists")
 }
 
@@ -223,7 +225,8 @@ fn text<'a>(headers: &'a Headers, name: &'static str) -> Option<&'a str> {
     headers.get_optional_str(&name.into())
 }
 
-/// Returns a blob of a listing; `None` when it lacks a required property, or is a folder of an account with a hierarchical namespace.
+/// Returns a blob of a listing; `None` if it lacks a required property, or is a folder of an account with a
+/// hierarchical namespace.
 fn listed(item: BlobItem) -> Option<(String, BlobProperties)> {
     let properties = item.properties?;
     let metadata = item.metadata.and_then(|metadata| metadata.values).unwrap_or_default();

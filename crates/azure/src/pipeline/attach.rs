@@ -1,4 +1,4 @@
-//! Adds to a request the secrets that the SDK must not log.
+//! Adds the secrets to a request that the SDK must not log.
 
 use std::sync::Arc;
 
@@ -14,11 +14,11 @@ use jobqueue_storage::secret::Secret;
 /// The placeholder that the SDK's clients get instead of a pop receipt.
 pub(in super::super) const PLACEHOLDER: &str = "receipt";
 
-/// The receipt of a call, passed around the log in the call's context.
+/// The receipt of a call. It bypasses the SDK's log in the context of the call.
 pub(in super::super) struct Receipt(pub(in super::super) PopReceipt);
 
-/// All characters except RFC 3986's unreserved ones, so that no reader takes a `+` for a space.
-const VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// All characters except the unreserved ones of RFC 3986, so that no reader takes a `+` for a space.
+const ENCODED_IN_VALUES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A policy that adds the receipt and the shared access signature.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl AttachSecrets {
 #[async_trait]
 impl Policy for AttachSecrets {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        // A request goes only to the configured host, whatever an answer said.
+        // A request only ever goes to the configured host, whatever an answer contained.
         if request.url().origin() != self.origin {
             return Err(azure_core::Error::with_message(
                 azure_core::error::ErrorKind::Other,
@@ -53,7 +53,8 @@ impl Policy for AttachSecrets {
     }
 }
 
-/// Returns the query with every value encoded in one way, the placeholder replaced, and the signature at its end.
+/// Returns the query with uniformly encoded values, the placeholder replaced by the receipt, and the
+/// signature at its end.
 fn attached(query: &str, receipt: Option<&str>, sas: Option<&str>) -> String {
     let mut out = String::with_capacity(query.len() + receipt.map_or(0, str::len) + sas.map_or(0, str::len));
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -65,7 +66,7 @@ fn attached(query: &str, receipt: Option<&str>, sas: Option<&str>) -> String {
             Some(receipt) if name == "popreceipt" => receipt,
             _ => &decoded,
         };
-        push(&mut out, &format!("{name}={}", utf8_percent_encode(value, VALUE)));
+        push(&mut out, &format!("{name}={}", utf8_percent_encode(value, ENCODED_IN_VALUES)));
     }
     if let Some(sas) = sas {
         push(&mut out, sas);
@@ -84,7 +85,7 @@ fn push(out: &mut String, pair: &str) {
 mod tests {
     use super::*;
 
-    /// The service reads the same bytes, whatever characters a receipt has.
+    /// The service reads the same bytes, whatever characters a receipt contains.
     #[test]
     fn receipts_survive_the_query_string() {
         let receipt = "AgAAAAMA+/=%20 &é?#";
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_signature_is_appended_as_it_is() {
+    fn signature_is_appended_unchanged() {
         assert_eq!(attached("", None, Some("sv=1&sig=a%2Bb")), "sv=1&sig=a%2Bb");
         assert_eq!(attached("comp=list&prefix=a+b", None, Some("sig=x")), "comp=list&prefix=a%20b&sig=x");
     }

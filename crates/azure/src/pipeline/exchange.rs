@@ -1,4 +1,4 @@
-//! One HTTP exchange: sends the request, and reads at most a given number of bytes of the answer.
+//! Performs a single HTTP exchange: sends the request, and reads a limited number of bytes of the answer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use bytes::{Bytes, BytesMut};
 
 use super::expected;
 
-/// The greatest number of bytes of the answer to a call; passed in the call's context.
+/// The maximum size of the answer to a call, in bytes; passed in the call's context.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct AnswerLimit(pub(in super::super) u64);
 
-/// The greatest number of bytes of an answer when the call sets none, and the number that is read of an error.
-const SMALL: u64 = 64 * 1024;
+/// The maximum size of an answer, in bytes, if the call sets none; also the number of bytes read of an error.
+const DEFAULT_ANSWER_LIMIT: u64 = 64 * 1024;
 
-/// The part of a declared length for which memory is reserved before it has come. Untouched memory costs little.
-const RESERVED: u64 = 4 * 1024 * 1024;
+/// The part of a declared length for which memory is reserved in advance. Untouched memory costs little.
+const MAX_RESERVED_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The header under which a new receipt is returned: a name that the SDK's log does not allow.
+/// The header that carries a new receipt. The SDK's log does not allow this name.
 pub(in super::super) const RECEIPT: HeaderName = HeaderName::from_static("x-jobqueue-receipt");
 
-/// The longest time for which nothing comes: the service itself gives up after 30 seconds.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The maximum time without a byte: the service itself gives up after 30 seconds.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The lowest rate, in bytes a second, at which content is expected to move: 1 Mbit/s.
-const SLOWEST: u64 = 128 * 1024;
+/// The lowest expected transfer rate, in bytes a second: 1 Mbit/s.
+const MIN_BYTES_PER_SECOND: u64 = 128 * 1024;
 
-/// Returns the longest time of a call that carries up to this number of bytes.
+/// Returns the time limit of a call that carries up to `bytes` bytes.
 pub(in super::super) fn time_limit(bytes: u64) -> Duration {
-    PATIENCE + Duration::from_secs(bytes / SLOWEST)
+    SILENCE_TIMEOUT + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND)
 }
 
 /// A plain HTTP client: no redirects, no retries, no decompression.
@@ -66,7 +66,7 @@ impl Policy for Exchange {
         let sent = tokio::time::timeout(limit, outgoing.body(body).send()).await;
         let mut answer = sent.map_err(|_| ExchangeError::Late)?.map_err(ExchangeError::from_sending)?;
         let status = answer.status().as_u16();
-        let headers = readable(answer.headers());
+        let headers = text_headers(answer.headers());
         expected::check_author(status, &headers)?;
         let content = read(&mut answer, answer_limit(ctx), request.method() == Method::Head).await?;
         expected::check(request, status, &content)?;
@@ -74,24 +74,25 @@ impl Policy for Exchange {
     }
 }
 
-/// Returns the greatest number of bytes of an answer that reports success.
+/// Returns the maximum size of an answer that reports success.
 pub(super) fn answer_limit(ctx: &Context<'_>) -> u64 {
-    ctx.value::<AnswerLimit>().map_or(SMALL, |limit| limit.0)
+    ctx.value::<AnswerLimit>().map_or(DEFAULT_ANSWER_LIMIT, |limit| limit.0)
 }
 
-/// Reads the content of an answer; of an error only the beginning, since its meaning is in its headers.
+/// Reads the content of an answer. Of an error, reads only the beginning, because its meaning is in its
+/// headers.
 async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Result<Bytes, ExchangeError> {
     let is_success = answer.status().is_success();
-    let limit = if is_success { limit } else { SMALL };
+    let limit = if is_success { limit } else { DEFAULT_ANSWER_LIMIT };
     let declared = answer.content_length().filter(|_| !is_head).unwrap_or_default();
     if is_success && declared > limit {
         return Err(ExchangeError::TooLong { limit });
     }
-    // The length that the other side declares must not reserve any amount of memory. A usual amount is reserved at
-    // once, so that it is not copied from one buffer to the next.
-    let mut content = BytesMut::with_capacity(declared.min(limit).min(RESERVED) as usize);
+    // A declared length must not make this process reserve an arbitrary amount of memory. A usual amount is
+    // reserved at once, so that the content is not copied as the buffer grows.
+    let mut content = BytesMut::with_capacity(declared.min(limit).min(MAX_RESERVED_BYTES) as usize);
     loop {
-        let piece = tokio::time::timeout(PATIENCE, answer.chunk()).await;
+        let piece = tokio::time::timeout(SILENCE_TIMEOUT, answer.chunk()).await;
         let piece = piece
             .map_err(|_| ExchangeError::Late)?
             .map_err(|error| ExchangeError::Lost(error.without_url()))?;
@@ -103,9 +104,9 @@ async fn read(answer: &mut reqwest::Response, limit: u64, is_head: bool) -> Resu
     }
 }
 
-/// Returns the headers that are text. The receipt gets another name. The range is removed, because there is only one
-/// answer and the SDK would plan further requests by it.
-fn readable(headers: &reqwest::header::HeaderMap) -> Headers {
+/// Returns the headers that are text. The receipt is renamed. The range is removed, because there is only one
+/// answer, and the SDK would plan more requests from it.
+fn text_headers(headers: &reqwest::header::HeaderMap) -> Headers {
     let mut out = Headers::new();
     for (name, value) in headers {
         let Ok(value) = value.to_str() else { continue };
@@ -123,26 +124,26 @@ fn method(method: Method) -> reqwest::Method {
     reqwest::Method::from_bytes(method.as_str().as_bytes()).unwrap_or(reqwest::Method::GET)
 }
 
-/// The reason why there is no answer. It names no URL, which may hold a signature or a receipt.
+/// The reason for a missing answer. It contains no URL, which may contain a signature or a receipt.
 #[derive(Debug)]
 pub(in super::super) enum ExchangeError {
-    /// There was no connection, so nothing was sent.
+    /// No connection was made, so nothing was sent.
     NotConnected(reqwest::Error),
-    /// The request may have arrived, and the answer did not.
+    /// The request may have arrived, but the answer did not.
     Lost(reqwest::Error),
-    /// The same, and the connection is still open.
+    /// The answer did not arrive in time; the connection is still open.
     Late,
     /// The answer is longer than allowed; the connection was closed.
     TooLong {
         /// The limit in bytes.
         limit: u64,
     },
-    /// Another server answered: a proxy, a gateway, or whatever a wrong address leads to.
+    /// Another server answered: a proxy, a gateway, or the server at a wrong address.
     OtherServer {
         /// The status of its answer.
         status: u16,
     },
-    /// The answer reports success, and does not have the form of the service's answers.
+    /// The answer reports success, but does not have the form of the service's answers.
     Unexpected(&'static str),
 }
 

@@ -1,8 +1,9 @@
-//! Checks the author and the form of an answer, so that the answer of another server is never taken for the service's.
+//! Checks the author and the form of an answer, so that the answer of another server is never taken for the
+//! service's.
 //!
-//! Proxies, gateways and captive portals stand between a client and the service. They answer with pages of HTML, of any
-//! status and length, and some cut a long answer off. Taken for an empty list, such an answer hides work; taken for a
-//! refusal, it hides that a change was made, or ends a job that waits for a payload.
+//! Proxies, gateways and captive portals between a client and the service answer with HTML pages of any
+//! status and length, and some cut off long answers. Such an answer, taken for an empty list, hides jobs.
+//! Taken for a refusal, it hides that a change was applied, or ends a job that waits for its payload.
 
 use azure_core::http::headers::Headers;
 use azure_core::http::{Method, Request};
@@ -11,13 +12,14 @@ use quick_xml::reader::Reader;
 
 use super::exchange::ExchangeError;
 
-/// The header that the service puts into every answer.
+/// The header in every answer of the service.
 const REQUEST_ID: &str = "x-ms-request-id";
 
-/// Checks the author of an answer. Comes first: status, headers, length and content of another server's mean nothing.
+/// Checks the author of an answer. This check comes first: status, headers, length and content of another
+/// server's answer mean nothing.
 ///
 /// # Errors
-/// [`ExchangeError::OtherServer`]: another server answered.
+/// [`ExchangeError::OtherServer`] if another server answered.
 pub(super) fn check_author(status: u16, headers: &Headers) -> Result<(), ExchangeError> {
     match headers.get_optional_str(&REQUEST_ID.into()) {
         Some(_) => Ok(()),
@@ -26,12 +28,13 @@ pub(super) fn check_author(status: u16, headers: &Headers) -> Result<(), Exchang
 }
 
 /// The root element of a list.
-const LISTING: &[u8] = b"EnumerationResults";
+const LIST_ROOT: &[u8] = b"EnumerationResults";
 
-/// Checks that a list of queues, containers or blobs is complete. Answers with messages are checked where they are read.
+/// Checks that a list of queues, containers or blobs is complete. Lists of messages are checked where they
+/// are parsed.
 ///
 /// # Errors
-/// [`ExchangeError::Unexpected`]: the answer is cut off, or another document.
+/// [`ExchangeError::Unexpected`] if the answer is cut off, or is another document.
 pub(super) fn check(request: &Request, status: u16, body: &[u8]) -> Result<(), ExchangeError> {
     let is_list = request.method() == Method::Get
         && request.url().query_pairs().any(|(name, value)| name == "comp" && value == "list");
@@ -41,7 +44,7 @@ pub(super) fn check(request: &Request, status: u16, body: &[u8]) -> Result<(), E
     Ok(())
 }
 
-/// Returns whether the document is a list, and continues to the end of its root.
+/// Returns whether the document is a list, and complete up to the end of its root element.
 fn is_complete(body: &[u8]) -> bool {
     // The service writes a byte order mark.
     let mut reader = Reader::from_reader(body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body));
@@ -49,7 +52,7 @@ fn is_complete(body: &[u8]) -> bool {
     loop {
         match reader.read_event() {
             Ok(Event::Start(start)) => {
-                if depth == 0 && start.local_name().as_ref() != LISTING {
+                if depth == 0 && start.local_name().as_ref() != LIST_ROOT {
                     return false;
                 }
                 depth += 1;
@@ -58,7 +61,7 @@ fn is_complete(body: &[u8]) -> bool {
                 depth = depth.saturating_sub(1);
                 complete |= depth == 0;
             }
-            Ok(Event::Empty(empty)) if depth == 0 => complete |= empty.local_name().as_ref() == LISTING,
+            Ok(Event::Empty(empty)) if depth == 0 => complete |= empty.local_name().as_ref() == LIST_ROOT,
             Ok(Event::Eof) => return complete && depth == 0,
             Ok(Event::DocType(_)) | Err(_) => return false,
             Ok(_) => {}
@@ -85,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_html_is_no_answer_of_the_service() {
+    fn html_page_is_no_answer_of_the_service() {
         let page = "<html><body>Please sign in.</body></html>";
         assert!(!answer(Method::Get, MESSAGES, 200, false, page));
         assert!(!answer(Method::Get, LIST, 200, true, page));

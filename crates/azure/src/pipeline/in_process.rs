@@ -1,4 +1,4 @@
-//! Answers requests in this process instead of by HTTP, for tests and measurements without a service.
+//! Answers requests in this process instead of over HTTP, for tests and measurements without a service.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use azure_core::http::{AsyncRawResponse, Context, HttpClient, Request};
 use super::exchange::{ExchangeError, RECEIPT, answer_limit};
 use super::expected;
 
-/// A policy that asks the program's own client. Its answers are checked like those from the network.
+/// A policy that calls the program's own client. Its answers are checked like answers from the network.
 #[derive(Debug)]
 pub(super) struct InProcess(pub(super) Arc<dyn HttpClient>);
 

@@ -1,11 +1,12 @@
 //! Processes a request after the SDK's own pipeline has logged it.
 //!
-//! The SDK's log allows pop receipts and parts of shared access signatures, and its allow-list can only be extended.
-//! Therefore a request contains no secret while it passes the log: the SDK's clients get a placeholder. The tail of the
-//! pipeline, which the SDK takes for its transport, adds the secrets ([`attach`]), signs ([`sign`]) and speaks HTTP
-//! ([`exchange`]). In the answer the tail renames the header with a new receipt, so that the log does not recognise it.
+//! The SDK's log allows pop receipts and parts of shared access signatures, and its allow-list can only be
+//! extended. Therefore a request contains no secret while it passes the log: the SDK's clients receive a
+//! placeholder. The tail of the pipeline, which the SDK takes for its transport, adds the secrets
+//! ([`attach`]), signs the request ([`sign`]) and speaks HTTP ([`exchange`]). In the answer, the tail renames
+//! the header with a new receipt, so that the log does not recognise it.
 
-// The SDK's trait elides the lifetime, and the macro makes another signature of one that is written out.
+// The SDK's trait elides the lifetime, and with an explicit one the macro generates another signature.
 #![allow(elided_lifetimes_in_paths)]
 
 mod attach;
@@ -30,7 +31,7 @@ use self::in_process::InProcess;
 use self::sign::SharedKeyPolicy;
 use super::account::{Account, Credential};
 
-/// Returns the SDK's options for clients that use `endpoint` of the account. Their requests end in `exchange`.
+/// Returns the SDK's options for clients of an endpoint of the account. Their requests end in `exchange`.
 pub(super) fn client_options(account: &Account, endpoint: &Url, exchange: Arc<dyn Policy>) -> ClientOptions {
     let mut policies: Vec<Arc<dyn Policy>> = Vec::with_capacity(3);
     let sas = match &account.credential {
@@ -43,18 +44,18 @@ pub(super) fn client_options(account: &Account, endpoint: &Url, exchange: Arc<dy
     }
     policies.push(exchange);
     ClientOptions {
-        // Each operation has its own rule for resending, which only the caller can apply.
+        // Each operation has its own rule for retries, which only the caller can apply.
         retry: RetryOptions::none(),
         transport: Some(Transport::with_policy(Arc::new(Tail(policies)))),
         user_agent: UserAgentOptions {
-            // The SDK panics beyond 24 characters.
+            // The SDK panics above 24 characters.
             application_id: Some("jobqueue".to_owned()),
         },
         ..ClientOptions::default()
     }
 }
 
-/// Returns the end of a pipeline, which asks `in_process` if it is given, or else the network by `http`.
+/// Returns the end of a pipeline: `in_process` if it is set, otherwise the network over `http`.
 pub(super) fn exchange(http: reqwest::Client, in_process: Option<&Arc<dyn HttpClient>>) -> Arc<dyn Policy> {
     match in_process {
         Some(client) => Arc::new(InProcess(Arc::clone(client))),
@@ -62,7 +63,7 @@ pub(super) fn exchange(http: reqwest::Client, in_process: Option<&Arc<dyn HttpCl
     }
 }
 
-/// A sequence of policies in place of the transport.
+/// A sequence of policies that replaces the transport.
 #[derive(Debug)]
 struct Tail(Vec<Arc<dyn Policy>>);
 
@@ -76,7 +77,7 @@ impl Policy for Tail {
                 "the pipeline has no transport",
             )
         })?;
-        // The SDK logs the request once more beside its answer.
+        // The SDK logs the request again with its answer, so the secrets are removed.
         let (method, url) = (request.method(), request.url().clone());
         let answer = first.send(ctx, request, rest).await;
         *request = Request::new(url, method);

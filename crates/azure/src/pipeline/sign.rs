@@ -1,7 +1,7 @@
 //! Implements shared-key authorisation: an HMAC over parts of a request.
 //!
-//! The SDK has no such policy. The rules are those of [Authorize with Shared Key]; the tests compare with signatures
-//! that Microsoft's Python SDK made.
+//! The SDK has no such policy. The rules are documented in [Authorize with Shared Key]; the tests compare
+//! with signatures that Microsoft's Python SDK made.
 //!
 //! [Authorize with Shared Key]: https://learn.microsoft.com/rest/api/storageservices/authorize-with-shared-key
 
@@ -23,7 +23,7 @@ use url::Url;
 use jobqueue_storage::secret::Secret;
 
 /// Headers whose values are in the signed text, in this order.
-const SIGNED: [&str; 11] = [
+const SIGNED_HEADERS: [&str; 11] = [
     "content-encoding",
     "content-language",
     "content-length",
@@ -73,7 +73,7 @@ impl Policy for SharedKeyPolicy {
 
 /// Returns the HMAC-SHA256 of `text` in base64.
 pub(in super::super) fn signature(key: &[u8], text: &str) -> String {
-    // HMAC takes keys of any length; the error type is that of block ciphers.
+    // HMAC accepts keys of any length; the error type belongs to block ciphers.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return String::new() };
     mac.update(text.as_bytes());
     BASE64.encode(mac.finalize().into_bytes())
@@ -86,7 +86,7 @@ fn lower_cased(headers: &Headers) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Returns the text to sign. `headers` have lower-case names; `length` is that of the body.
+/// Returns the text to sign. `headers` have lower-case names; `length` is the length of the body.
 fn string_to_sign(
     method: &str,
     url: &Url,
@@ -96,7 +96,7 @@ fn string_to_sign(
 ) -> String {
     let mut text = method.to_owned();
     text.push('\n');
-    for name in SIGNED {
+    for name in SIGNED_HEADERS {
         match name {
             // Since version 2015-02-21 an empty body has an empty length, not "0".
             "content-length" if length == 0 => {}
@@ -124,13 +124,14 @@ fn push_headers(text: &mut String, headers: &BTreeMap<String, String>) {
     }
 }
 
-/// Returns the key by which the service sorts names: as words, not as bytes, so that `_` comes before digits.
+/// Returns the key by which the service sorts names: linguistically, not by bytes, so that `_` precedes
+/// digits.
 fn collation_key(name: &str) -> Vec<u8> {
     name.bytes().map(|byte| if byte == b'_' { b'.' } else { byte }).collect()
 }
 
-/// Adds `/ACCOUNT` and the path as sent (which in a path-style address begins with the account once more), then the
-/// query, decoded, by lower-cased name.
+/// Adds `/ACCOUNT` and the path as sent (a path-style address repeats the account at its start), then the
+/// decoded query, sorted by lower-case name.
 fn push_resource(text: &mut String, url: &Url, account: &str) {
     text.push('/');
     text.push_str(account);

@@ -35,14 +35,14 @@ fn signatures_are_those_of_the_python_sdk() {
 }
 
 #[test]
-fn a_path_style_address_names_the_account_twice() {
+fn path_style_address_names_the_account_twice() {
     let url = Url::parse("http://127.0.0.1:10001/devstoreaccount1/orders?comp=metadata").unwrap();
     let text = string_to_sign("GET", &url, &BTreeMap::new(), 0, "devstoreaccount1");
     assert!(text.ends_with("\n/devstoreaccount1/devstoreaccount1/orders\ncomp:metadata"), "{text}");
 }
 
 #[test]
-fn an_empty_body_has_no_length() {
+fn empty_body_has_no_length() {
     let url = Url::parse("https://a.queue.core.windows.net/q").unwrap();
     let headers = BTreeMap::from([("content-length".to_owned(), "0".to_owned())]);
     assert!(string_to_sign("PUT", &url, &headers, 0, "a").starts_with("PUT\n\n\n\n\n"));

@@ -1,4 +1,4 @@
-//! Reads the messages of answers.
+//! Converts the messages of answers.
 
 use std::time::SystemTime;
 
@@ -10,8 +10,8 @@ use jobqueue_storage::{
     LeasedMessage, MessageId, MessageRef, PeekedMessage, PopReceipt, PutOutcome, QueueName, StoreError,
 };
 
-/// Returns the messages of an answer that was read to its end. No message of a broken-off answer is used: the leased
-/// ones become visible again when their visibility timeout is over.
+/// Returns the messages of a complete answer. No message of an incomplete answer is used: the leased ones
+/// become visible again when their visibility timeout is over.
 pub(super) fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMessage>, StoreError> {
     match answer.broken {
         Some(problem) => Err(call.unreadable(problem)),
@@ -19,10 +19,10 @@ pub(super) fn complete(call: Call<'_>, answer: RawMessages) -> Result<Vec<RawMes
     }
 }
 
-/// Returns the one message of the answer to a put.
+/// Returns the single message of the answer to a put.
 pub(super) fn stored(call: Call<'_>, mut answer: RawMessages) -> Result<PutOutcome, StoreError> {
     let stored = answer.messages.pop().filter(|_| answer.messages.is_empty());
-    let stored = stored.ok_or_else(|| call.unreadable("the answer does not hold the one message"))?;
+    let stored = stored.ok_or_else(|| call.unreadable("the answer does not contain exactly one message"))?;
     let receipt = stored.receipt.map(PopReceipt::new);
     let (Some(id), Some(receipt)) = (message_id(stored.id.as_deref()), receipt) else {
         return Err(call.unreadable("the answer lacks the message's id or receipt"));
@@ -35,7 +35,8 @@ pub(super) fn stored(call: Call<'_>, mut answer: RawMessages) -> Result<PutOutco
 
 pub(super) fn leased(queue: &QueueName, raw: RawMessage, until: SystemTime) -> Option<LeasedMessage> {
     let (Some(id), Some(receipt)) = (message_id(raw.id.as_deref()), raw.receipt.as_deref()) else {
-        // The message cannot be settled; it becomes visible again when its visibility timeout is over.
+        // A message without id or receipt cannot be settled; it becomes visible again after its visibility
+        // timeout.
         warn!(%queue, "a message without id or receipt was ignored");
         return None;
     };
@@ -57,27 +58,27 @@ pub(super) fn peeked(queue: &QueueName, raw: RawMessage) -> Option<PeekedMessage
     Some(peeked.with_expires(convert::expiry(raw.expires.as_deref())))
 }
 
-/// Returns the count and text of a message. One without a count was delivered at least once. Its text is kept: the text
-/// holds the attempts that count.
+/// Returns the dequeue count and the text of a message. A message without a count was delivered at least
+/// once. Its text is kept, because the attempts that count are stored there.
 fn count_and_text(raw: &RawMessage) -> (u32, Result<String, String>) {
     let count = raw.dequeue_count.as_deref().and_then(|count| count.trim().parse().ok()).unwrap_or(1);
     (count, raw.text.clone().unwrap_or_else(|| Err("the message has no text".to_owned())))
 }
 
-/// Returns an id that can be part of a path: the service's ids are UUIDs.
+/// Returns the id if it can be a path segment. The service's ids are UUIDs.
 fn message_id(id: Option<&str>) -> Option<MessageId> {
     id.filter(|id| is_id(id)).map(MessageId::new)
 }
 
-/// Refuses a message whose id is not one of the service's.
+/// Refuses a message whose id does not come from the service.
 pub(super) fn check_id(call: Call<'_>, message: &MessageRef) -> Result<(), StoreError> {
-    match is_id(message.id.as_str()) {
-        true => Ok(()),
-        false => Err(call.refuse("the message's id does not have the form of this storage's ids")),
+    if is_id(message.id.as_str()) {
+        return Ok(());
     }
+    Err(call.refuse("the message's id does not have the form of this storage's ids"))
 }
 
-/// Returns whether the id is exactly one segment of a path.
+/// Returns whether the id is exactly one path segment.
 fn is_id(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
 }
@@ -87,10 +88,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_without_a_count_keeps_its_text() {
+    fn message_without_a_count_keeps_its_text() {
         let (id, receipt) = (Some("5".to_owned()), Some("r".to_owned()));
         let raw = RawMessage { id, receipt, text: Some(Ok("job".to_owned())), ..RawMessage::default() };
         let leased = leased(&QueueName::new("jobs").unwrap(), raw, SystemTime::UNIX_EPOCH).unwrap();
-        assert_eq!((leased.dequeue_count, leased.text.as_deref()), (1, Ok("job")));
+        assert_eq!(leased.dequeue_count, 1);
+        assert_eq!(leased.text.as_deref(), Ok("job"));
     }
 }

@@ -28,23 +28,25 @@ use jobqueue_storage::{
     QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// The number of concurrent calls of `put_all` and `delete_all`: the service has no bulk operations.
-const PARALLEL: usize = 16;
+/// The number of concurrent requests of `put_all` and of `delete_all`: the service has no bulk operations.
+const CONCURRENT_REQUESTS: usize = 16;
 
-/// The greatest size of a page of 5,000 names, in bytes.
-const LIST_LIMIT: u64 = 8 * 1024 * 1024;
+/// The maximum size of a page of 5,000 names, in bytes.
+const MAX_LIST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// The greatest size of the answer to a get: 32 messages of 64 KiB, each byte written as a character reference.
-const ANSWER_LIMIT: u64 = 16 * 1024 * 1024;
+/// The maximum size of the answer to a get, in bytes: 32 messages of 64 KiB, each byte written as a character
+/// reference.
+const MAX_ANSWER_BYTES: u64 = 16 * 1024 * 1024;
 
-/// The number of times that a clear is repeated after the service broke it off: it deletes a large queue piece by
-/// piece.
+/// The maximum number of requests of a clear. The service deletes a large queue in parts, and ends each
+/// request but the last with a timeout.
 const CLEAR_ROUNDS: u32 = 60;
 
 /// The queues of a storage account.
 ///
-/// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt until
-/// another worker gets the message, whatever [`ExpiredReceipt`] says: it does not guarantee `checks_expiry`.
+/// Visibility and time to live are sent in whole seconds, rounded up. The service accepts an expired receipt
+/// until another worker gets the message, whatever [`ExpiredReceipt`] says: it does not guarantee
+/// `checks_expiry`.
 #[derive(Debug)]
 pub(super) struct AzureQueues {
     connection: Arc<Connection>,
@@ -68,11 +70,11 @@ impl QueueStore for AzureQueues {
             };
             self.connection.queue(queue)?.create(Some(options)).await
         };
-        match call.run_again(self.connection.runtime(), create).await {
+        match call.run_repeatable(self.connection.runtime(), create).await {
             Ok(answer) if answer.status() == StatusCode::NoContent => Ok(Created::Existed),
             Ok(_) => Ok(Created::New),
-            // The service compares by its own rules; ours ignore the case of names. And a caller that may only use an
-            // existing queue need not be allowed to create it.
+            // The service compares metadata by its own rules; ours ignore the case of names. Also, a caller
+            // that may only use existing queues may be forbidden to create them.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -99,22 +101,26 @@ impl QueueStore for AzureQueues {
         let mut names = BTreeSet::new();
         let (mut marker, mut seen) = (None, HashSet::new());
         loop {
-            let read = call.run_again(self.connection.runtime(), || async {
+            let read = call.run_repeatable(self.connection.runtime(), || async {
                 let options = QueueServiceClientListQueuesOptions {
                     prefix: Some(prefix.to_owned()).filter(|prefix| !prefix.is_empty()),
                     marker: marker.clone(),
-                    method_options: PagerOptions { context: limited(LIST_LIMIT), ..PagerOptions::default() },
+                    method_options: PagerOptions {
+                        context: limited(MAX_LIST_BYTES),
+                        ..PagerOptions::default()
+                    },
                     ..QueueServiceClientListQueuesOptions::default()
                 };
                 let mut pages = self.connection.queue_service().list_queues(Some(options))?.into_pages();
                 pages.next().await.transpose()?.map(|page| page.into_model()).transpose()
             });
             let Some(page) = read.await? else { break };
-            // Names that our rules refuse, such as the service's own `$…`, are not ours. A page may have no others.
+            // Skips names that are invalid here, such as the service's own `$…`. A page may contain only such
+            // names.
             let found = page.queue_items.iter().filter_map(|item| QueueName::new(item.name.as_deref()?).ok());
             names.extend(found);
             marker = page.next_marker.filter(|marker| !marker.is_empty());
-            // A storage that pages in circles (Azurite does) must not hold the caller forever.
+            // A storage that pages in circles, as Azurite does, must not keep the caller forever.
             if marker.clone().is_none_or(|marker| !seen.insert(marker)) {
                 break;
             }
@@ -125,7 +131,7 @@ impl QueueStore for AzureQueues {
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let call = Call::reads("read queue properties", queue);
         let read = || async { self.connection.queue(queue)?.get_properties(None).await };
-        let answer = call.run_again(self.connection.runtime(), read).await?;
+        let answer = call.run_repeatable(self.connection.runtime(), read).await?;
         let count = answer
             .headers()
             .get_optional_str(&"x-ms-approximate-messages-count".into())
@@ -139,7 +145,7 @@ impl QueueStore for AzureQueues {
         let call = Call::repeatable("set queue metadata", queue);
         let headers = to_headers(call, metadata)?;
         let set = || async { self.connection.queue(queue)?.set_metadata(&headers, None).await };
-        call.run_again(self.connection.runtime(), set).await.map(drop)
+        call.run_repeatable(self.connection.runtime(), set).await.map(drop)
     }
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
@@ -166,7 +172,7 @@ impl QueueStore for AzureQueues {
             let options = QueueClientReceiveMessagesOptions {
                 number_of_messages: Some(options.count.cast_signed()),
                 visibility_timeout: Some(visibility),
-                method_options: with_limit(ANSWER_LIMIT),
+                method_options: with_limit(MAX_ANSWER_BYTES),
                 ..QueueClientReceiveMessagesOptions::default()
             };
             self.connection.queue(queue)?.receive_messages(Some(options)).await
@@ -181,10 +187,10 @@ impl QueueStore for AzureQueues {
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         let call = Call::reads("peek messages", queue);
         limits::check_peek(queue, count)?;
-        let peek = call.run_again(self.connection.runtime(), || async {
+        let peek = call.run_repeatable(self.connection.runtime(), || async {
             let options = QueueClientPeekMessagesOptions {
                 number_of_messages: Some(count.cast_signed()),
-                method_options: with_limit(ANSWER_LIMIT),
+                method_options: with_limit(MAX_ANSWER_BYTES),
                 ..QueueClientPeekMessagesOptions::default()
             };
             self.connection.queue(queue)?.peek_messages(Some(options)).await
@@ -247,7 +253,7 @@ impl QueueStore for AzureQueues {
         let mut round = 1;
         loop {
             match call.run(async { self.connection.queue(queue)?.clear(None).await }).await {
-                // The service asks to repeat the call until it is complete.
+                // The service expects the call to be repeated until it is complete.
                 Err(error) if error.kind() == StoreErrorKind::Timeout && round < CLEAR_ROUNDS => round += 1,
                 answer => return answer.map(drop),
             }
@@ -273,7 +279,7 @@ impl Batches for AzureQueues {
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let puts = futures_util::stream::iter(messages.to_vec()).map(|message| self.put(queue, message));
-        puts.buffered(PARALLEL).collect().await
+        puts.buffered(CONCURRENT_REQUESTS).collect().await
     }
 
     async fn delete_all(
@@ -284,7 +290,7 @@ impl Batches for AzureQueues {
     ) -> Vec<Result<(), StoreError>> {
         let deletions = futures_util::stream::iter(messages)
             .map(|message| async move { self.delete(queue, &message, late).await });
-        deletions.buffered(PARALLEL).collect().await
+        deletions.buffered(CONCURRENT_REQUESTS).collect().await
     }
 }
 
@@ -297,7 +303,7 @@ impl Permissions<QueueName> for AzureQueues {
 
 impl Detach<dyn QueueStore> for AzureQueues {
     fn detached(&self) -> Arc<dyn QueueStore> {
-        Arc::new(Self { connection: self.connection.again() })
+        Arc::new(Self { connection: self.connection.detached() })
     }
 }
 
@@ -306,6 +312,6 @@ fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError>
     let delay = convert::seconds(call, "a delay", message.visibility_delay)?;
     let Some(ttl) = message.ttl else { return Ok((delay, -1)) };
     let ttl = convert::seconds(call, "a time to live", ttl)?;
-    // Rounding up must not make them equal, which the service refuses.
+    // After rounding up they may be equal, which the service refuses.
     Ok((delay.min(ttl - 1), ttl))
 }

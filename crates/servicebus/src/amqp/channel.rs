@@ -1,7 +1,7 @@
-//! A channel of a connection: one session of AMQP, and the task that owns it.
+//! A channel of a connection: an AMQP session, and the task that owns it.
 //!
-//! Each queue has a channel of its own, and so has each session of Service Bus. So an attach that is not answered holds up no other queue, and no
-//! channel comes near the 255 links at whose excess the service ends it.
+//! Each queue has its own channel, and so has each Service Bus session. An attach without an answer therefore
+//! delays no other queue, and no channel comes near 255 links, above which the service ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +15,22 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::frame_inspector::FrameEvents;
 use super::values::{REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
-/// The number of tries to attach a link. The client cannot tell why an attach was refused when the refusal crosses its own frames.
-const TRIES: u32 = 5;
+/// The maximum number of tries to attach a link. If a refusal crosses the client's own frames, the client
+/// does not report its reason.
+const MAX_ATTACH_TRIES: u32 = 5;
 const DETACH_FLUSH: Duration = Duration::from_millis(20);
-const CROSSED: &str = "the refusal of a link crossed its attach";
+const CROSSED_REFUSAL: &str = "the refusal of a link crossed its attach";
 
 type Attach = Box<dyn for<'s> FnOnce(&'s mut SessionHandle<()>) -> BoxFuture<'s, ()> + Send>;
 
-/// A channel. Dropping it ends it.
+/// A channel. Dropping it ends the AMQP session.
 #[derive(Debug)]
 pub(crate) struct Channel {
     attach: mpsc::Sender<Attach>,
@@ -37,13 +38,13 @@ pub(crate) struct Channel {
     pub(super) runtime: Runtime,
     /// Fires when the channel or its connection has ended.
     pub(super) dead: CancellationToken,
-    /// Fires when an attach was not answered in time, for which others would wait.
+    /// Fires when an attach was not answered in time: later attaches would wait behind it.
     stuck: CancellationToken,
     names: LinkNames,
     _end: DropGuard,
 }
 
-/// Makes names that no link of a connection has had.
+/// Creates link names that are unique within a connection.
 #[derive(Debug, Clone)]
 pub(super) struct LinkNames {
     pub(super) connection: Arc<str>,
@@ -51,7 +52,7 @@ pub(super) struct LinkNames {
 }
 
 impl Channel {
-    /// Starts the task of a channel, which ends with `dead`.
+    /// Starts the task of a channel. It ends with `dead`.
     pub(super) fn start(
         session: SessionHandle<()>,
         events: FrameEvents,
@@ -79,11 +80,13 @@ impl Channel {
         .await
     }
 
-    /// Attaches a link by `attach`, which gets its name. One attach is under way at a time, and goes on if the caller stops waiting.
+    /// Attaches a link with `attach`, which receives the link's name. The channel attaches one link at a
+    /// time. An attach continues even if its caller stops waiting.
     ///
     /// # Errors
-    /// [`Fault::Late`] without an answer within `limit`. A link that is attached after that is detached. To give the attach up would end the
-    /// channel with all its links when the answer comes. [`Fault::NotSent`] if that happens to an attach before this one.
+    /// [`Fault::Late`] without an answer within `limit`. The attach is not abandoned, because its answer
+    /// would then end the channel with all its links; a link that is attached late is detached again.
+    /// [`Fault::NotSent`] if an earlier attach is not answered.
     pub(super) async fn attach<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -94,7 +97,7 @@ impl Channel {
         + 'static,
     ) -> Result<T, Fault> {
         let gone = || Fault::not_sent("the connection has ended");
-        let mut tries = TRIES;
+        let mut tries = MAX_ATTACH_TRIES;
         loop {
             let (answer, attached) = oneshot::channel();
             let (name, attach, stuck) = (self.link_name(), attach.clone(), self.stuck.clone());
@@ -103,13 +106,14 @@ impl Channel {
                     let mut attaching = attach(session, name);
                     let Ok(attached) = timeout(limit, &mut attaching).await else {
                         let _ = answer.send(Err(Fault::Late));
-                        // After the answer: only those behind it are to hear of this.
+                        // After the answer, because only the attaches behind this one are to fail with it.
                         stuck.cancel();
                         drop(attaching.await);
                         return sleep(DETACH_FLUSH).await;
                     };
-                    // The client's own detach must have been sent before the next link is attached: else that link could get the same handle,
-                    // and be detached in its place, for which the service ends all links.
+                    // The client's own detach must be sent before the next link is attached. Otherwise that
+                    // link could get the same handle and be detached in its place, for which the service ends
+                    // all links.
                     if attached.is_err() {
                         sleep(DETACH_FLUSH).await;
                     }
@@ -126,27 +130,27 @@ impl Channel {
                 () = self.stuck.cancelled() => return Err(Fault::not_sent("the attach of another link is not answered")),
             };
             tries -= 1;
-            if tries == 0 || !matches!(&attached, Err(Fault::NotSent(reason)) if reason == CROSSED) {
+            if tries == 0 || !matches!(&attached, Err(Fault::NotSent(reason)) if reason == CROSSED_REFUSAL) {
                 return attached;
             }
         }
     }
 }
 
-impl Perishable for Arc<Channel> {
+impl Expiring for Arc<Channel> {
     fn is_gone(&self) -> bool {
         self.dead.is_cancelled() || self.stuck.is_cancelled()
     }
 }
 
-/// Gives the compiler the type of a closure.
+/// Fixes the type of a closure for the compiler.
 fn boxed(
     attach: impl for<'s> FnOnce(&'s mut SessionHandle<()>) -> BoxFuture<'s, ()> + Send + 'static,
 ) -> Attach {
     Box::new(attach)
 }
 
-/// Owns a channel, whose handle can be used by one task only.
+/// Owns a channel, whose handle only one task can use.
 async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach>, dead: CancellationToken) {
     let _dead = dead.clone().drop_guard();
     loop {
@@ -155,7 +159,7 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
             () = dead.cancelled() => return,
             end = session.on_end() => {
                 let reason = end.err().map(|error| error.to_string());
-                log::debug!(reason, "a session of AMQP with Service Bus has ended");
+                log::debug!(reason, "an AMQP session with Service Bus has ended");
                 return;
             }
             command = commands.recv() => command,
@@ -172,7 +176,7 @@ async fn run(mut session: SessionHandle<()>, mut commands: mpsc::Receiver<Attach
 pub(super) fn of_sender(error: &SenderAttachError) -> Fault {
     match error {
         SenderAttachError::RemoteClosedWithError(error) => condition_of(error),
-        SenderAttachError::IllegalState => Fault::not_sent(CROSSED),
+        SenderAttachError::IllegalState => Fault::not_sent(CROSSED_REFUSAL),
         other => Fault::not_sent(other),
     }
 }
@@ -180,7 +184,7 @@ pub(super) fn of_sender(error: &SenderAttachError) -> Fault {
 pub(super) fn of_receiver(error: &ReceiverAttachError) -> Fault {
     match error {
         ReceiverAttachError::RemoteClosedWithError(error) => condition_of(error),
-        ReceiverAttachError::IllegalState => Fault::not_sent(CROSSED),
+        ReceiverAttachError::IllegalState => Fault::not_sent(CROSSED_REFUSAL),
         other => Fault::not_sent(other),
     }
 }

@@ -1,21 +1,22 @@
-//! Watches the frames that are sent for the last one, the close of the connection.
+//! Watches the outgoing frames for the close of the connection, which is the last frame.
 //!
-//! The client occupies a processor from its close to the answer, or to its idle timeout. The peer's answer to `Close`
-//! is not needed, so the client gets the end of the stream as soon as it has sent its own close.
+//! After its close, the client keeps a processor busy until the peer answers, or until its idle timeout. The
+//! answer to `Close` is not needed, so the client gets the end of the stream as soon as it has sent its own
+//! close.
 
-/// The bytes before the body of a frame, and the bytes of the body that identify its type.
-const HEAD: usize = 11;
-const PLAIN_HEAD: usize = 8;
+/// The bytes before the body of a frame, plus the bytes of the body that identify its type.
+const TYPED_HEADER_BYTES: usize = 11;
+const HEADER_BYTES: usize = 8;
 const CLOSE: u8 = 0x18;
 
-/// The frames of a stream, as they are written.
+/// Follows the frames of a stream as they are written.
 #[derive(Debug, Default)]
 pub(super) struct CloseDetector {
-    head: [u8; HEAD],
+    head: [u8; TYPED_HEADER_BYTES],
     known: usize,
-    /// The bytes of the present frame that are still to come after its beginning.
+    /// The bytes of the current frame that are still to be written after its head.
     rest: usize,
-    /// True once the close was written as a whole.
+    /// True once the close was written completely.
     pub(super) is_sent: bool,
     is_close: bool,
 }
@@ -39,17 +40,18 @@ impl CloseDetector {
     }
 
     fn begun(&mut self) {
-        if self.known < PLAIN_HEAD {
+        if self.known < HEADER_BYTES {
             return;
         }
         let length = u32::from_be_bytes([self.head[0], self.head[1], self.head[2], self.head[3]]) as usize;
-        // The header of a protocol, and an empty frame.
-        if &self.head[..4] == b"AMQP" || length <= PLAIN_HEAD {
+        // A protocol header, or an empty frame.
+        if &self.head[..4] == b"AMQP" || length <= HEADER_BYTES {
             self.known = 0;
             return;
         }
-        if self.known == HEAD.min(length) {
-            self.is_close = self.known == HEAD && self.head[5] == 0 && self.head[8..] == [0, 0x53, CLOSE];
+        if self.known == TYPED_HEADER_BYTES.min(length) {
+            self.is_close =
+                self.known == TYPED_HEADER_BYTES && self.head[5] == 0 && self.head[8..] == [0, 0x53, CLOSE];
             self.rest = length - self.known;
             self.is_sent |= self.is_close && self.rest == 0;
             self.known = 0;
@@ -62,13 +64,13 @@ mod tests {
     use super::*;
 
     fn frame(code: u8, more: usize) -> Vec<u8> {
-        let length = u32::try_from(HEAD + more).unwrap();
+        let length = u32::try_from(TYPED_HEADER_BYTES + more).unwrap();
         let head = length.to_be_bytes().into_iter().chain([2, 0, 0, 0, 0, 0x53, code]);
         head.chain(std::iter::repeat_n(0x18, more)).collect()
     }
 
     #[test]
-    fn the_close_is_seen_however_it_is_written() {
+    fn close_is_detected_in_pieces_of_any_size() {
         let before =
             [b"AMQP\0\x01\0\0".to_vec(), vec![0, 0, 0, 8, 2, 0, 0, 0], frame(0x14, 300), frame(0x17, 0)];
         let close = frame(CLOSE, 5);

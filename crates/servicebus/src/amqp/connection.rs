@@ -20,15 +20,15 @@ use super::values::{CLOSE_TIMEOUT, IDLE_TIMEOUT, MAX_FRAME, REQUEST_TIMEOUT};
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 
-/// The greatest number of a channel, which is the service's.
+/// The highest channel number, as limited by the service.
 const MAX_CHANNEL: u16 = 4_999;
 
-type Begin = oneshot::Sender<Result<SessionHandle<()>, Fault>>;
+type BeginAnswer = oneshot::Sender<Result<SessionHandle<()>, Fault>>;
 
 /// A connection. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    begin: mpsc::Sender<Begin>,
+    begin: mpsc::Sender<BeginAnswer>,
     events: FrameEvents,
     pub(super) runtime: Runtime,
     pub(super) dead: CancellationToken,
@@ -66,7 +66,8 @@ impl Connection {
     /// Begins a channel.
     ///
     /// # Errors
-    /// [`Fault::Late`] without an answer in time. To give the begin up would end the connection when the answer comes.
+    /// [`Fault::Late`] without an answer in time. The begin is not abandoned, because its answer would then
+    /// end the connection.
     pub(super) async fn channel(&self) -> Result<Arc<Channel>, Fault> {
         let gone = || Fault::not_sent("the connection has ended");
         let (answer, begun) = oneshot::channel();
@@ -80,10 +81,10 @@ impl Connection {
     }
 }
 
-/// Owns a connection, whose handle can be used by one task only.
+/// Owns a connection, whose handle only one task can use.
 async fn run(
     mut connection: ConnectionHandle<()>,
-    mut begins: mpsc::Receiver<Begin>,
+    mut begins: mpsc::Receiver<BeginAnswer>,
     dead: CancellationToken,
     close: CancellationToken,
 ) {

@@ -1,4 +1,4 @@
-//! The credit that the service has for a link: as much as was asked for, and never more than there are free slots.
+//! The credit of a link at the service: as much as was requested, and never more than there are free slots.
 //!
 //! ```text
 //!                get              the answer, with a subscription
@@ -8,13 +8,14 @@
 //!          drained
 //! ```
 //!
-//! While listening, the service keeps the unused credit of the last get. After a get that found nothing, it keeps the
-//! credit as long as there is a subscription, so that a message is delivered at once. After any other get it keeps the
-//! credit until the next get, which should follow at once and raises the credit to its own demand. So neither a busy
-//! worker nor a waiting one drains the link.
+//! While listening, the service keeps the unused credit of the last get. After a get that found nothing, it
+//! keeps the credit as long as there is a subscription, so that a message is delivered at once. After any
+//! other get it keeps the credit until the next get, which should follow at once and raises the credit to its
+//! own demand. So neither a busy worker nor a waiting one drains the link.
 //!
-//! The first get that finds nothing after messages came or were put by this process, or on a new link, asks by a drain whether the queue is
-//! empty: a message may be on its way for longer than a get waits, and a worker that runs until it is idle would end.
+//! A get that finds nothing drains the link to find out whether the queue is empty, if it is the first such
+//! get on a new link, or after messages arrived or were put by this process. A message may be on its way for
+//! longer than a get waits, and a worker that runs until it is idle would end too early.
 
 use std::time::Duration;
 
@@ -24,35 +25,35 @@ use uuid::Uuid;
 
 use super::super::error::Fault;
 use super::receive_task::ReceiveTask;
-use super::receiver::Taken;
+use super::receiver::LockedMessage;
 use super::values::{GET_WAIT, REQUEST_TIMEOUT};
 
-/// The time for which an unrequested message is kept. After that it is released, because the slot it was fetched for has been
-/// reused.
+/// The time that an unrequested message is kept. Then it is released, because the slot it was fetched for has
+/// been reused.
 const UNREQUESTED_TTL: Duration = Duration::from_secs(1);
-/// The time that a get waits for further messages after the first.
-const GATHER: Duration = Duration::from_millis(1);
-/// The time that the service keeps the rest of the credit after a get that found messages. A worker with free slots asks
-/// again before it is over; one whose slots are taken by another queue does not.
+/// The time that a get waits for more messages after the first.
+const GATHER_TIME: Duration = Duration::from_millis(1);
+/// The time that the service keeps the rest of the credit after a get that found messages. A worker with free
+/// slots makes the next get earlier; a worker whose slots are used by another queue does not.
 const CREDIT_LINGER: Duration = Duration::from_millis(10);
 
-pub(super) type GetAnswer = oneshot::Sender<Result<Vec<Taken>, Fault>>;
+pub(super) type GetAnswer = oneshot::Sender<Result<Vec<LockedMessage>, Fault>>;
 
-pub(super) struct Asked {
+pub(super) struct WaitingGet {
     pub(super) count: u32,
     pub(super) answer: GetAnswer,
 }
 
-/// A get that is under way, or the end of listening, whose messages are given back.
-pub(super) struct Getting {
+/// A get in progress, or the end of listening, whose messages are released.
+pub(super) struct ActiveGet {
     /// The credit that the service has not used yet.
     missing: u32,
     at_most: u32,
-    got: Vec<Taken>,
+    got: Vec<LockedMessage>,
     answer: Option<GetAnswer>,
     pub(super) until: Instant,
     pub(super) is_draining: bool,
-    /// True if a message that answers no get took credit of the drain: others may lie behind it.
+    /// True if a rejected message used credit of the drain: there may be other messages behind it.
     has_rejected: bool,
 }
 
@@ -60,10 +61,11 @@ pub(super) struct Getting {
 pub(super) struct Listening {
     /// The credit that the service has not used yet.
     credit: u32,
-    /// True after a get that found nothing: the next one comes when a message has come.
+    /// True after a get that found nothing: the next get comes after an arrival.
     is_idle: bool,
-    early: Vec<Taken>,
-    /// The time at which they are released, or at which the credit ends; `None` while only the end of the last subscription ends it.
+    early: Vec<LockedMessage>,
+    /// The time at which the early messages are released, or the credit ends; `None` if the credit ends only
+    /// with the last subscription.
     pub(super) until: Option<Instant>,
 }
 
@@ -75,18 +77,18 @@ impl Listening {
 }
 
 impl ReceiveTask {
-    pub(super) async fn next(&mut self) -> Result<(), Fault> {
+    pub(super) async fn start_waiting_gets(&mut self) -> Result<(), Fault> {
         while self.getting.is_none() {
-            let Some(Asked { count, answer }) = self.asked.pop_front() else { return Ok(()) };
+            let Some(WaitingGet { count, answer }) = self.waiting.pop_front() else { return Ok(()) };
             if !answer.is_closed() {
-                self.begin(count, Some(answer)).await?;
+                self.begin_get(count, Some(answer)).await?;
             }
         }
         Ok(())
     }
 
-    /// Begins a get. Raises the service's credit to the requested number, or drains it if it is higher.
-    async fn begin(&mut self, at_most: u32, answer: Option<GetAnswer>) -> Result<(), Fault> {
+    /// Begins a get: raises the service's credit to the requested number, or drains it if it is higher.
+    async fn begin_get(&mut self, at_most: u32, answer: Option<GetAnswer>) -> Result<(), Fault> {
         self.since = self.channel.events.link(self.key).count;
         let (credit, early) =
             self.listening.take().map_or_else(Default::default, |present| (present.credit, present.early));
@@ -97,31 +99,31 @@ impl ReceiveTask {
             + match (is_draining, early.is_empty()) {
                 (true, _) => REQUEST_TIMEOUT,
                 (false, true) => GET_WAIT,
-                (false, false) => GATHER,
+                (false, false) => GATHER_TIME,
             };
         let got = early;
         self.getting =
-            Some(Getting { missing, at_most, got, answer, until, is_draining, has_rejected: false });
+            Some(ActiveGet { missing, at_most, got, answer, until, is_draining, has_rejected: false });
         match missing {
-            0 => self.answer().await,
+            0 => self.answer_get().await,
             _ if is_draining => self.receiver.drain().await.map_err(Fault::lost),
             more if more > credit => self.grant(more).await,
             _ => Ok(()),
         }
     }
 
-    /// Sets the credit of the service. The client has not counted the credit that drains have ended.
+    /// Sets the credit of the service. The client has not counted the credit that drains have used up.
     async fn grant(&mut self, credit: u32) -> Result<(), Fault> {
         let drained = self.channel.events.link(self.key).drained;
         self.receiver.set_credit(credit.wrapping_add(drained)).await.map_err(Fault::lost)
     }
 
-    /// Takes a delivery in; `None` for one that could not be decoded, or has no lock.
-    pub(super) async fn came(&mut self, taken: Option<Taken>) -> Result<(), Fault> {
+    /// Processes a delivery; `None` stands for one that could not be decoded, or has no lock.
+    pub(super) async fn on_message(&mut self, taken: Option<LockedMessage>) -> Result<(), Fault> {
         self.is_empty = false;
         if let Some(getting) = &mut self.getting {
             if taken.is_none() && !getting.is_draining {
-                // It answers no get: another one is asked for in its place.
+                // It answers no get, so another message is requested in its place.
                 let missing = getting.missing;
                 return self.grant(missing).await;
             }
@@ -129,17 +131,17 @@ impl ReceiveTask {
             getting.has_rejected |= taken.is_none();
             getting.got.extend(taken);
             return match (getting.missing, getting.is_draining) {
-                (0, _) => self.answer().await,
+                (0, _) => self.answer_get().await,
                 (_, true) => self.finish_if_drained().await,
                 (_, false) if self.arrivals.has_subscribers() => {
-                    getting.until = getting.until.min(Instant::now() + GATHER);
+                    getting.until = getting.until.min(Instant::now() + GATHER_TIME);
                     Ok(())
                 }
-                // What else is there comes with the answer to the drain.
-                (_, false) => self.late().await,
+                // Further messages arrive with the answer to the drain.
+                (_, false) => self.on_timeout().await,
             };
         }
-        // Without a get that waits for it, it is given back.
+        // A message for which no get waits is dropped, which releases it.
         let Some(listening) = &mut self.listening else { return Ok(()) };
         listening.credit = listening.credit.saturating_sub(1);
         if let Some(taken) = taken {
@@ -155,24 +157,25 @@ impl ReceiveTask {
         self.stop_listening().await
     }
 
-    /// Runs due timers: answers an expired get, after a drain if there is no subscription, and releases unfetched
-    /// messages. Ends the link if a drain gets no answer.
-    pub(super) async fn late(&mut self) -> Result<(), Fault> {
+    /// Runs due timers: answers an expired get, after a drain if there is no subscription, and releases
+    /// unfetched messages. Ends the link if a drain is not answered.
+    pub(super) async fn on_timeout(&mut self) -> Result<(), Fault> {
         match (&mut self.getting, &self.listening) {
             (Some(getting), _) if getting.is_draining => {
-                // A link that is dropped ends the session of AMQP when a message comes for it.
+                // A link that is dropped ends the AMQP session when a message arrives for it.
                 self.closing = Some(oneshot::channel().0);
                 Err(Fault::lost("a drain got no answer"))
             }
             (Some(getting), _)
                 if getting.answer.is_some()
-                    && (self.is_empty && self.heard == self.arrivals.count() || !getting.got.is_empty())
+                    && (self.is_empty && self.notifications_at_drain == self.arrivals.count()
+                        || !getting.got.is_empty())
                     && self.arrivals.has_subscribers() =>
             {
-                self.answer().await
+                self.answer_get().await
             }
             (Some(getting), _) => {
-                self.heard = self.arrivals.count();
+                self.notifications_at_drain = self.arrivals.count();
                 getting.is_draining = true;
                 getting.until = Instant::now() + REQUEST_TIMEOUT;
                 self.receiver.drain().await.map_err(Fault::lost)
@@ -183,33 +186,33 @@ impl ReceiveTask {
     }
 
     pub(super) async fn stop_listening(&mut self) -> Result<(), Fault> {
-        self.begin(0, None).await
+        self.begin_get(0, None).await
     }
 
-    /// Answers the get, also with messages beyond those that it asked for. The service keeps credit that was not
-    /// drained. A get for which nothing came but what was rejected begins again.
-    async fn answer(&mut self) -> Result<(), Fault> {
-        let Some(Getting { missing, at_most, got, answer, is_draining, has_rejected, .. }) =
+    /// Answers the get, also with messages in excess of its count. The service keeps credit that was not
+    /// drained. A get that received only rejected messages begins again.
+    async fn answer_get(&mut self) -> Result<(), Fault> {
+        let Some(ActiveGet { missing, at_most, got, answer, is_draining, has_rejected, .. }) =
             self.getting.take()
         else {
             return Ok(());
         };
         let (is_idle, was_asked) = (got.is_empty(), answer.is_some());
         if is_idle && has_rejected {
-            // The drain has ended all credit.
+            // The drain has used up all credit.
             if let Some(answer) = answer {
-                self.asked.push_front(Asked { count: at_most, answer });
+                self.waiting.push_front(WaitingGet { count: at_most, answer });
             }
             return Ok(());
         }
         self.is_empty |= is_draining && is_idle;
-        // What is dropped is given back.
+        // Messages that no caller receives are released.
         if let Some(answer) = answer {
             let _ = answer.send(Ok(got));
         }
         let rest = if is_draining { 0 } else { missing };
         let begins_to_listen =
-            is_idle && was_asked && self.asked.is_empty() && self.arrivals.has_subscribers();
+            is_idle && was_asked && self.waiting.is_empty() && self.arrivals.has_subscribers();
         let credit = if rest == 0 && begins_to_listen { at_most } else { rest };
         if credit > 0 {
             let until = (!is_idle).then(|| Instant::now() + CREDIT_LINGER);
@@ -228,21 +231,21 @@ impl ReceiveTask {
     /// Answers the get when all deliveries before the end of the drain have been received.
     pub(super) async fn finish_if_drained(&mut self) -> Result<(), Fault> {
         match self.channel.events.link(self.key).drained_since(self.since) {
-            Some(sent) if self.received >= sent => self.answer().await,
+            Some(sent) if self.received >= sent => self.answer_get().await,
             _ => Ok(()),
         }
     }
 
     /// Answers all waiting gets when the link has ended.
     pub(super) fn fail(&mut self, fault: &Fault) {
-        if let Some(Getting { got, answer: Some(answer), .. }) = self.getting.take() {
-            // What came is locked: it can be settled without the link.
+        if let Some(ActiveGet { got, answer: Some(answer), .. }) = self.getting.take() {
+            // These messages are locked, and can be settled without the link.
             let _ = answer.send(if got.is_empty() { Err(fault.clone()) } else { Ok(got) });
         }
-        for Asked { answer, .. } in self.asked.drain(..) {
+        for WaitingGet { answer, .. } in self.waiting.drain(..) {
             let _ = answer.send(Err(Fault::not_sent("the link has ended")));
         }
-        // Who listens asks again, over another link.
+        // Subscribers make their next get over a new link.
         self.arrivals.notify();
     }
 }

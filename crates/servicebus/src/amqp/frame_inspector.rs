@@ -1,9 +1,10 @@
-//! Reads the incoming frames beside the client, for events that the client does not report: the answers to settlements,
-//! and the end of a drain.
+//! Inspects the incoming frames for events that the client does not report: the answers to settlements, and
+//! the end of a drain.
 //!
-//! The flow of a peer that sends sets the client's count of deliveries to the peer's, which includes deliveries that the client has yet to
-//! count: it would count them twice, and grant more credit than it allows. So the client does not see what such a flow says of
-//! the link, and the owner of the link adds what the peer is ahead to the credit that it grants.
+//! A flow of a sending peer sets the client's delivery count to the peer's, which includes deliveries that
+//! the client has yet to count. The client would count them twice, and grant more credit than was requested.
+//! Therefore the link fields of such a flow are hidden from the client, and the owner of the link adds the
+//! difference to the credit that it grants.
 
 mod link_stats;
 #[cfg(test)]
@@ -29,31 +30,31 @@ use self::link_stats::LinkStats;
 use super::super::error::Fault;
 use super::close_detector::CloseDetector;
 use super::nesting::{NO_TYPE, Nesting, payload_start};
-use super::settlement::{Settled, settled};
+use super::settlement::{SettlementAnswer, settled};
 use super::values::{IDLE_TIMEOUT, MAX_FRAME, instant};
 use jobqueue_storage::sync::lock;
 
 const LOCKED_UNTIL: &str = "com.microsoft:locked-until-utc";
-/// The ticks of .NET, 100 ns each, at the start of 1970.
-const EPOCH: i64 = 621_355_968_000_000_000;
+/// The .NET ticks (100 ns each) at the start of 1970.
+const UNIX_EPOCH_TICKS: i64 = 621_355_968_000_000_000;
 const BEGIN: u8 = 0x11;
 const ATTACH: u8 = 0x12;
 const FLOW: u8 = 0x13;
 const TRANSFER: u8 = 0x14;
 const DISPOSITION: u8 = 0x15;
-const HEAD: usize = 8;
-const CHUNK: usize = 16_384;
+const HEADER_BYTES: usize = 8;
+const READ_BYTES: usize = 16_384;
 
-/// The events that the incoming frames of a connection have reported. Clones share them.
+/// Events from the incoming frames of a connection. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct FrameEvents {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<EventState>>,
     flows: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    /// The waiters by channel and delivery: the numbers of deliveries count in each channel.
+struct EventState {
+    /// The waiters by channel and delivery number, which each channel counts separately.
     waiting: BTreeMap<(u16, u32), oneshot::Sender<Result<(), Fault>>>,
     links: HashMap<LinkKey, LinkStats>,
     /// The deliveries whose values are nested too deeply, by channel.
@@ -67,11 +68,11 @@ impl Default for FrameEvents {
 }
 
 impl FrameEvents {
-    /// Awaits the answer to the settlement of a delivery. Call it before settling.
-    pub(super) fn watch(&self, delivery: (u16, u32)) -> Settled {
+    /// Returns the receiver of the answer to the settlement of a delivery. Call it before settling.
+    pub(super) fn watch(&self, delivery: (u16, u32)) -> SettlementAnswer {
         let (waiter, answered) = oneshot::channel();
         let waiting = &mut lock(&self.inner).waiting;
-        // Now and then: those whose callers have stopped waiting for an answer.
+        // Removes, at doubling sizes, waiters whose callers have stopped waiting.
         if waiting.len().is_power_of_two() {
             waiting.retain(|_, waiter| !waiter.is_closed());
         }
@@ -79,25 +80,26 @@ impl FrameEvents {
         answered
     }
 
-    /// Answers the settlement of a delivery, which was not sent.
+    /// Answers the settlement of a delivery that was not sent.
     pub(super) fn answer(&self, delivery: (u16, u32), settled: Result<(), Fault>) {
         if let Some(waiter) = lock(&self.inner).waiting.remove(&delivery) {
             let _ = waiter.send(settled);
         }
     }
 
-    /// Returns the key of an attached link; `None` if another channel has its number by now.
+    /// Returns the key of an attached link; `None` if its channel number has been reused.
     pub(super) fn find(&self, name: &str) -> Option<LinkKey> {
         let inner = lock(&self.inner);
         inner.links.iter().find(|(_, stats)| stats.name == name).map(|(key, _)| *key)
     }
 
-    /// Returns the numbers of an attached link.
+    /// Returns the counters of an attached link.
     pub(super) fn link(&self, key: LinkKey) -> LinkStats {
         lock(&self.inner).links.get(&key).cloned().unwrap_or_default()
     }
 
-    /// Returns, once, whether the values of a delivery are nested too deeply: the client could not decode it for that reason.
+    /// Returns whether the client could not decode a delivery because its values are nested too deeply;
+    /// clears the mark.
     pub(super) fn was_too_deep(&self, delivery: (u16, u32)) -> bool {
         lock(&self.inner).too_deep.remove(&delivery)
     }
@@ -110,7 +112,7 @@ impl FrameEvents {
     fn frame(&self, channel: u16, code: u8, body: &[u8]) -> Option<Vec<u8>> {
         match code {
             DISPOSITION => self.disposition(channel, serde_amqp::from_slice(body).ok()?),
-            // Of an earlier channel with this number.
+            // Clears the state of an earlier channel with this number.
             BEGIN => {
                 let mut inner = lock(&self.inner);
                 inner.waiting.retain(|(of, _), _| *of != channel);
@@ -132,7 +134,8 @@ impl FrameEvents {
         None
     }
 
-    /// Counts a delivery. Where its values are nested too deeply, the client finds a type that it cannot decode.
+    /// Counts a delivery. If its values are nested too deeply, replaces a type code by one that the client
+    /// cannot decode.
     fn transfer(&self, channel: u16, body: &[u8]) -> Option<Vec<u8>> {
         let transfer: Transfer = serde_amqp::from_slice(body).ok()?;
         let start = payload_start(body).unwrap_or(body.len()).min(body.len());
@@ -158,7 +161,7 @@ impl FrameEvents {
         let (Role::Sender, Some(state)) = (disposition.role, disposition.state) else { return };
         let mut inner = lock(&self.inner);
         let (first, last) = (disposition.first, disposition.last.unwrap_or(disposition.first));
-        // The peer may name any range.
+        // The peer may name any range, so only the awaited deliveries are visited.
         if first <= last {
             let waiting = inner.waiting.range((channel, first)..=(channel, last));
             for delivery in waiting.map(|(delivery, _)| *delivery).collect::<Vec<_>>() {
@@ -168,7 +171,8 @@ impl FrameEvents {
         }
     }
 
-    /// Notes the answer to a drain, and leaves of the flow of a link on which the peer sends what concerns the session.
+    /// Records the answer to a drain. Of a flow on a link whose peer sends, the client sees only the
+    /// session's fields.
     fn flow(&self, channel: u16, mut flow: Flow) -> Option<Vec<u8>> {
         let handle = flow.handle.take()?;
         {
@@ -199,16 +203,17 @@ fn end_of_lock(properties: &Fields) -> Option<SystemTime> {
 }
 
 fn of_ticks(ticks: i64) -> Option<SystemTime> {
-    let micros = u64::try_from(ticks.checked_sub(EPOCH)? / 10).ok()?;
+    let micros = u64::try_from(ticks.checked_sub(UNIX_EPOCH_TICKS)? / 10).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(micros))
 }
 
-/// A stream whose incoming frames are read. The client waits for its writes and for its end without a limit, and reads nothing meanwhile: so
-/// a write without progress fails here, and an end is not awaited.
+/// A stream that inspects its incoming frames. The client waits for its writes and for the end of the stream
+/// without a limit, and does not read during that time. So this stream fails a write without progress, and
+/// does not wait for its end.
 pub(super) struct FrameInspector<S> {
     io: S,
     chunk: Box<[u8]>,
-    /// The bytes that have come: frames for the client, and then the beginning of one.
+    /// The received bytes: complete frames for the client, followed by the beginning of the next.
     bytes: BytesMut,
     complete: usize,
     events: FrameEvents,
@@ -218,14 +223,14 @@ pub(super) struct FrameInspector<S> {
 }
 
 jobqueue_storage::debug_fields! {
-    /// The AMQP client asks for it. The bytes may be secret.
+    /// The AMQP client requires `Debug`. The bytes may be secret.
     FrameInspector<S> {}
 }
 
 impl<S> FrameInspector<S> {
     pub(super) fn new(io: S) -> (Self, FrameEvents) {
         let events = FrameEvents::default();
-        let chunk = vec![0; CHUNK].into_boxed_slice();
+        let chunk = vec![0; READ_BYTES].into_boxed_slice();
         let inspector = Self {
             io,
             chunk,
@@ -238,10 +243,11 @@ impl<S> FrameInspector<S> {
         (inspector, events)
     }
 
-    /// Reads the frames that have become complete. None is before them: the client has read all others.
+    /// Inspects the newly completed frames. The client has read all earlier frames, so the buffer begins with
+    /// a new one.
     ///
     /// # Errors
-    /// If the next frame is longer than this side takes; it is not collected first.
+    /// If the next frame is longer than the agreed maximum. Its bytes are not collected first.
     fn scan(&mut self) -> io::Result<()> {
         let mut replaced = None;
         let mut at = 0;
@@ -256,9 +262,9 @@ impl<S> FrameInspector<S> {
             }
             match (&mut replaced, body) {
                 (Some(shown), Some(body)) => {
-                    let length = u32::try_from(body.len() + HEAD).unwrap_or_default();
+                    let length = u32::try_from(body.len() + HEADER_BYTES).unwrap_or_default();
                     shown.extend_from_slice(&length.to_be_bytes());
-                    // No extended header; type and channel as before.
+                    // No extended header; type and channel unchanged.
                     shown.extend_from_slice(&[2, frame[5], frame[6], frame[7]]);
                     shown.extend_from_slice(&body);
                 }
@@ -280,7 +286,7 @@ impl<S> FrameInspector<S> {
         Ok(())
     }
 
-    /// Returns the result of a step of writing; an error if none has come to its end for too long.
+    /// Passes on the result of a write step; fails if writes have made no progress for too long.
     fn within_limit<T>(
         &mut self,
         context: &mut Context<'_>,
@@ -300,20 +306,20 @@ fn announced(bytes: &[u8]) -> Option<usize> {
     (&head != b"AMQP").then(|| u32::from_be_bytes(head) as usize)
 }
 
-/// Returns the length of the first frame or protocol header, and the code and start of the body of a frame; `None` if
-/// it is incomplete.
+/// Returns the length of the first frame or protocol header and, for a frame, the code and the start of its
+/// body; `None` if it is incomplete.
 fn next_frame(bytes: &[u8]) -> Option<(usize, Option<(u8, usize)>)> {
-    let head: [u8; HEAD] = bytes.get(..HEAD)?.try_into().ok()?;
+    let head: [u8; HEADER_BYTES] = bytes.get(..HEADER_BYTES)?.try_into().ok()?;
     if &head[..4] == b"AMQP" {
-        return Some((HEAD, None));
+        return Some((HEADER_BYTES, None));
     }
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
     // The client ends a connection on which a frame is shorter than its head.
-    let length = length.max(HEAD);
+    let length = length.max(HEADER_BYTES);
     let frame = bytes.get(..length)?;
     let start = (usize::from(head[4]) * 4).min(length);
     let body = &frame[start..];
-    // The descriptor of a performative, as a number of one byte or of eight.
+    // The descriptor of a performative, as a one-byte or eight-byte number.
     let code = match body {
         [0, 0x53, code, _, ..] | [0, 0x80, 0, 0, 0, 0, 0, 0, 0, code, ..] => Some((*code, start)),
         _ => None,
@@ -371,7 +377,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameInspector<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // WebSocket waits for the peer's word of its end, which may never come.
+        // WebSocket waits for the peer to confirm the end, which may never happen.
         Poll::Ready(match Pin::new(&mut self.io).poll_shutdown(context) {
             Poll::Ready(ended) => ended,
             Poll::Pending => Ok(()),

@@ -1,4 +1,4 @@
-//! The links of one storage handle: opened when they are needed, and anew when they have ended.
+//! The links of a storage handle: opened on first use, and reopened after they have ended.
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::super::cache::{Cache, Perishable};
+use super::super::cache::{Expiring, SingleFlightCache};
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
 use super::super::tls::Trust;
@@ -19,21 +19,21 @@ use super::super::token::{Credential, Token};
 use super::channel::Channel;
 use super::connection::Connection;
 use super::receiver::ReceiveLink;
-use super::requests::{Node, Request};
+use super::requests::{Node, NodeRequest};
 use super::sender::SendLink;
-use super::session::Accepted;
-use super::transaction::{Coordinators, Turns};
+use super::session::AcceptedSession;
+use super::transaction::{Coordinators, TransactionPermits};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The shortest and the longest pause between two renewals.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(900);
-const RETRY_TOKEN: Duration = Duration::from_secs(5);
+/// The limits of the pause between two renewals of tokens.
+const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(50);
+const MAX_RENEWAL_PAUSE: Duration = Duration::from_secs(900);
+const TOKEN_RETRY_PAUSE: Duration = Duration::from_secs(5);
 const CBS: &str = "$cbs";
-const CONNECTION: &str = "";
+const CONNECTION_KEY: &str = "";
 
 /// The connection of one handle, with its links.
 #[derive(Debug)]
@@ -42,45 +42,44 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     runtime: Runtime,
-    /// The connection, under one name for all queues.
-    live: Cache<Arc<Live>>,
+    /// The connection, cached under a single key for all queues.
+    live: SingleFlightCache<Arc<LiveConnection>>,
     /// The notifiers of arrivals, by address. They outlive connections.
     arrivals: std::sync::Mutex<HashMap<String, Arc<Notifier>>>,
-    /// The turns of transactions.
-    pub(super) turns: Turns,
+    pub(super) transaction_permits: TransactionPermits,
 }
 
-/// A connection that works, with the links on it by queue.
+/// A working connection, with its links by queue.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveConnection {
     connection: Connection,
-    /// True if nothing can be attached over this connection any more, or no token is good and none can be sent. It may still carry sessions and
-    /// deliveries, which would be lost with it, and keep it open.
-    is_deaf: AtomicBool,
+    /// True if no new links can be attached over this connection, or no token is valid and none can be sent.
+    /// Its sessions and deliveries keep it open, and would be lost with it.
+    is_unusable: AtomicBool,
     host: String,
     credential: Arc<Credential>,
-    tokens: Cache<Authorized>,
+    tokens: SingleFlightCache<SentToken>,
     has_new_token: Arc<Notify>,
-    /// The times at which a new token was sent because the service had refused a link.
-    refused: std::sync::Mutex<HashMap<String, Instant>>,
-    channels: Cache<Arc<Channel>>,
+    /// The times at which a new token was requested because the service had refused a link.
+    token_retries: std::sync::Mutex<HashMap<String, Instant>>,
+    channels: SingleFlightCache<Arc<Channel>>,
     /// Channels on which no session was accepted.
-    unused: std::sync::Mutex<Vec<Arc<Channel>>>,
-    nodes: Cache<Node>,
-    senders: Cache<SendLink>,
-    receivers: Cache<ReceiveLink>,
+    idle_channels: std::sync::Mutex<Vec<Arc<Channel>>>,
+    nodes: SingleFlightCache<Node>,
+    senders: SingleFlightCache<SendLink>,
+    receivers: SingleFlightCache<ReceiveLink>,
     pub(super) coordinators: Coordinators,
 }
 
-/// A link from a queue that keeps its connection open.
+/// A receive link that keeps its connection open.
 #[derive(Debug, Clone)]
 pub(crate) struct OpenLink {
     link: ReceiveLink,
-    live: Arc<Live>,
+    live: Arc<LiveConnection>,
 }
 
 impl OpenLink {
-    /// Returns the node of its queue over the connection of the link.
+    /// Returns the management node of a queue over the connection of this link.
     pub(crate) async fn node(&self, queue: &str) -> Result<Node, Fault> {
         self.live.node(queue).await
     }
@@ -94,14 +93,14 @@ impl Deref for OpenLink {
     }
 }
 
-/// A token that was sent. It is used until it ends; only the task that renews tokens asks whether it is due.
+/// A token that was sent. It is used until it expires; only the renewing task looks at `renewal`.
 #[derive(Debug, Clone, Copy)]
-struct Authorized {
+struct SentToken {
     renewal: Instant,
     end: Instant,
 }
 
-impl Perishable for Authorized {
+impl Expiring for SentToken {
     fn is_gone(&self) -> bool {
         self.end <= Instant::now()
     }
@@ -114,12 +113,19 @@ impl Links {
         credential: Arc<Credential>,
         runtime: Runtime,
     ) -> Self {
-        let (live, arrivals, turns) = Default::default();
-        Self { namespace, trust, credential, runtime, live, arrivals, turns }
+        Self {
+            namespace,
+            trust,
+            credential,
+            runtime,
+            live: SingleFlightCache::default(),
+            arrivals: Default::default(),
+            transaction_permits: TransactionPermits::default(),
+        }
     }
 
-    /// Returns links of the same kind over a connection of their own.
-    pub(crate) fn again(&self) -> Self {
+    /// Returns links with the same settings over a separate connection.
+    pub(crate) fn detached(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
         Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
     }
@@ -141,7 +147,7 @@ impl Links {
     }
 
     pub(crate) async fn receiver(self: &Arc<Self>, queue: &str) -> Result<OpenLink, Fault> {
-        let attach = |live: Arc<Live>| async move {
+        let attach = |live: Arc<LiveConnection>| async move {
             let attach = || {
                 let (live, queue, arrivals) = (Arc::clone(&live), queue.to_owned(), self.arrivals(queue));
                 async move { ReceiveLink::attach(&live.channel(&queue).await?, &queue, arrivals).await }
@@ -152,26 +158,26 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Waits for the next free session of a queue that has messages, up to `wait`. Returns the connection that holds it, too. Calls `asking`
-    /// when the service is about to be asked.
+    /// Waits up to `wait` for the next free session with messages. Calls `asking` just before the attach.
+    /// Also returns the connection that holds the session.
     pub(crate) async fn accept_session(
         self: &Arc<Self>,
         queue: &str,
         wait: Duration,
         asking: impl Fn() + Sync,
-    ) -> Result<(Accepted, Arc<Live>), Fault> {
+    ) -> Result<(AcceptedSession, Arc<LiveConnection>), Fault> {
         let asking = &asking;
-        let attach = |live: Arc<Live>| async move {
-            let unused = lock(&live.unused).pop().filter(|channel| !channel.is_gone());
-            let channel = match unused {
+        let attach = |live: Arc<LiveConnection>| async move {
+            let idle = lock(&live.idle_channels).pop().filter(|channel| !channel.is_gone());
+            let channel = match idle {
                 Some(channel) => channel,
                 None => live.begin().await?,
             };
             asking();
-            match Accepted::attach(&channel, queue, wait).await {
+            match AcceptedSession::attach(&channel, queue, wait).await {
                 Ok(accepted) => Ok((accepted, live)),
                 Err(fault) => {
-                    lock(&live.unused).push(channel);
+                    lock(&live.idle_channels).push(channel);
                     Err(fault)
                 }
             }
@@ -179,26 +185,26 @@ impl Links {
         self.attached(queue, attach).await
     }
 
-    /// Attaches by the present connection. After a refusal tries once more with a new token: the last one may have run out unnoticed, for
-    /// instance while the machine slept. A connection that has no room is followed by another one.
+    /// Runs `attach` over the current connection. After a refusal, repeats it with a new token, because the
+    /// last one may have expired unnoticed while the machine was asleep. Without room, repeats it over a new
+    /// one.
     pub(super) async fn attached<T, A: Future<Output = Result<T, Fault>>>(
         self: &Arc<Self>,
         queue: &str,
-        attach: impl Fn(Arc<Live>) -> A,
+        attach: impl Fn(Arc<LiveConnection>) -> A,
     ) -> Result<T, Fault> {
         let live = self.live(queue).await?;
         match attach(Arc::clone(&live)).await {
             Err(fault) if fault.is_unauthorized() => live.forget_token(queue),
-            // It has all the channels that it can have.
+            // The connection has reached its maximum number of channels.
             Err(fault) if fault.is_full() && live.is_gone() => {}
             attached => return attached,
         }
         attach(self.live(queue).await?).await
     }
 
-    /// Returns the link by which messages come from a queue, if it is up.
     pub(crate) fn present_receiver(&self, queue: &str) -> Option<OpenLink> {
-        let live = self.live.present(CONNECTION)?;
+        let live = self.live.present(CONNECTION_KEY)?;
         Some(OpenLink { link: live.receivers.present(queue)?, live })
     }
 
@@ -206,44 +212,44 @@ impl Links {
         Arc::clone(lock(&self.arrivals).entry(queue.to_owned()).or_default())
     }
 
-    /// Returns whether the link is up by which messages are sent to a queue, or scheduled. It ends when the queue is deleted.
+    /// Returns whether the link for immediate or delayed sends to a queue is up. It ends when the queue is
+    /// deleted.
     pub(crate) fn can_put(&self, queue: &str, is_delayed: bool) -> bool {
-        match is_delayed {
-            true => self.has_node(queue),
-            false => self.live.present(CONNECTION).is_some_and(|live| live.senders.present(queue).is_some()),
+        if is_delayed {
+            return self.has_node(queue);
         }
+        self.live.present(CONNECTION_KEY).is_some_and(|live| live.senders.present(queue).is_some())
     }
 
-    /// Returns whether the links to a management node are up.
     pub(crate) fn has_node(&self, queue: &str) -> bool {
-        self.live.present(CONNECTION).is_some_and(|live| live.nodes.present(queue).is_some())
+        self.live.present(CONNECTION_KEY).is_some_and(|live| live.nodes.present(queue).is_some())
     }
 
-    /// Returns the connection, with a token for the queue.
-    async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<Live>, Fault> {
+    /// Returns the connection, after sending a token for the queue if needed.
+    async fn live(self: &Arc<Self>, queue: &str) -> Result<Arc<LiveConnection>, Fault> {
         let connect = || {
             let links = Arc::clone(self);
             async move { links.connect().await }
         };
-        let live = self.live.get(&self.runtime, CONNECTION, connect).await?;
+        let live = self.live.get(&self.runtime, CONNECTION_KEY, connect).await?;
         live.authorize(queue).await?;
         Ok(live)
     }
 
-    async fn connect(&self) -> Result<Arc<Live>, Fault> {
-        let live = Arc::new(Live {
+    async fn connect(&self) -> Result<Arc<LiveConnection>, Fault> {
+        let live = Arc::new(LiveConnection {
             connection: Connection::open(&self.namespace, &self.trust, &self.runtime).await?,
-            is_deaf: AtomicBool::default(),
+            is_unusable: AtomicBool::default(),
             host: self.namespace.host.clone(),
             credential: Arc::clone(&self.credential),
-            tokens: Cache::default(),
+            tokens: SingleFlightCache::default(),
             has_new_token: Arc::default(),
-            refused: Default::default(),
-            channels: Cache::default(),
-            unused: Default::default(),
-            nodes: Cache::default(),
-            senders: Cache::default(),
-            receivers: Cache::default(),
+            token_retries: Default::default(),
+            channels: SingleFlightCache::default(),
+            idle_channels: Default::default(),
+            nodes: SingleFlightCache::default(),
+            senders: SingleFlightCache::default(),
+            receivers: SingleFlightCache::default(),
             coordinators: Coordinators::default(),
         });
         drop(self.runtime.spawn(renew_tokens(Arc::downgrade(&live))));
@@ -251,13 +257,13 @@ impl Links {
     }
 }
 
-impl Perishable for Arc<Live> {
+impl Expiring for Arc<LiveConnection> {
     fn is_gone(&self) -> bool {
-        self.connection.dead.is_cancelled() || self.is_deaf.load(Ordering::Relaxed)
+        self.connection.dead.is_cancelled() || self.is_unusable.load(Ordering::Relaxed)
     }
 }
 
-impl Live {
+impl LiveConnection {
     fn runtime(&self) -> &Runtime {
         &self.connection.runtime
     }
@@ -271,16 +277,17 @@ impl Live {
     }
 
     async fn begin(&self) -> Result<Arc<Channel>, Fault> {
-        self.connection.channel().await.inspect_err(|fault| self.note_deafness(fault))
+        self.connection.channel().await.inspect_err(|fault| self.note_unusable(fault))
     }
 
-    /// Notes that the connection is of no more use for others, also because it has all the channels that it can have. A refusal is an answer,
-    /// and a channel that has ended is begun anew.
-    fn note_deafness(&self, fault: &Fault) {
-        self.is_deaf.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
+    /// Marks the connection as unusable for new links after a timeout, or if it has reached its maximum
+    /// number of channels. A refusal does not count, because it is an answer, nor does a channel that has
+    /// ended.
+    fn note_unusable(&self, fault: &Fault) {
+        self.is_unusable.fetch_or(matches!(fault, Fault::Late) || fault.is_full(), Ordering::Relaxed);
     }
 
-    /// Returns the node for the management of a queue's messages, or the one that takes tokens.
+    /// Returns the management node of a queue, or the node that accepts tokens.
     pub(crate) async fn node(self: &Arc<Self>, queue: &str) -> Result<Node, Fault> {
         let attach = || {
             let (live, queue) = (Arc::clone(self), queue.to_owned());
@@ -300,13 +307,13 @@ impl Live {
         self.senders.get(self.runtime(), queue, attach).await
     }
 
-    /// Sends a token for a queue, unless the last one is still good.
+    /// Sends a token for a queue, unless the last one is still valid.
     async fn authorize(self: &Arc<Self>, queue: &str) -> Result<(), Fault> {
         let put = || {
             let (live, queue) = (Arc::clone(self), queue.to_owned());
             async move {
                 let token = live.put_token(&queue).await?;
-                // Before the task that renews tokens looks for it.
+                // Before the notification, because the renewing task then looks for the token.
                 live.tokens.set(&queue, token);
                 live.has_new_token.notify_one();
                 Ok(token)
@@ -315,28 +322,28 @@ impl Live {
         self.tokens.get(self.runtime(), queue, put).await.map(drop)
     }
 
-    /// Forgets the token of a queue, so that a new one is sent, unless that was done a moment ago.
+    /// Forgets the token of a queue, so that a new one is sent, unless this was done a moment ago.
     fn forget_token(&self, queue: &str) {
         let now = Instant::now();
-        let mut refused = lock(&self.refused);
-        if refused.get(queue).is_none_or(|last| now >= *last + RETRY_TOKEN) {
-            refused.insert(queue.to_owned(), now);
-            self.tokens.doubt(queue);
+        let mut retries = lock(&self.token_retries);
+        if retries.get(queue).is_none_or(|last| now >= *last + TOKEN_RETRY_PAUSE) {
+            retries.insert(queue.to_owned(), now);
+            self.tokens.invalidate(queue);
         }
     }
 
-    async fn put_token(self: &Arc<Self>, queue: &str) -> Result<Authorized, Fault> {
+    async fn put_token(self: &Arc<Self>, queue: &str) -> Result<SentToken, Fault> {
         let audience = format!("sb://{}/{queue}", self.host);
         let Token { text, kind, renewal, end } = self.credential.token(&audience).await?;
         let properties = vec![("type", kind.to_owned()), ("name", audience)];
-        let request = Request { operation: "put-token", properties, body: Value::String(text) };
+        let request = NodeRequest { operation: "put-token", properties, body: Value::String(text) };
         let cbs = self.node(CBS).await.inspect_err(|fault| {
             if self.tokens.all().iter().all(|(_, token)| token.is_gone()) {
-                self.note_deafness(fault);
+                self.note_unusable(fault);
             }
         })?;
         cbs.call(request).await.map_err(Fault::of_token)?;
-        Ok(Authorized { renewal, end })
+        Ok(SentToken { renewal, end })
     }
 
     /// Renews the tokens that are due; returns the time of the next renewal.
@@ -344,36 +351,37 @@ impl Live {
         let due = self.tokens.all().into_iter().filter(|(_, token)| token.renewal <= Instant::now());
         let renewing = due.map(|(queue, last)| async move {
             let token = match self.put_token(&queue).await {
-                // A credential may give the same token until shortly before its end.
-                Ok(token) => {
-                    Some(Authorized { renewal: token.renewal.max(Instant::now() + SHORTEST_PAUSE), ..token })
-                }
+                // A credential may return the same token until shortly before its expiry.
+                Ok(token) => Some(SentToken {
+                    renewal: token.renewal.max(Instant::now() + MIN_RENEWAL_PAUSE),
+                    ..token
+                }),
                 Err(error) if error.is_missing_entity() => {
-                    log::debug!(queue, "a queue of Service Bus whose token was due does not exist any more");
+                    log::debug!(queue, "the token of a deleted Service Bus queue is not renewed");
                     None
                 }
                 Err(error) => {
                     log::warn!(queue, %error, "the token for a queue of Service Bus was not renewed");
-                    // After its end, the next use of the queue asks for another one.
-                    Some(Authorized { renewal: Instant::now() + RETRY_TOKEN, ..last })
+                    // After it has expired, the next use of the queue requests a new token.
+                    Some(SentToken { renewal: Instant::now() + TOKEN_RETRY_PAUSE, ..last })
                         .filter(|last| !last.is_gone())
                 }
             };
             match token {
                 Some(token) => self.tokens.set(&queue, token),
-                None => self.tokens.doubt(&queue),
+                None => self.tokens.invalidate(&queue),
             }
         });
         join_all(renewing).await;
-        let latest = Instant::now() + LONGEST_PAUSE;
+        let latest = Instant::now() + MAX_RENEWAL_PAUSE;
         self.tokens.all().into_iter().map(|(_, token)| token.renewal).fold(latest, Instant::min)
     }
 }
 
-/// Renews the tokens of a connection until it has ended. A link whose token runs out is detached.
-async fn renew_tokens(live: Weak<Live>) {
+/// Renews the tokens of a connection until it ends. The service detaches a link whose token expires.
+async fn renew_tokens(live: Weak<LiveConnection>) {
     loop {
-        // Held for a renewal only: dropping the last handle ends the connection.
+        // The connection is held only during a renewal: dropping the last handle ends it.
         let Some(present) = live.upgrade().filter(|live| !live.connection.dead.is_cancelled()) else {
             return;
         };

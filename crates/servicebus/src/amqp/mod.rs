@@ -1,4 +1,4 @@
-//! AMQP: connections, links and requests, without knowledge of queues and messages of the port.
+//! AMQP: connections, links and requests. Knows neither queues nor messages of the port.
 
 mod channel;
 mod close_detector;
@@ -18,5 +18,5 @@ mod transaction;
 mod values;
 mod web_socket;
 
-pub(super) use links::{Links, Live, OpenLink};
+pub(super) use links::{Links, LiveConnection, OpenLink};
 pub(super) use values::{GET_WAIT, Incoming, Outbound, encode, field, instant, map, millis};

@@ -1,32 +1,34 @@
 //! Finds values that are nested too deeply in the bytes of a message.
 //!
-//! The client decodes by recursion without a limit: a body of 90 kB can overflow the stack of a thread, which ends the process. A walk without
-//! recursion finds the place before the client comes there. As the client does, it counts the values of a container, and ignores its size.
+//! The client decodes recursively, without a limit: a body of 90 kB can overflow the stack of a thread, which
+//! ends the process. A walk without recursion finds the place before the client reaches it. Like the client,
+//! it counts the values of a container, and ignores the container's size.
 
 #[cfg(test)]
 mod tests;
 
-/// The containers that may be open at once: sections, described values, lists and maps. The answers of the service need four (section, map,
-/// list, map), the body of a job one. A level takes less than a kilobyte of a stack.
+/// The maximum number of open containers: sections, described values, lists and maps. Answers of the service
+/// need four (section, map, list, map), the body of a job needs one. A level uses less than a kilobyte of
+/// stack.
 const MAX_DEPTH: usize = 32;
 pub(crate) const TOO_DEEP: &str = "its values are nested too deeply";
-/// The code of no type: the client reads no further.
+/// An invalid type code, at which the client stops reading.
 pub(super) const NO_TYPE: u8 = 0xFF;
 
 const DESCRIBED: u8 = 0x00;
-/// The bytes before the content of a value at most: code, size and count.
-const MAX_HEAD: usize = 9;
+/// The maximum number of bytes before the content of a value: code, size and count.
+const MAX_HEAD_BYTES: usize = 9;
 
-/// A walk through a message, whose bytes may come in pieces.
+/// A walk through a message, whose bytes may arrive in pieces.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nesting {
-    /// The values that are to come in each open container.
+    /// The number of remaining values in each open container.
     open: Vec<u32>,
-    head: [u8; MAX_HEAD],
+    head: [u8; MAX_HEAD_BYTES],
     known: usize,
-    /// The bytes to come of values without others in them.
+    /// The remaining bytes of values that contain no other values.
     skipped: u64,
-    /// The type and number of the values to come in an array.
+    /// The type and the number of the remaining values in an array.
     array: Option<(u8, u32)>,
     step: Step,
 }
@@ -35,16 +37,16 @@ pub(crate) struct Nesting {
 enum Step {
     #[default]
     Values,
-    /// The type of an array's values comes next, and then so many.
+    /// The next byte is the type of an array with this many values.
     ElementType(u32),
-    /// The client would misread what comes next.
+    /// The client would misread the following bytes.
     Misread,
     /// The client reads no further.
     Over,
 }
 
 impl Nesting {
-    /// Takes bytes in. Returns, once, the place of a type that the client must not come to.
+    /// Processes bytes. Returns, at most once, the index of a type code that the client must not reach.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() && !matches!(self.step, Step::Over) {
@@ -68,7 +70,7 @@ impl Nesting {
         None
     }
 
-    /// Takes a byte of a head in. Returns false if the client must not come to it.
+    /// Processes a byte of a head. Returns `false` if the client must not reach it.
     fn allows(&mut self, byte: u8) -> bool {
         match self.step {
             Step::ElementType(count) => return self.begin_elements(byte, count),
@@ -87,7 +89,7 @@ impl Nesting {
         true
     }
 
-    /// Begins the value whose head has come.
+    /// Begins the value whose head is complete.
     fn begin(&mut self) {
         let (code, width) = (self.head[0], width(self.head[0]));
         let (first, second) = (number(&self.head[1..=width]), number(&self.head[width + 1..=2 * width]));
@@ -100,19 +102,19 @@ impl Nesting {
                 self.open(second);
                 let is_map = code & 0x0F == 1;
                 if is_map && second % 2 == 1 {
-                    // The client goes on below zero.
+                    // The client's count goes below zero.
                     self.step = Step::Misread;
                 }
             }
-            // The client leaves the type of an empty array for the next value's.
+            // For an empty array, the client leaves the type to be read as the next value.
             0xE | 0xF if second > 0 || first as usize > width => self.step = Step::ElementType(second),
             0xE | 0xF => self.end(),
             _ => self.step = Step::Over,
         }
     }
 
-    /// Begins the values of an array. Returns false if they have others in them: the client takes the type of the outer ones for that of the
-    /// inner ones, and would open containers that are not there.
+    /// Begins the values of an array. Returns `false` if they contain other values: the client takes the type
+    /// of the outer values for the inner ones, and would open containers that do not exist.
     fn begin_elements(&mut self, code: u8, count: u32) -> bool {
         self.step = Step::Values;
         self.end();
@@ -137,7 +139,7 @@ impl Nesting {
         }
     }
 
-    /// Ends a value, and the containers whose last one it is.
+    /// Ends a value, and every container that ends with it.
     fn end(&mut self) {
         while let Some(left) = self.open.last_mut() {
             *left -= 1;
@@ -149,7 +151,7 @@ impl Nesting {
     }
 }
 
-/// Returns the width of the size of a value, and of its count.
+/// Returns the width of a value's size field, and of its count field.
 fn width(code: u8) -> usize {
     if code & 0x10 == 0 { 1 } else { 4 }
 }
@@ -173,7 +175,7 @@ fn number(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-/// Returns the bytes of a transfer that belong to its message.
+/// Returns the start of the message in the bytes of a transfer.
 pub(super) fn payload_start(transfer: &[u8]) -> Option<usize> {
     let list = if *transfer.get(1)? == 0x53 { 3 } else { 10 };
     let code = *transfer.get(list)?;

@@ -1,7 +1,7 @@
-//! The task that owns a receiving link.
+//! The task that owns a receive link.
 //!
-//! It asks for as many messages as there are free slots, so that no lock runs out while a message waits here: see `credit`.
-//! Messages that are completed at the same time are completed by one frame.
+//! It requests as many messages as there are free slots, so that no lock expires while a message waits here:
+//! see `credit`. Messages that are completed at the same time are completed by a single frame.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,49 +19,49 @@ use uuid::Uuid;
 use super::super::error::Fault;
 use super::super::place::DEAD_LETTERS;
 use super::channel::Channel;
-use super::credit::{Asked, Getting, Listening};
+use super::credit::{ActiveGet, Listening, WaitingGet};
 use super::frame_inspector::LinkKey;
 use super::nesting::TOO_DEEP;
-use super::receiver::{Command, ReleaseGuard, Taken};
-use super::settlement::{DeadLetterOutcome, Settlement, Unsent, abandoned};
+use super::receiver::{Command, LockedMessage, ReleaseGuard};
+use super::settlement::{DeadLetterOutcome, Settlement, SettlementSent, abandoned};
 use super::values::{CLOSE_TIMEOUT, condition_of, guid};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::log;
 
-const BATCH: usize = 64;
+const MAX_COMMAND_BATCH: usize = 64;
 
 pub(super) struct ReceiveTask {
     pub(super) receiver: Receiver,
-    /// The channel of the link, which lasts as long as the link.
+    /// The channel of the link, kept open as long as the link.
     pub(super) channel: Arc<Channel>,
     pub(super) key: LinkKey,
     flows: watch::Receiver<u64>,
     pub(super) deliveries: HashMap<Uuid, DeliveryInfo>,
-    /// For the guards of its messages.
+    /// Cloned for the guards of messages.
     release: mpsc::UnboundedSender<Uuid>,
     /// The locks of messages that reached no caller.
     released: mpsc::UnboundedReceiver<Uuid>,
-    pub(super) asked: VecDeque<Asked>,
-    pub(super) getting: Option<Getting>,
+    pub(super) waiting: VecDeque<WaitingGet>,
+    pub(super) getting: Option<ActiveGet>,
     pub(super) listening: Option<Listening>,
-    /// True if a drain has found nothing, and no message has come since.
+    /// True if a drain found nothing, and no message has arrived since.
     pub(super) is_empty: bool,
-    /// The number of notifications at the beginning of the last drain; puts of this process notify too.
-    pub(super) heard: u64,
-    /// Notified of an unrequested message, and of the end of the link.
+    /// The number of notifications at the beginning of the last drain; puts of this process count too.
+    pub(super) notifications_at_drain: u64,
+    /// Notified of unrequested messages, and of the end of the link.
     pub(super) arrivals: Arc<Notifier>,
     pub(super) received: u64,
-    /// The peer's delivery count when the get under way began.
+    /// The peer's delivery count at the beginning of the current get.
     pub(super) since: u32,
-    /// Answered when the link was detached because its owner wants that.
+    /// Set when the owner closes the link; answered once the link is detached.
     pub(super) closing: Option<oneshot::Sender<()>>,
 }
 
 impl ReceiveTask {
-    /// Returns the task of a link that is attached.
+    /// Returns the task of an attached link.
     ///
     /// # Errors
-    /// [`Fault::Lost`], if the channel has ended.
+    /// [`Fault::Lost`] if the channel has ended.
     pub(super) fn new(
         receiver: Receiver,
         channel: Arc<Channel>,
@@ -77,11 +77,11 @@ impl ReceiveTask {
             deliveries: HashMap::new(),
             release,
             released,
-            asked: VecDeque::new(),
+            waiting: VecDeque::new(),
             getting: None,
             listening: None,
             is_empty: false,
-            heard: 0,
+            notifications_at_drain: 0,
             arrivals,
             received: 0,
             since: 0,
@@ -100,32 +100,32 @@ impl ReceiveTask {
             let step = tokio::select! {
                 biased;
                 () = self.channel.dead.cancelled() => break Fault::lost("the connection has ended"),
-                // Before the next get, which may ask whether the queue is empty.
+                // Before the next get, which may find out whether the queue is empty.
                 Some(lock) = self.released.recv() => {
                     self.give_back(lock).await;
                     Ok(())
                 }
-                count = commands.recv_many(&mut batch, BATCH) => match count {
+                count = commands.recv_many(&mut batch, MAX_COMMAND_BATCH) => match count {
                     0 => return,
                     _ => self.serve_all(&mut batch, &mut commands).await,
                 },
-                delivery = self.receiver.recv::<Body<Value>>() => self.received(delivery).await,
+                delivery = self.receiver.recv::<Body<Value>>() => self.on_delivery(delivery).await,
                 Ok(()) = self.flows.changed(), if is_draining => self.finish_if_drained().await,
                 () = self.arrivals.unsubscribed(), if is_idle => self.stop_listening().await,
-                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.late().await,
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => self.on_timeout().await,
             };
             let step = match step {
-                Ok(()) => self.next().await,
+                Ok(()) => self.start_waiting_gets().await,
                 Err(fault) => Err(fault),
             };
             if let Err(fault) = step {
                 break fault;
             }
         };
-        log::debug!(error = %fault, "a link from Service Bus has ended");
+        log::debug!(error = %fault, "a receive link of Service Bus has ended");
         commands.close();
         self.fail(&fault);
-        // Before `ended` fires: what was not sent is known as such.
+        // Before `ended` fires, so that unsent settlements are recognised as such.
         drop(commands);
         if let Some(answer) = self.closing.take() {
             let _ = timeout(CLOSE_TIMEOUT, self.receiver.close()).await;
@@ -133,15 +133,15 @@ impl ReceiveTask {
         }
     }
 
-    /// Serves commands; completes messages that follow each other by one frame.
+    /// Executes commands; completes all messages of consecutive commands by a single frame.
     async fn serve_all(
         &mut self,
         batch: &mut Vec<Command>,
         commands: &mut mpsc::Receiver<Command>,
     ) -> Result<(), Fault> {
-        // Handlers that end at the same time have their turn first.
+        // Lets handlers that end at the same time send their commands first.
         tokio::task::yield_now().await;
-        while batch.len() < BATCH
+        while batch.len() < MAX_COMMAND_BATCH
             && let Ok(command) = commands.try_recv()
         {
             batch.push(command);
@@ -161,10 +161,10 @@ impl ReceiveTask {
     }
 
     /// Completes messages; each caller waits for its own answer.
-    async fn complete_all(&mut self, completed: Vec<(Uuid, Unsent)>) {
+    async fn complete_all(&mut self, completed: Vec<(Uuid, SettlementSent)>) {
         let mut deliveries = Vec::with_capacity(completed.len());
         for (lock, answer) in completed {
-            // Dropping the answer says that the link does not have the delivery.
+            // Dropping `answer` signals to the caller that the link does not have the delivery.
             let Some(delivery) = self.deliveries.remove(&lock) else { continue };
             let _ = answer.send(self.channel.events.watch((self.key.0, delivery.delivery_id())));
             deliveries.push(delivery);
@@ -173,7 +173,7 @@ impl ReceiveTask {
             return;
         }
         let numbers: Vec<_> = deliveries.iter().map(DeliveryInfo::delivery_id).collect();
-        // The client sends one frame for each range of numbers without a gap.
+        // The client sends one frame for each range of consecutive numbers.
         let Err(error) = self.receiver.accept_all(deliveries).await else { return };
         let fault = match numbers.len() {
             1 => Fault::not_sent(error),
@@ -187,7 +187,7 @@ impl ReceiveTask {
 
     async fn serve(&mut self, command: Command) -> Result<(), Fault> {
         match command {
-            Command::Get { count, answer } => self.asked.push_back(Asked { count, answer }),
+            Command::Get { count, answer } => self.waiting.push_back(WaitingGet { count, answer }),
             Command::Settle { lock, how, answer } => {
                 if let Some(delivery) = self.deliveries.remove(&lock) {
                     self.settle(delivery, how, answer).await;
@@ -201,7 +201,7 @@ impl ReceiveTask {
         Ok(())
     }
 
-    async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: Unsent) {
+    async fn settle(&self, delivery: DeliveryInfo, how: Settlement, answer: SettlementSent) {
         let number = (self.key.0, delivery.delivery_id());
         let _ = answer.send(self.channel.events.watch(number));
         let sent = match how {
@@ -215,14 +215,15 @@ impl ReceiveTask {
         }
     }
 
-    async fn received(&mut self, delivery: Result<Delivery<Body<Value>>, RecvError>) -> Result<(), Fault> {
+    async fn on_delivery(&mut self, delivery: Result<Delivery<Body<Value>>, RecvError>) -> Result<(), Fault> {
         let delivery = match delivery {
             Ok(delivery) => Some(delivery.into_parts()),
             Err(RecvError::MessageDecode(error)) => {
                 let is_too_deep = self.channel.events.was_too_deep((self.key.0, error.info.delivery_id()));
                 let reason = if is_too_deep { TOO_DEEP.to_owned() } else { error.source.to_string() };
                 log::warn!(error = %reason, "a message of Service Bus cannot be decoded");
-                // It becomes a dead letter, which other tools can read. One that is there stays until its lock is over.
+                // Dead-letters the message, so that other tools can read it. In a dead-letter queue it stays
+                // until its lock is over.
                 let address = self.receiver.source().as_ref().and_then(|source| source.address.as_deref());
                 if !address.is_some_and(|address| address.ends_with(DEAD_LETTERS)) {
                     let _ = self.receiver.reject(error.info, undecodable(reason).rejection()).await;
@@ -236,9 +237,9 @@ impl ReceiveTask {
             let lock = guid(info.delivery_tag())?;
             self.deliveries.insert(lock, info);
             let guard = ReleaseGuard::new(lock, self.release.clone());
-            Some(Taken { lock, message, guard })
+            Some(LockedMessage { lock, message, guard })
         });
-        self.came(taken).await
+        self.on_message(taken).await
     }
 }
 
@@ -246,7 +247,7 @@ fn undecodable(description: String) -> DeadLetterOutcome {
     DeadLetterOutcome { reason: "undecodable".to_owned(), description, properties: Vec::new() }
 }
 
-/// Returns the fault of the end of a link from a queue.
+/// Returns the fault for the end of a receive link.
 pub(super) fn of_recv(error: RecvError) -> Fault {
     use fe2o3_amqp::link::LinkStateError as State;
     match error {

@@ -1,4 +1,4 @@
-//! A link that receives messages under locks. The task that owns it is in `receive_task`.
+//! A link that receives messages under locks. The task in `receive_task` owns it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,25 +11,25 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::ReceiveTask;
-use super::settlement::{Settlement, Unsent};
+use super::settlement::{Settlement, SettlementSent};
 use super::values::{self, Incoming, REQUEST_TIMEOUT};
 use jobqueue_storage::Notifier;
 
 /// A message under a lock.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct LockedMessage {
     pub(crate) lock: Uuid,
     pub(crate) message: Incoming,
     /// Releases the message if it reaches no caller.
     pub(crate) guard: ReleaseGuard,
 }
 
-/// Releases a message on its link when it is dropped. Without that, a message that came for a future that was dropped would stay locked until
-/// the lock ends, and the service would count a delivery.
+/// Releases a message on its link when dropped. Otherwise, a message that arrives for a dropped future would
+/// stay locked until the lock ends, and the service would count a delivery.
 #[derive(Debug)]
 pub(crate) struct ReleaseGuard {
     lock: Uuid,
@@ -47,7 +47,7 @@ impl ReleaseGuard {
         let _ = link.settle(self.lock, Settlement::Release).await;
     }
 
-    /// Notes that the message has reached a caller, or that another guard has it.
+    /// Keeps the message, because it has reached a caller, or another guard has it.
     pub(crate) fn keep(mut self) {
         self.link = None;
     }
@@ -56,19 +56,19 @@ impl ReleaseGuard {
 impl Drop for ReleaseGuard {
     fn drop(&mut self) {
         if let Some(link) = self.link.take() {
-            // The link does not have a delivery that was settled meanwhile.
+            // The link ignores a delivery that was settled in the meantime.
             let _ = link.send(self.lock);
         }
     }
 }
 
 pub(super) enum Command {
-    Get { count: u32, answer: oneshot::Sender<Result<Vec<Taken>, Fault>> },
-    Settle { lock: Uuid, how: Settlement, answer: Unsent },
+    Get { count: u32, answer: oneshot::Sender<Result<Vec<LockedMessage>, Fault>> },
+    Settle { lock: Uuid, how: Settlement, answer: SettlementSent },
     Close { answer: oneshot::Sender<()> },
 }
 
-/// A link from a queue. Clones use the same link.
+/// A link that receives from a queue. Clones use the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct ReceiveLink {
     name: Arc<str>,
@@ -114,7 +114,8 @@ impl ReceiveLink {
         Ok(Self { name, commands, ended, is_known: Arc::default() })
     }
 
-    /// Returns the property of a request that is made on behalf of the link. The service takes that for use of the link.
+    /// Returns the property that makes a request on behalf of the link. The service counts such a request as
+    /// use of the link.
     pub(crate) fn association(&self) -> (&'static str, String) {
         ("associated-link-name", self.name.to_string())
     }
@@ -143,22 +144,22 @@ impl ReceiveLink {
         self.commands.is_closed()
     }
 
-    /// Takes up to `count` messages; waits for the first for [`GET_WAIT`](super::GET_WAIT). Messages that come for a future that was
-    /// dropped are released, and so are those whose guard is dropped.
-    pub(crate) async fn get(&self, count: u32) -> Result<Vec<Taken>, Fault> {
+    /// Takes up to `count` messages; waits up to [`GET_WAIT`](super::GET_WAIT) for the first. If the future
+    /// is dropped, its messages are released; so is a message whose guard is dropped.
+    pub(crate) async fn get(&self, count: u32) -> Result<Vec<LockedMessage>, Fault> {
         let mut taken = self.ask(count).await?;
         taken.truncate(count as usize);
         Ok(taken)
     }
 
-    /// Ends the service's credit, and waits until all is released that came by it.
+    /// Takes back the service's credit, and waits until all messages that used it are released.
     pub(crate) async fn drain(&self) {
         let Ok(taken) = self.ask(0).await else { return };
         join_all(taken.into_iter().map(|taken| taken.guard.release(self))).await;
     }
 
-    /// Returns the messages that came for a get of so many. They may be more.
-    async fn ask(&self, count: u32) -> Result<Vec<Taken>, Fault> {
+    /// Requests `count` messages; may return more.
+    async fn ask(&self, count: u32) -> Result<Vec<LockedMessage>, Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::lost("the link has ended");
         self.commands
@@ -168,8 +169,8 @@ impl ReceiveLink {
         answered.await.map_err(gone)?
     }
 
-    /// Settles a delivery, and waits for the service's answer; `None` if the link does not have it, so that nothing
-    /// was sent.
+    /// Settles a delivery, and waits for the service's answer. Returns `None` if the link does not have the
+    /// delivery, so nothing was sent.
     pub(crate) async fn settle(&self, lock: Uuid, how: Settlement) -> Option<Result<(), Fault>> {
         let (answer, sent) = oneshot::channel();
         self.commands.send(Command::Settle { lock, how, answer }).await.ok()?;
@@ -181,14 +182,15 @@ impl ReceiveLink {
         }
     }
 
-    /// Gives up a delivery whose message was settled by other means. The service refuses this settlement, and forgets the delivery.
+    /// Gives up a delivery whose message was settled in another way. The service refuses this settlement, and
+    /// forgets the delivery.
     pub(crate) async fn forget(&self, lock: Uuid) {
         let (answer, _) = oneshot::channel();
         let _ = self.commands.send(Command::Settle { lock, how: Settlement::Complete, answer }).await;
     }
 }
 
-impl Perishable for ReceiveLink {
+impl Expiring for ReceiveLink {
     fn is_gone(&self) -> bool {
         self.commands.is_closed()
     }

@@ -1,4 +1,4 @@
-//! Requests and their answers over a pair of links, as `$cbs` and `$management` take them.
+//! Requests and their answers over a pair of links, for the nodes `$cbs` and `$management`.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::channel::{Channel, of_receiver};
 use super::receive_task::of_recv;
@@ -23,24 +23,25 @@ use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct NodeRequest {
     pub(crate) operation: &'static str,
     pub(crate) properties: Vec<(&'static str, String)>,
     pub(crate) body: Value,
 }
 
-/// The answer to a request: its body; `None` for "no content".
-pub(crate) type Answer = Result<Option<Value>, Fault>;
+/// The body of the answer to a request; `None` for "no content".
+pub(crate) type RequestResult = Result<Option<Value>, Fault>;
 
 /// A node that answers requests. Clones use the same links.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
     sender: SendLink,
-    answers: Arc<Answers>,
+    answers: Arc<PendingRequests>,
     answers_to: Arc<str>,
-    /// A number that is good as long as the links, which end with their queue.
-    pub(crate) bookmark: Arc<AtomicI64>,
-    /// Such a number, too: where a walk through the queue ended that found too few.
+    /// The number at which walks through the queue begin. It is valid as long as the links, which end with
+    /// their queue.
+    pub(crate) walk_start: Arc<AtomicI64>,
+    /// The number at which a walk stopped at its limit; valid equally long.
     pub(crate) reached: Arc<AtomicI64>,
     _unused: Arc<DropGuard>,
 }
@@ -55,21 +56,30 @@ impl Node {
         });
         let receiver = attaching.await?;
         let sender = SendLink::attach(Arc::clone(&channel), address).await?;
-        let (answers, unused) = (Arc::new(Answers::default()), CancellationToken::new());
+        let (answers, unused) = (Arc::new(PendingRequests::default()), CancellationToken::new());
         let reading = read_answers(receiver, Arc::clone(&answers), Arc::clone(&channel), unused.clone());
         drop(channel.runtime.spawn(reading));
-        let (bookmark, reached) = Default::default();
-        let (answers_to, _unused) = (answers_to.into(), Arc::new(unused.drop_guard()));
-        Ok(Self { sender, answers, answers_to, bookmark, reached, _unused })
+        Ok(Self {
+            sender,
+            answers,
+            answers_to: answers_to.into(),
+            walk_start: Arc::default(),
+            reached: Arc::default(),
+            _unused: Arc::new(unused.drop_guard()),
+        })
     }
 
     /// Sends a request and waits for its answer. If the future is dropped, the request may have been sent.
-    pub(crate) async fn call(&self, request: Request) -> Answer {
+    pub(crate) async fn call(&self, request: NodeRequest) -> RequestResult {
         self.ask(request, None).await
     }
 
-    /// Makes a request, within a transaction if one is given, which makes it final.
-    pub(super) async fn ask(&self, request: Request, transaction: Option<TransactionId>) -> Answer {
+    /// Makes a request, as part of a transaction if there is one. Then it becomes final with the commit.
+    pub(super) async fn ask(
+        &self,
+        request: NodeRequest,
+        transaction: Option<TransactionId>,
+    ) -> RequestResult {
         let (number, answered) = self.answers.expect()?;
         let mut answered = pin!(values::answer(answered));
         let posted = self.sender.post(message(number, request, &self.answers_to), transaction);
@@ -82,13 +92,13 @@ impl Node {
     }
 }
 
-impl Perishable for Node {
+impl Expiring for Node {
     fn is_gone(&self) -> bool {
         self.sender.is_gone() || lock(&self.answers.waiting).is_none()
     }
 }
 
-fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
+fn message(number: u64, request: NodeRequest, answers_to: &str) -> Outbound {
     let properties = Properties::builder().message_id(number).reply_to(answers_to.to_owned()).build();
     let mut fields = ApplicationProperties::builder().insert("operation", request.operation.to_owned());
     for (name, value) in request.properties {
@@ -101,27 +111,27 @@ fn message(number: u64, request: Request, answers_to: &str) -> Outbound {
         .build()
 }
 
-/// The answers that requests wait for.
+/// The requests that wait for their answers.
 #[derive(Debug)]
-struct Answers {
+struct PendingRequests {
     next: AtomicU64,
-    /// `None` once none comes any more.
-    waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<Answer>>>>,
+    /// `None` once no more answers can arrive.
+    waiting: Mutex<Option<BTreeMap<u64, oneshot::Sender<RequestResult>>>>,
 }
 
-impl Default for Answers {
+impl Default for PendingRequests {
     fn default() -> Self {
         Self { next: AtomicU64::default(), waiting: Mutex::new(Some(BTreeMap::new())) }
     }
 }
 
-impl Answers {
-    /// Returns the number of a request, and its answer.
-    fn expect(&self) -> Result<(u64, oneshot::Receiver<Answer>), Fault> {
+impl PendingRequests {
+    /// Registers a request; returns its number, and the receiver of its answer.
+    fn expect(&self) -> Result<(u64, oneshot::Receiver<RequestResult>), Fault> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = lock(&self.waiting);
         let waiting = waiting.as_mut().ok_or_else(|| Fault::not_sent("the management link has ended"))?;
-        // Callers that have given up need no answer.
+        // Forgets callers that have stopped waiting.
         waiting.retain(|_, waiting| !waiting.is_closed());
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         waiting.insert(number, answer);
@@ -145,10 +155,10 @@ impl Answers {
     }
 }
 
-/// Owns the link with the answers, and keeps its channel as long as it lasts.
+/// Owns the link for answers, and keeps its channel open as long as the link.
 async fn read_answers(
     mut receiver: Receiver,
-    answers: Arc<Answers>,
+    answers: Arc<PendingRequests>,
     channel: Arc<Channel>,
     unused: CancellationToken,
 ) {
@@ -161,7 +171,7 @@ async fn read_answers(
         };
         match answer {
             Ok(delivery) => {
-                // Settled by the service; otherwise there is no caller.
+                // The service sends answers settled. If it does not, nothing depends on this outcome.
                 let _ = receiver.accept(&delivery).await;
                 answers.take(delivery.into_message());
             }
@@ -171,15 +181,15 @@ async fn read_answers(
             Err(error) => break of_recv(error),
         }
     };
-    log::debug!(error = %end, "a link for answers of Service Bus has ended");
+    log::debug!(error = %end, "a link for Service Bus answers has ended");
     answers.end(&end);
     if unused.is_cancelled() {
-        // A link that is dropped ends the session of AMQP when an answer comes for it.
+        // A link that is dropped ends the AMQP session when an answer arrives for it.
         let _ = timeout(CLOSE_TIMEOUT, receiver.close()).await;
     }
 }
 
-fn read(message: Incoming) -> Answer {
+fn read(message: Incoming) -> RequestResult {
     let properties = message.application_properties.unwrap_or_default();
     let value = |names: [&str; 2]| names.iter().find_map(|name| properties.get(*name)).cloned();
     let status = match value(["statusCode", "status-code"]) {

@@ -17,18 +17,18 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::{Fault, condition};
 use super::channel::Channel;
 use super::values::{self, Outbound, REQUEST_TIMEOUT, condition_of};
 
-type Answer = Result<Outcome, SendError>;
-/// The outcome of a message, if it has come in time, and its caller.
-type Done = (Result<Answer, Elapsed>, oneshot::Sender<Result<(), Fault>>);
-type Pending = BoxFuture<'static, Done>;
+type SendOutcome = Result<Outcome, SendError>;
+/// The outcome of a message, or the timeout, and the channel to its caller.
+type FinishedSend = (Result<SendOutcome, Elapsed>, oneshot::Sender<Result<(), Fault>>);
+type Pending = BoxFuture<'static, FinishedSend>;
 
 #[derive(Debug)]
-struct Posted {
+struct QueuedSend {
     message: Outbound,
     transaction: Option<TransactionId>,
     answer: oneshot::Sender<Result<(), Fault>>,
@@ -37,7 +37,7 @@ struct Posted {
 /// A link to a queue. Clones use the same link.
 #[derive(Debug, Clone)]
 pub(crate) struct SendLink {
-    messages: mpsc::Sender<Posted>,
+    messages: mpsc::Sender<QueuedSend>,
 }
 
 impl SendLink {
@@ -48,12 +48,14 @@ impl SendLink {
         Ok(Self { messages })
     }
 
-    /// Sends a message and waits for the service's answer. If the future is dropped, the message may have been sent.
+    /// Sends a message and waits for the service's answer. If the future is dropped, the message may have
+    /// been sent.
     pub(crate) async fn send(&self, message: Outbound) -> Result<(), Fault> {
         self.post(message, None).await
     }
 
-    /// Sends a message, within a transaction if one is given, which makes it final.
+    /// Sends a message, as part of a transaction if there is one. A transactional message becomes final with
+    /// the commit.
     pub(super) async fn post(
         &self,
         message: Outbound,
@@ -61,21 +63,22 @@ impl SendLink {
     ) -> Result<(), Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = |_| Fault::not_sent("the link has ended");
-        self.messages.send(Posted { message, transaction, answer }).await.map_err(gone)?;
+        self.messages.send(QueuedSend { message, transaction, answer }).await.map_err(gone)?;
         values::answer(answered).await
     }
 }
 
-impl Perishable for SendLink {
+impl Expiring for SendLink {
     fn is_gone(&self) -> bool {
         self.messages.is_closed()
     }
 }
 
-/// Owns the link, and keeps its channel as long as it lasts.
-async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: Arc<Channel>) {
+/// Owns the link, and keeps its channel open as long as the link.
+async fn run(mut sender: Sender, mut messages: mpsc::Receiver<QueuedSend>, channel: Arc<Channel>) {
     let mut pending = FuturesUnordered::<Pending>::new();
-    // True once a message got no outcome in time: the link takes no more, and ends with the outcomes of the others.
+    // True once an outcome has timed out: the link accepts no more messages, and ends after the pending
+    // outcomes.
     let mut is_late = false;
     'link: while !(is_late && pending.is_empty()) {
         tokio::select! {
@@ -84,15 +87,16 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
             Some(done) = pending.next(), if !pending.is_empty() => {
                 if !settle_send(done, &mut is_late, &mut messages) { break }
             }
-            // The service detaches an idle link, and those of a queue that is deleted. The next message needs another one.
+            // The service detaches idle links, and the links of a deleted queue. The next message needs a new
+            // link.
             _ = sender.on_detach(), if pending.is_empty() => break,
             message = messages.recv(), if !is_late => {
-                let Some(Posted { message, transaction, answer }) = message else { break };
+                let Some(QueuedSend { message, transaction, answer }) = message else { break };
                 if answer.is_closed() {
                     continue;
                 }
                 let mut sending = pin!(timeout(REQUEST_TIMEOUT, begin(&mut sender, message, transaction)));
-                // It may wait for credit, while the outcomes of others come.
+                // The send may wait for credit; outcomes of other messages are delivered during that time.
                 let sent = loop {
                     tokio::select! {
                         biased;
@@ -114,7 +118,7 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
                             break;
                         }
                     }
-                    // Without credit for so long; the link does not report whether it has sent the message.
+                    // No credit came in time; the link does not report whether it has sent the message.
                     Err(_) => {
                         let _ = answer.send(Err(Fault::Late));
                         break;
@@ -124,19 +128,24 @@ async fn run(mut sender: Sender, mut messages: mpsc::Receiver<Posted>, channel: 
         }
     }
     refuse_all(&mut messages);
-    // The callers that still wait get an error: without the link their futures would never end.
+    // Dropping `pending` fails the callers that still wait: without the link their futures would never
+    // resolve.
 }
 
-/// Takes no more messages: those that wait were not sent.
-fn refuse_all(messages: &mut mpsc::Receiver<Posted>) {
+/// Closes the channel; the messages in it were not sent.
+fn refuse_all(messages: &mut mpsc::Receiver<QueuedSend>) {
     messages.close();
-    while let Ok(Posted { answer, .. }) = messages.try_recv() {
+    while let Ok(QueuedSend { answer, .. }) = messages.try_recv() {
         let _ = answer.send(Err(Fault::not_sent("the link has ended")));
     }
 }
 
-/// Returns an outcome to the caller of its message; false if the link is of no more use.
-fn settle_send((outcome, answer): Done, is_late: &mut bool, messages: &mut mpsc::Receiver<Posted>) -> bool {
+/// Passes an outcome to the caller of its message. Returns `false` if the link is no longer usable.
+fn settle_send(
+    (outcome, answer): FinishedSend,
+    is_late: &mut bool,
+    messages: &mut mpsc::Receiver<QueuedSend>,
+) -> bool {
     let Ok(outcome) = outcome else {
         *is_late = true;
         refuse_all(messages);
@@ -148,22 +157,22 @@ fn settle_send((outcome, answer): Done, is_late: &mut bool, messages: &mut mpsc:
     is_usable
 }
 
-/// Sends a message; returns a future of its outcome.
+/// Sends a message; returns a future that resolves to its outcome.
 async fn begin(
     sender: &mut Sender,
     message: Outbound,
     transaction: Option<TransactionId>,
-) -> Result<BoxFuture<'static, Answer>, SendError> {
+) -> Result<BoxFuture<'static, SendOutcome>, SendError> {
     match transaction {
         None => Ok(sender.send_batchable(message).await?.boxed()),
         Some(id) => {
-            let posted = Within(id).post_batchable(sender, message).await.map_err(of_post)?;
+            let posted = DeclaredTransaction(id).post_batchable(sender, message).await.map_err(of_post)?;
             Ok(posted.map(|outcome| outcome.map_err(of_post)).boxed())
         }
     }
 }
 
-fn read(outcome: Answer) -> Result<(), Fault> {
+fn read(outcome: SendOutcome) -> Result<(), Fault> {
     match outcome {
         Ok(Outcome::Accepted(_)) => Ok(()),
         Ok(Outcome::Rejected(rejected)) => Err(match rejected.error {
@@ -175,7 +184,7 @@ fn read(outcome: Answer) -> Result<(), Fault> {
     }
 }
 
-/// Returns the fault of a message whose last frame was not sent, so that there is no message.
+/// Returns the fault of a message whose last frame was not sent, so the service has no message.
 fn fault_before(error: &SendError) -> Fault {
     match fault_of(error) {
         Fault::Lost(reason) => Fault::NotSent(reason),
@@ -183,14 +192,15 @@ fn fault_before(error: &SendError) -> Fault {
     }
 }
 
-/// Returns the fault of a transfer without an answer. The link may have ended before or after the service performed it.
+/// Returns the fault of a transfer without an outcome. The link may have ended before or after the service
+/// applied it.
 fn fault_of(error: &SendError) -> Fault {
     match error {
         SendError::MessageSizeExceeded(_) => {
             Fault::Refused { condition: condition::TOO_LARGE.to_owned(), description: error.to_string() }
         }
         SendError::MessageEncodeError => Fault::not_sent(error),
-        // The client reads an outcome only if it names the transaction.
+        // The client accepts an outcome only if it names the transaction.
         SendError::IllegalDeliveryState => Fault::Refused {
             condition: condition::REFUSED_IN_TRANSACTION.to_owned(),
             description: error.to_string(),
@@ -205,26 +215,26 @@ fn fault_of(error: &SendError) -> Fault {
     }
 }
 
-/// Returns the fault of a message on a link that was detached with a reason. The reason says nothing about messages without an outcome: a service
-/// that is too busy for a message rejects it in the outcome of that message.
+/// Returns the fault of a message on a link that was detached with a reason. The reason does not apply to
+/// messages without an outcome: a service that is too busy for a message rejects that message in its outcome.
 fn with_reason(reason: &AmqpError, error: &dyn fmt::Display) -> Fault {
     let fault = condition_of(reason);
-    // A queue that is gone has no message.
+    // A deleted queue cannot have the message.
     if fault.is_missing_entity() { fault } else { Fault::lost(error) }
 }
 
-/// Sends messages within a transaction that another task has declared.
-struct Within(TransactionId);
+/// Sends messages as part of a transaction that another task has declared.
+struct DeclaredTransaction(TransactionId);
 
-impl TransactionBase for Within {
+impl TransactionBase for DeclaredTransaction {
     fn txn_id(&self) -> &TransactionId {
         &self.0
     }
 }
 
-impl TransactionPosting for Within {}
+impl TransactionPosting for DeclaredTransaction {}
 
-/// Returns the error of a message in a transaction as that of a message outside of one.
+/// Converts the error of a transactional send to the error of a plain send.
 fn of_post(error: PostError) -> SendError {
     match error {
         PostError::LinkStateError(error) => SendError::LinkStateError(error),

@@ -1,4 +1,4 @@
-//! Links that hold a session of a queue: the request for it in their attach, and the session in the answer.
+//! Links that hold a session of a queue: the attach requests a session, and its answer names it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,33 +14,33 @@ use super::channel::{Channel, of_receiver};
 use super::receiver::ReceiveLink;
 use super::values::REQUEST_TIMEOUT;
 
-const FILTER: &str = "com.microsoft:session-filter";
-const TIMEOUT: &str = "com.microsoft:timeout";
+const SESSION_FILTER: &str = "com.microsoft:session-filter";
+const TIMEOUT_PROPERTY: &str = "com.microsoft:timeout";
 
-/// A session that was accepted, with the link that holds it: the session is free again when the link ends.
+/// An accepted session, with the link that holds it. The session is free again when the link ends.
 #[derive(Debug)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedSession {
     pub(crate) id: String,
     pub(crate) link: ReceiveLink,
     /// The end of the session's lock, if the service returns it.
     pub(crate) locked_until: Option<SystemTime>,
 }
 
-impl Accepted {
+impl AcceptedSession {
     pub(super) async fn attach(channel: &Arc<Channel>, address: &str, wait: Duration) -> Result<Self, Fault> {
         let address = address.to_owned();
         let attaching = channel.attach(wait + REQUEST_TIMEOUT, move |session, name| {
             let next_free = Source::builder()
                 .address(address.as_str())
-                .add_to_filter_using_legacy_format(FILTER, Value::Null);
+                .add_to_filter_using_legacy_format(SESSION_FILTER, Value::Null);
             let mut properties = Fields::new();
             let wait = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-            properties.insert(Symbol::from(TIMEOUT), Value::Uint(wait));
+            properties.insert(Symbol::from(TIMEOUT_PROPERTY), Value::Uint(wait));
             let receiver = Receiver::builder()
                 .name(name)
                 .source(next_free.build())
                 .properties(properties)
-                // The answer names the session.
+                // The source in the answer differs, because it names the session.
                 .verify_incoming_source(false)
                 .sender_settle_mode(SenderSettleMode::Unsettled)
                 .receiver_settle_mode(ReceiverSettleMode::Second)
@@ -58,7 +58,7 @@ impl Accepted {
 }
 
 fn id_of(receiver: &Receiver) -> Option<String> {
-    match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(FILTER))? {
+    match receiver.source().as_ref()?.filter.as_ref()?.get(&Symbol::from(SESSION_FILTER))? {
         Value::String(id) => Some(id.clone()),
         Value::Described(described) => match &described.value {
             Value::String(id) => Some(id.clone()),

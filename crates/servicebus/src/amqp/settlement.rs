@@ -1,4 +1,4 @@
-//! The decisions about deliveries, as outcomes of AMQP.
+//! Settlements of deliveries, as AMQP outcomes.
 
 use std::sync::Arc;
 
@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 use super::super::error::Fault;
 use super::values::condition_of;
 
-/// Gives the answer to a settlement. Dropping it leaves open whether the settlement was applied.
-pub(super) type Settled = oneshot::Receiver<Result<(), Fault>>;
+/// Receives the answer to a settlement. If the sender is dropped, it is unknown whether the settlement was
+/// applied.
+pub(super) type SettlementAnswer = oneshot::Receiver<Result<(), Fault>>;
 
-/// Gives what gives the answer, when the settlement is sent. Dropping it says that none was sent.
-pub(super) type Unsent = oneshot::Sender<Settled>;
+/// Passes on the receiver of the answer when the settlement is sent. Dropping it means that none was sent.
+pub(super) type SettlementSent = oneshot::Sender<SettlementAnswer>;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Settlement {
@@ -27,7 +28,7 @@ pub(crate) enum Settlement {
     DeadLetter(Arc<DeadLetterOutcome>),
 }
 
-/// The reason for which a message becomes a dead letter, and the properties that it gets.
+/// The reason for which a message is dead-lettered, and the properties that the service sets on it.
 #[derive(Debug)]
 pub(crate) struct DeadLetterOutcome {
     pub(crate) reason: String,
@@ -36,7 +37,7 @@ pub(crate) struct DeadLetterOutcome {
 }
 
 impl DeadLetterOutcome {
-    /// Returns the outcome as the service reads it: a rejection with a condition of its own.
+    /// Returns the outcome in the service's form: a rejection with a condition of the service.
     pub(super) fn rejection(&self) -> AmqpError {
         let mut info = Fields::new();
         let known = [("DeadLetterReason", &self.reason), ("DeadLetterErrorDescription", &self.description)];
@@ -56,7 +57,7 @@ pub(super) fn abandoned() -> Modified {
     Modified { delivery_failed: None, undeliverable_here: Some(false), message_annotations: None }
 }
 
-/// Reads the answer to a settlement: a rejection with an error means that it was not applied.
+/// Reads the answer to a settlement. A rejection with an error means that the settlement was not applied.
 pub(super) fn settled(state: &DeliveryState) -> Result<(), Fault> {
     let rejected = match state {
         DeliveryState::Rejected(rejected) => rejected,

@@ -1,4 +1,4 @@
-//! Opens sockets, with TLS where the namespace has it, and through WebSocket if that is wanted.
+//! Opens sockets, with TLS if the namespace has it, and over WebSocket if requested.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Transactions: a message is sent, and another one settled, both or neither.
+//! Transactions that send a message and settle another one: both or neither.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,51 +10,57 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::super::cache::Perishable as _;
+use super::super::cache::Expiring as _;
 use super::super::error::Fault;
 use super::channel::{Channel, of_sender};
-use super::links::{Links, Live};
-use super::requests::{Node, Request};
+use super::links::{Links, LiveConnection};
+use super::requests::{Node, NodeRequest};
 use super::sender::SendLink;
 use super::values::{Outbound, REQUEST_TIMEOUT, condition_of};
 use jobqueue_storage::sync::lock;
 
-/// A message that takes the place of another one, and the links for both.
+/// A message that replaces another one, and the links for both.
 struct Replacement {
     sender: SendLink,
     copy: Outbound,
     node: Node,
-    settling: Request,
+    settling: NodeRequest,
 }
 
-/// The transactions of a queue that are under way at a time. Each has a coordinator of its own, because a link to one carries one request at
-/// a time: of many that share it, each would wait for the answers to all before it.
-const TRANSACTIONS: usize = 16;
+/// The concurrent transactions of a queue. Each has its own coordinator link, because such a link carries one
+/// request at a time: transactions that share a link would wait for each other's answers.
+const MAX_CONCURRENT_TRANSACTIONS: usize = 16;
 
 impl Links {
-    /// Sends a copy of a message and makes the request that settles the original, in one transaction, which comes to its end if the caller
-    /// stops waiting: an open one holds the original for minutes. It is not begun if the caller stops waiting before its turn.
+    /// Sends a copy of a message, and makes the request that settles the original, in one transaction. A
+    /// caller that stops waiting before its turn starts no transaction. Once begun, the transaction is
+    /// finished even if the caller stops waiting, because an open one holds the original for minutes.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
-    /// neither was.
+    /// After [`Fault::Lost`], [`Fault::Late`] and a refusal with an unknown condition, both may have been
+    /// done; after any other fault, neither was.
     pub(crate) async fn replace(
         self: &Arc<Self>,
         queue: &str,
         copy: Outbound,
-        settling: Request,
+        settling: NodeRequest,
     ) -> Result<(), Fault> {
-        let turn = self.turns.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
+        let permit = self.transaction_permits.of(queue).acquire_owned().await.map_err(Fault::not_sent)?;
         let (links, queue) = (Arc::clone(self), queue.to_owned());
         let replacing = self.runtime().spawn(async move {
-            let _turn = turn;
+            let _permit = permit;
             links.transact(&queue, copy, settling).await
         });
         replacing.await.unwrap_or_else(|_| Err(Fault::lost("the runtime ends")))
     }
 
-    async fn transact(self: &Arc<Self>, queue: &str, copy: Outbound, settling: Request) -> Result<(), Fault> {
-        let attach = |live: Arc<Live>| async move {
+    async fn transact(
+        self: &Arc<Self>,
+        queue: &str,
+        copy: Outbound,
+        settling: NodeRequest,
+    ) -> Result<(), Fault> {
+        let attach = |live: Arc<LiveConnection>| async move {
             let (node, sender) = (live.node(queue).await?, live.sender(queue).await?);
             Ok((live.coordinator(queue).await?, node, sender, live))
         };
@@ -70,7 +76,7 @@ impl Links {
         let (coordinator, replaced) = match begun {
             Ok(replaced) => (coordinator, replaced),
             Err(replacement) => {
-                // All others were idle for longer.
+                // The other idle coordinators have been idle for even longer.
                 live.coordinators.forget(queue);
                 let another = live.coordinator(queue).await.map_err(Fault::unsent)?;
                 let transaction = another.declare().await.map_err(Fault::unsent)?;
@@ -83,7 +89,7 @@ impl Links {
     }
 }
 
-impl Live {
+impl LiveConnection {
     /// Returns a coordinator that no other transaction uses.
     async fn coordinator(self: &Arc<Self>, queue: &str) -> Result<Coordinator, Fault> {
         match self.coordinators.take(queue) {
@@ -93,19 +99,19 @@ impl Live {
     }
 }
 
-/// The turns of transactions, by queue.
+/// Permits for transactions, by queue.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashMap<String, Arc<Semaphore>>>);
+pub(super) struct TransactionPermits(Mutex<HashMap<String, Arc<Semaphore>>>);
 
-impl Turns {
+impl TransactionPermits {
     fn of(&self, queue: &str) -> Arc<Semaphore> {
-        let mut turns = lock(&self.0);
-        let of_queue = turns.entry(queue.to_owned());
-        Arc::clone(of_queue.or_insert_with(|| Arc::new(Semaphore::new(TRANSACTIONS))))
+        let mut permits = lock(&self.0);
+        let of_queue = permits.entry(queue.to_owned());
+        Arc::clone(of_queue.or_insert_with(|| Arc::new(Semaphore::new(MAX_CONCURRENT_TRANSACTIONS))))
     }
 }
 
-/// The links to coordinators that no transaction uses at the moment, by queue.
+/// The coordinator links without a transaction, by queue.
 #[derive(Debug, Default)]
 pub(super) struct Coordinators {
     free: Mutex<HashMap<String, Vec<Coordinator>>>,
@@ -135,12 +141,12 @@ impl Coordinators {
     }
 }
 
-/// A link to the coordinator of transactions, for one at a time.
+/// A link to the transaction coordinator, for one transaction at a time.
 #[derive(Debug)]
 struct Coordinator {
     controller: Controller,
     channel: Arc<Channel>,
-    /// Fires when a request got no answer, or a discharge was refused: the link is of no more use.
+    /// Fires when a request was not answered, or a discharge was refused: the link cannot be used again.
     failed: CancellationToken,
 }
 
@@ -165,16 +171,16 @@ impl Coordinator {
     async fn declare(&self) -> Result<Transaction<'_>, Fault> {
         let declared = self.answer(Transaction::declare(&self.controller, None)).await;
         let mut transaction = declared.map_err(Fault::of_coordinator)?;
-        // A transaction that is dropped would wait for the answer to its rollback, and block the thread.
+        // A dropped transaction would block the thread until its rollback is answered.
         transaction.set_rollback_on_drop_trials(0);
         Ok(transaction)
     }
 
-    /// Sends the copy and settles the original, both or neither.
+    /// Sends the copy and settles the original: both or neither.
     ///
     /// # Errors
-    /// [`Fault::Lost`] and [`Fault::Late`] leave open whether both were done, and so does a refusal with an unknown condition; after all others
-    /// neither was.
+    /// After [`Fault::Lost`], [`Fault::Late`] and a refusal with an unknown condition, both may have been
+    /// done; after any other fault, neither was.
     async fn replace(
         &self,
         transaction: Transaction<'_>,
@@ -183,7 +189,7 @@ impl Coordinator {
         let id = transaction.txn_id();
         let (sent, settled) =
             tokio::join!(sender.post(copy, Some(id.clone())), node.ask(settling, Some(id.clone())));
-        // A commit would do one without the other.
+        // A commit would apply one without the other.
         if let Err(fault) = settled.and(sent) {
             let _ = self.discharge(transaction.rollback()).await;
             return Err(fault.unsent());
@@ -191,8 +197,8 @@ impl Coordinator {
         self.discharge(transaction.commit()).await.map_err(Fault::of_commit)
     }
 
-    /// Ends a transaction. After a refusal the client sends a rollback of its own accord, whose answer could be taken for that to the next
-    /// request: the link is not used again.
+    /// Ends a transaction. After a refusal, the client sends a rollback by itself. Its answer could be taken
+    /// for the answer to the next request, so the link is not used again.
     async fn discharge(
         &self,
         request: impl Future<Output = Result<(), ControllerSendError>>,

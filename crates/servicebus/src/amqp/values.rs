@@ -1,4 +1,4 @@
-//! Short helpers for AMQP values and messages.
+//! Helpers for AMQP values and messages.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,17 +12,17 @@ use uuid::Uuid;
 pub(super) use super::super::cache::REQUEST_TIMEOUT;
 use super::super::error::{Fault, condition};
 
-/// The time that a get waits for its first message. It is short, because a worker reserves slots for the answer: a message that comes later
-/// wakes the subscription of the worker, or the next get finds it.
+/// The time that a get waits for its first message. It is short, because a worker reserves slots for the
+/// answer. A message that arrives later wakes the worker's subscription, or is found by the next get.
 pub(crate) const GET_WAIT: Duration = Duration::from_millis(50);
-/// The time without a frame, and that of a write without progress, after which a connection is given up.
+/// A connection is given up after this time without a frame, or with a write that makes no progress.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const MAX_FRAME: u32 = 65_536;
 
-/// A message as it comes from the service.
+/// A message as received from the service.
 pub(crate) type Incoming = Message<Body<Value>>;
-/// A message as it goes to the service.
+/// A message as sent to the service.
 pub(crate) type Outbound = Message<Body<Value>>;
 
 pub(crate) type Fields = OrderedMap<Value, Value>;
@@ -51,7 +51,7 @@ pub(crate) fn field<'v>(map: &'v Value, name: &str) -> Option<&'v Value> {
     }
 }
 
-/// Returns a time as the service counts it, in milliseconds since 1970.
+/// Returns a time in the service's format: milliseconds since 1970.
 pub(crate) fn millis(at: SystemTime) -> i64 {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
@@ -62,7 +62,7 @@ pub(crate) fn instant(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-/// Returns a delivery tag as the identifier that it is: the first three fields are in reversed byte order.
+/// Converts a delivery tag to the lock token: the first three fields are in little-endian byte order.
 pub(crate) fn guid(tag: &[u8]) -> Option<Uuid> {
     Some(Uuid::from_bytes_le(tag.try_into().ok()?))
 }
@@ -75,12 +75,12 @@ pub(crate) fn condition_of(error: &AmqpError) -> Fault {
 }
 
 fn name_of(condition: &ErrorCondition) -> String {
-    // The types have no other way to the name on the wire.
+    // The types offer no other way to get the name on the wire.
     let symbol = serde_amqp::to_vec(condition).and_then(|bytes| serde_amqp::from_slice::<Symbol>(&bytes));
     symbol.map_or_else(|_| condition::INTERNAL_ERROR.to_owned(), |symbol| symbol.0)
 }
 
-/// Returns the bytes of a message, for requests that carry messages.
+/// Encodes a message, for requests that carry messages.
 pub(crate) fn encode(message: &Outbound) -> Result<Vec<u8>, Fault> {
     let sections = [
         message.header.as_ref().map(serde_amqp::to_vec),

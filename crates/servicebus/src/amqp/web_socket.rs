@@ -1,6 +1,6 @@
-//! The bytes of a connection in the messages of WebSocket.
+//! Carries the bytes of a connection in WebSocket messages.
 //!
-//! Its library writes nothing to a log: the bytes have tokens and payloads.
+//! The WebSocket library logs nothing: the bytes contain tokens and payloads.
 
 use std::future::ready;
 use std::io;
@@ -35,7 +35,7 @@ pub(super) async fn upgrade<S: AsyncRead + AsyncWrite + Send + Unpin>(
     Ok(join(reader, SinkWriter::new(CopyToBytes::new(messages))))
 }
 
-/// Returns the bytes of a message, unless it only keeps the connection.
+/// Returns the bytes of a binary message; `None` for a message that only keeps the connection alive.
 fn bytes_of(message: Result<Message, tokio_websockets::Error>) -> Option<io::Result<Bytes>> {
     match message {
         Ok(message) => message.is_binary().then(|| Ok(message.into_payload().into())),

@@ -16,29 +16,31 @@ pub(crate) struct Description {
     pub(crate) max_delivery_count: Option<u32>,
     pub(crate) requires_session: bool,
     pub(crate) detects_duplicates: bool,
-    /// The longest life of a message in the queue, and whether it is a dead letter then.
+    /// The default time to live of messages, and whether expired messages are dead-lettered.
     pub(crate) time_to_live: Option<Duration>,
     pub(crate) dead_letters_expired: bool,
-    /// The time without use after which the service deletes the queue.
+    /// The idle time after which the service deletes the queue.
     pub(crate) deleted_when_idle: Option<Duration>,
     pub(crate) forwards: bool,
     pub(crate) forwards_dead_letters: bool,
     pub(crate) is_partitioned: bool,
-    /// True if messages are in memory alone at first.
+    /// True if messages are at first kept only in memory.
     pub(crate) is_express: bool,
-    /// Active and scheduled messages, leased ones included; `None` if the document does not say.
+    /// The number of active and scheduled messages, including leased ones; `None` if it is not in the
+    /// document.
     pub(crate) messages: Option<u64>,
     pub(crate) dead_letters: Option<u64>,
-    /// The size of all messages in bytes, dead letters included, and the size at which the queue takes no more.
+    /// The size of all messages in bytes, including dead letters, and the limit at which the queue accepts no
+    /// more.
     pub(crate) size: Option<u64>,
     pub(crate) max_megabytes: Option<u64>,
     /// The status of the queue, unless it is `Active`.
     pub(crate) inactive_status: Option<String>,
-    /// The service's time as it answered.
+    /// The service's time when it answered.
     pub(crate) now: Option<SystemTime>,
 }
 
-/// Returns the queues of an entry or a feed; `None` if the text is no such document.
+/// Returns the queues of an entry or a feed; `None` if the text is neither.
 pub(super) fn read(body: &[u8]) -> Option<Vec<Description>> {
     let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(body);
     let mut reader = Reader::from_reader(body);
@@ -75,7 +77,7 @@ pub(super) fn read(body: &[u8]) -> Option<Vec<Description>> {
 }
 
 impl Description {
-    /// Sets what an element says; `None` if it has a count that cannot be read.
+    /// Sets the field of an element; `None` if a count cannot be read.
     fn set(&mut self, path: &[String], name: &str, text: &str) -> Option<()> {
         let parent = path.last().map(String::as_str);
         match name {
@@ -112,7 +114,7 @@ fn duration(text: &str) -> Option<Duration> {
     Duration::try_from(span).ok()
 }
 
-/// Returns the document that creates a queue. The service reads the settings in this order.
+/// Returns the document that creates a queue. The service requires the settings in this order.
 pub(super) fn new_queue(new: &NewQueues, max_delivery_count: u32) -> String {
     let NewQueues { lock, duplicates: window, sessions } = new;
     let sessions = if *sessions { "<RequiresSession>true</RequiresSession>" } else { "" };
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_description_is_read_and_other_documents_are_not() {
+    fn description_is_read_and_other_documents_are_not() {
         let text = "<?xml version=\"1.0\"?><entry xmlns=\"a\"><title type=\"text\">jobs</title><content>\
             <QueueDescription><LockDuration>PT1M5S</LockDuration><MaxDeliveryCount>10</MaxDeliveryCount>\
             <RequiresDuplicateDetection>true</RequiresDuplicateDetection><RequiresSession>true</RequiresSession>\
@@ -161,7 +163,7 @@ mod tests {
                 detects_duplicates: true,
                 time_to_live: Some(Duration::from_secs(14 * 86_400 + 3600)),
                 dead_letters_expired: true,
-                // The service's word for "without end".
+                // The service's value for "never".
                 deleted_when_idle: None,
                 forwards: true,
                 forwards_dead_letters: true,

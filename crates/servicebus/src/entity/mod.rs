@@ -1,4 +1,5 @@
-//! The management API over HTTP: queues are made, described, listed and deleted. It needs the claim Manage.
+//! The management API over HTTP, which creates, describes, lists and deletes queues. It needs the claim
+//! Manage.
 
 mod atom;
 
@@ -18,17 +19,17 @@ use super::token::Credential;
 
 const API_VERSION: &str = "2021-05";
 const HTTP_TIMEOUT: Duration = Duration::from_secs(30);
-const ANSWER_LIMIT: usize = 8 * 1024 * 1024;
-/// Part of the answer 409 while another operation on the entity is under way.
-const UNDER_WAY: &str = "SubCode=40901";
-const PAGE: usize = 100;
-/// The greatest number of deliveries that the service allows: our own bound strikes before.
+const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
+/// A part of the answer 409 while another operation on the entity is in progress.
+const OPERATION_IN_PROGRESS: &str = "SubCode=40901";
+const PAGE_SIZE: usize = 100;
+/// The service's maximum number of deliveries; the framework's own limit is reached earlier.
 pub(crate) const MAX_DELIVERY_COUNT: u32 = 2000;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewQueues {
     pub(crate) lock: Duration,
-    /// The window in which duplicates are detected; `None` for none.
+    /// The window of duplicate detection; `None` without detection.
     pub(crate) duplicates: Option<Duration>,
     pub(crate) sessions: bool,
 }
@@ -59,12 +60,12 @@ impl Entities {
         self.new.sessions
     }
 
-    /// Creates a queue; false if there is one of that name. A conflict alone does not say that: a queue that is being deleted has one, too, and
-    /// not each has a code.
+    /// Creates a queue; returns `false` if a queue of that name exists. A conflict alone does not prove that:
+    /// it is also the answer for a queue that is being deleted, sometimes without its sub-code.
     pub(crate) async fn create(&self, queue: &str) -> Result<bool, Fault> {
         let document = atom::new_queue(&self.new, MAX_DELIVERY_COUNT);
         let (status, body, _) = self.send(Method::PUT, queue, &[], Some(document)).await?;
-        let is_conflict = status == StatusCode::CONFLICT && !detail(&body).contains(UNDER_WAY);
+        let is_conflict = status == StatusCode::CONFLICT && !detail(&body).contains(OPERATION_IN_PROGRESS);
         if is_conflict && self.describe(queue).await?.is_some() {
             return Ok(false);
         }
@@ -72,7 +73,7 @@ impl Entities {
         if is_created { Ok(true) } else { Err(refused(status, &body)) }
     }
 
-    /// Deletes a queue; false if the management API says that there is none.
+    /// Deletes a queue; returns `false` if the management API reports that there is none.
     pub(crate) async fn delete(&self, queue: &str) -> Result<bool, Fault> {
         match self.send(Method::DELETE, queue, &[], None).await? {
             (status, body, _) if status.is_success() && body.is_empty() => Ok(true),
@@ -81,7 +82,7 @@ impl Entities {
         }
     }
 
-    /// Describes a queue; `None` if the management API says that there is none.
+    /// Describes a queue; `None` if the management API reports that there is none.
     pub(crate) async fn describe(&self, queue: &str) -> Result<Option<Description>, Fault> {
         match self.send(Method::GET, queue, &[], None).await? {
             (status, body, now) if status.is_success() => {
@@ -96,7 +97,7 @@ impl Entities {
     pub(crate) async fn all(&self) -> Result<Vec<Description>, Fault> {
         let mut all = Vec::new();
         loop {
-            let page = [("$skip", all.len().to_string()), ("$top", PAGE.to_string())];
+            let page = [("$skip", all.len().to_string()), ("$top", PAGE_SIZE.to_string())];
             let (status, body, _) = self.send(Method::GET, "$Resources/queues", &page, None).await?;
             if !status.is_success() {
                 return Err(refused(status, &body));
@@ -104,13 +105,13 @@ impl Entities {
             let found = read(&body)?;
             let count = found.len();
             all.extend(found);
-            if count < PAGE {
+            if count < PAGE_SIZE {
                 return Ok(all);
             }
         }
     }
 
-    /// Sends a request; returns the status, the body and the time of the answer.
+    /// Sends a request; returns the status, the body and the service's time.
     async fn send(
         &self,
         method: Method,
@@ -138,7 +139,7 @@ impl Entities {
         let mut answer = request.send().await.map_err(lost)?;
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > ANSWER_LIMIT {
+            if body.len() + chunk.len() > MAX_ANSWER_BYTES {
                 return Err(Fault::unreadable("the answer is too large"));
             }
             body.extend_from_slice(&chunk);
@@ -161,9 +162,9 @@ impl Entities {
             builder = builder.https_only(true);
             self.trust.config().await
         } else {
-            // Requests to an emulator do not go to a proxy. Node closes idle connections after 5 seconds.
+            // Requests to an emulator bypass proxies. Node closes idle connections after 5 seconds.
             builder = builder.no_proxy().pool_idle_timeout(Duration::from_secs(4));
-            Trust::nobody()
+            Trust::without_roots()
         };
         let config = config.map_err(Fault::not_sent)?;
         let client = builder.tls_backend_preconfigured(config).build().map_err(Fault::not_sent)?;
@@ -179,18 +180,19 @@ fn http_date(text: &str) -> Option<SystemTime> {
     rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok().map(Into::into)
 }
 
-/// Returns whether an answer is a refusal of the service. A gateway on the way, such as a load balancer or a proxy, answers with a page of its own.
+/// Returns whether an answer is the service's own refusal. A gateway in between, such as a load balancer or a
+/// proxy, answers with its own page.
 fn is_refusal(body: &[u8]) -> bool {
     !detail(body).is_empty()
 }
 
 fn refused(status: StatusCode, body: &[u8]) -> Fault {
     if status.is_success() || status == StatusCode::NOT_FOUND && !is_refusal(body) {
-        return Fault::Doubtful(format!("the status {status} with another body"));
+        return Fault::Doubtful(format!("status {status} with an unexpected body"));
     }
     let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     let condition = is_busy.then(|| condition::MANAGEMENT_BUSY.to_owned());
-    // A missing queue is answered otherwise.
+    // Callers check for a missing queue before they call this.
     Fault::of_answer(i32::from(status.as_u16()), condition, detail(body))
 }
 

@@ -1,36 +1,41 @@
-//! Compares the settings of a queue with those of the framework.
+//! Compares the settings of a queue with the framework's.
 
 use std::time::Duration;
 
 use super::super::entity::Description;
 use super::super::place::Place;
-use super::super::texts::Beside;
+use super::super::texts::QueueBlobs;
 use super::ServiceBusQueues;
 use jobqueue_storage::{Advice, Metadata, Operation, QueueName, StoreError, log};
 
-/// Renewals of a shorter lock come too often, and one lost answer loses it.
-const SHORTEST_LOCK: Duration = Duration::from_secs(15);
+/// A shorter lock is renewed too often, and a single lost answer loses it.
+const MIN_LOCK_LENGTH: Duration = Duration::from_secs(15);
 
-/// A queue that keeps messages for less may lose a job. The service's longest time, which stands for no end, is 29,000 years.
-const LONG: Duration = Duration::from_secs(3650 * 86_400);
+/// A queue with a shorter time to live, or a shorter idle time, may lose a job. The service's maximum, which
+/// stands for "never", is 29,000 years.
+const ALMOST_FOREVER: Duration = Duration::from_secs(3650 * 86_400);
 
-/// The share of its greatest size, in percent, from which a queue is reported.
-const NEARLY_FULL: u64 = 80;
+/// The fill level, in percent of its maximum size, from which a queue is reported.
+const NEARLY_FULL_PERCENT: u64 = 80;
 
-/// Returns settings of a queue that should be changed; none without the claim Manage, or for a missing queue.
+/// Returns the settings of a queue that should be changed; empty without the claim Manage, or for a missing
+/// queue.
 pub(super) async fn advice(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
-    read(queues, queue).await.map(Option::unwrap_or_default)
+    read_advice(queues, queue).await.map(Option::unwrap_or_default)
 }
 
 /// Like [`advice`], but returns `None` without the claim Manage, or for a missing queue.
-async fn read(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<Vec<Advice>>, StoreError> {
+async fn read_advice(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+) -> Result<Option<Vec<Advice>>, StoreError> {
     if Place::of(queue).is_dead_letters {
         return Ok(None);
     }
     match queues.describe(queue).await {
         Ok(Some(description)) => {
             queues.facts(queue, |facts| facts.lock_length = description.lock_duration);
-            Ok(Some(of(&queues.beside, queue, &description).await))
+            Ok(Some(advice_for(&queues.queue_blobs, queue, &description).await))
         }
         Ok(None) => Ok(None),
         Err(fault) if fault.is_unauthorized() => Ok(None),
@@ -38,9 +43,9 @@ async fn read(queues: &ServiceBusQueues, queue: &QueueName) -> Result<Option<Vec
     }
 }
 
-/// Logs the settings of a queue that should be changed. Returns false if they could not be read.
+/// Logs the settings of a queue that should be changed. Returns `false` if they could not be read.
 pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> bool {
-    let Ok(Some(all)) = read(queues, queue).await else { return false };
+    let Ok(Some(all)) = read_advice(queues, queue).await else { return false };
     for Advice { is_warning, text, .. } in all {
         if is_warning {
             log::warn!(%queue, "{text}");
@@ -51,15 +56,15 @@ pub(super) async fn log_advice(queues: &ServiceBusQueues, queue: &QueueName) -> 
     true
 }
 
-async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Vec<Advice> {
+async fn advice_for(queue_blobs: &QueueBlobs, queue: &QueueName, description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
-    if let Some(lock) = description.lock_duration.filter(|lock| *lock < SHORTEST_LOCK) {
+    if let Some(lock) = description.lock_duration.filter(|lock| *lock < MIN_LOCK_LENGTH) {
         all.push(Advice::warning(format!(
             "the locks of this queue last only {} s, and one late renewal loses a job: set LockDuration to PT1M",
             lock.as_secs()
         )));
     }
-    let metadata = beside.metadata(queue).await.ok().flatten().unwrap_or_default();
+    let metadata = queue_blobs.metadata(queue).await.ok().flatten().unwrap_or_default();
     let bound = max_deliveries(&metadata);
     if let Some(count) = description.max_delivery_count.filter(|count| *count <= bound) {
         all.push(Advice::warning(format!(
@@ -83,7 +88,7 @@ async fn of(beside: &Beside, queue: &QueueName, description: &Description) -> Ve
     all
 }
 
-/// Returns why the queue takes no sends, or soon takes none.
+/// Returns advice on a queue that refuses sends, or soon will.
 fn refused_sends(description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
     if let Some(status) = &description.inactive_status {
@@ -93,7 +98,7 @@ fn refused_sends(description: &Description) -> Vec<Advice> {
     }
     let max = description.max_megabytes.map(|megabytes| megabytes.saturating_mul(1 << 20));
     if let (Some(size), Some(max)) = (description.size, max)
-        && size >= max / 100 * NEARLY_FULL
+        && size >= max / 100 * NEARLY_FULL_PERCENT
     {
         all.push(Advice::warning(format!(
             "the messages and dead letters of this queue take {size} of {max} bytes; when they take all, it refuses every send: raise MaxSizeInMegabytes, \
@@ -103,10 +108,10 @@ fn refused_sends(description: &Description) -> Vec<Advice> {
     all
 }
 
-/// Returns the settings by which the service removes or moves messages before they are handled.
+/// Returns advice on settings by which the service removes or moves messages before they are handled.
 fn losses(description: &Description) -> Vec<Advice> {
     let mut all = Vec::new();
-    if let Some(life) = description.time_to_live.filter(|life| *life < LONG) {
+    if let Some(life) = description.time_to_live.filter(|life| *life < ALMOST_FOREVER) {
         let end = if description.dead_letters_expired {
             "dead-letters them"
         } else {
@@ -117,7 +122,7 @@ fn losses(description: &Description) -> Vec<Advice> {
             life.as_secs()
         )));
     }
-    if let Some(idle) = description.deleted_when_idle.filter(|idle| *idle < LONG) {
+    if let Some(idle) = description.deleted_when_idle.filter(|idle| *idle < ALMOST_FOREVER) {
         all.push(Advice::warning(format!(
             "the service deletes this queue, with its jobs and dead letters, after {} s without use: set AutoDeleteOnIdle to its maximum",
             idle.as_secs()

@@ -1,4 +1,4 @@
-//! The bodies of messages: a text, or what another program has put.
+//! Bodies of messages: a text, or the body of another program's message that is no text.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use fe2o3_amqp::types::messaging::{AmqpValue, Body, Data};
 use fe2o3_amqp::types::primitives::Value;
 
-/// The body of a message that is sent.
+/// The body of an outgoing message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MessageBody<'t> {
     Text(&'t str),
-    /// The body of another program's message, which is no text.
+    /// A body of another program's message that is no text.
     External(&'t Body<Value>),
 }
 
 impl<'t> MessageBody<'t> {
-    /// Returns the content of a message that came; `None` if its body cannot be decoded.
+    /// Returns the body of a received message; `None` if it cannot be decoded.
     pub(super) fn of(text: &'t Result<String, String>, other: Option<&'t Body<Value>>) -> Option<Self> {
         text.as_deref().map(Self::Text).ok().or(other.map(Self::External))
     }
@@ -36,7 +36,7 @@ impl<'t> MessageBody<'t> {
     }
 }
 
-/// Returns the text of a body; if it has none, the reason, and the body.
+/// Returns the text of a body. For a body without a text, returns the reason together with the body itself.
 pub(super) fn text_of(body: Body<Value>) -> (Result<String, String>, Option<Arc<Body<Value>>>) {
     let text = match body {
         Body::Data(parts) => {

@@ -1,42 +1,44 @@
-//! Counts messages one by one, for callers without the claim Manage.
+//! Counts messages by peeking, for callers without the claim Manage.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::error::Fault;
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
-/// The time of a count that may be made again at once.
-const CHEAP: Duration = Duration::from_secs(1);
+/// The duration below which a count is not cached.
+const UNCACHED_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Count {
     messages: u64,
-    good_until: Instant,
+    valid_until: Instant,
     serves_until: Instant,
 }
 
-impl Perishable for Count {
+impl Expiring for Count {
     fn is_gone(&self) -> bool {
-        // An empty queue may be deleted, and its payloads: a 0 is true of its moment only.
-        self.messages == 0 || self.good_until <= Instant::now()
+        // A queue with a count of 0 may be deleted with its payloads, and 0 is true only at the moment of the
+        // count.
+        self.messages == 0 || self.valid_until <= Instant::now()
     }
 
-    fn serves_meanwhile(&self) -> bool {
+    fn serves_while_stale(&self) -> bool {
         self.messages != 0 && Instant::now() < self.serves_until
     }
 }
 
-/// Returns the number of messages of a queue in any state, counted by peeks. A count is good for ten times as long as it took, but for the first
-/// second, and serves while the next one is made.
+/// Returns the number of messages of a queue in any state, counted by peeks. A count is valid for ten times
+/// as long as it took, not counting its first second, and is still returned while the next count is made.
 ///
 /// # Errors
-/// `Unsupported` for a partitioned queue, of which peeks need not meet all messages; those of the peeks.
+/// `Unsupported` for a partitioned queue, because peeks may not see all its messages; and the errors of the
+/// peeks.
 pub(super) async fn count(queues: &ServiceBusQueues, queue: &QueueName) -> Result<u64, StoreError> {
     let walk = || {
         let (queues, queue) = (queues.clone(), queue.clone());
@@ -65,9 +67,9 @@ impl ServiceBusQueues {
             }
             messages += page.len() as u64;
         }
-        let good_until = Instant::now() + begun.elapsed().saturating_sub(CHEAP) * 10;
+        let valid_until = Instant::now() + begun.elapsed().saturating_sub(UNCACHED_TIME) * 10;
         // The next count takes about as long.
-        let serves_until = good_until + begun.elapsed().saturating_sub(CHEAP) * 2;
-        Ok(Count { messages, good_until, serves_until })
+        let serves_until = valid_until + begun.elapsed().saturating_sub(UNCACHED_TIME) * 2;
+        Ok(Count { messages, valid_until, serves_until })
     }
 }

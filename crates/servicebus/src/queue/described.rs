@@ -1,7 +1,8 @@
 //! Describes queues.
 //!
-//! That a queue is missing takes two witnesses, the management API over HTTPS and AMQP: what has belonged to a missing queue is deleted. A gateway
-//! before the management API can answer 404, and the service has done so for a queue that was there. Without the claim Manage, AMQP is the only one.
+//! Two sources must agree that a queue is missing, the management API over HTTPS and AMQP, because everything
+//! that belongs to a missing queue is deleted. A gateway in front of the management API can answer 404, and
+//! the service has done so for a queue that existed. Without the claim Manage, AMQP is the only source.
 
 use super::super::entity::Description;
 use super::super::error::Fault;
@@ -10,7 +11,7 @@ use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 
 impl ServiceBusQueues {
-    /// Describes a queue, or that of its dead letters; `None` if there is none.
+    /// Describes a queue, or for a dead-letter queue the queue that it belongs to; `None` if there is none.
     pub(super) async fn describe(&self, queue: &QueueName) -> Result<Option<Description>, Fault> {
         let described = self.entities.describe(Place::of(queue).queue).await?;
         if described.is_none() {
@@ -19,12 +20,13 @@ impl ServiceBusQueues {
         Ok(described)
     }
 
-    /// Fails unless AMQP says that a queue is missing.
+    /// Fails unless AMQP confirms that a queue is missing.
     ///
     /// # Errors
-    /// [`Fault::Doubtful`], if the queue exists; those of AMQP.
+    /// [`Fault::Doubtful`] if the queue exists, and the faults of AMQP.
     pub(super) async fn check_missing(&self, queue: &QueueName) -> Result<(), Fault> {
-        // The links of a queue that was deleted a moment ago may still seem to be up: a request to them fails, and the next attach says why.
+        // The links of a recently deleted queue may still seem to be up: a request on them fails, and the
+        // next attach fails with the reason.
         let is_reached = match self.node(queue).await {
             Ok(node) => match manage::peek(&node, 0, 1).await {
                 Ok(_) => true,
@@ -35,12 +37,14 @@ impl ServiceBusQueues {
             Err(fault) => return Err(fault),
         };
         if is_reached {
-            return Err(Fault::Doubtful("no queue of that name, and AMQP reaches it".to_owned()));
+            return Err(Fault::Doubtful(
+                "the management API knows no such queue, but AMQP reaches it".to_owned(),
+            ));
         }
         Ok(())
     }
 
-    /// Returns whether a queue exists: by its management node, which needs no claim Manage.
+    /// Returns whether a queue exists. Asks its management node, for which the claim Manage is not needed.
     pub(super) async fn exists(&self, queue: &QueueName) -> Result<bool, Fault> {
         match self.node(queue).await {
             Ok(_) => Ok(true),

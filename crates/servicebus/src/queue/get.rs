@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::super::amqp::OpenLink;
-use super::super::amqp::receiver::{ReleaseGuard, Taken};
-use super::super::deliveries::Begun;
+use super::super::amqp::receiver::{LockedMessage, ReleaseGuard};
+use super::super::deliveries::DeliveryStart;
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::place::Place;
-use super::manage::PAGE;
+use super::manage::PAGE_SIZE;
 use super::message::{Content, is_of_partition};
-use super::put::before;
+use super::put::before_request;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, in_session, lost_locks, manage, replaced};
 use jobqueue_storage::rules::limits;
@@ -26,13 +26,15 @@ use jobqueue_storage::{
     StoreErrorKind as Kind, log,
 };
 
-/// The messages that a peek reads at most, with their bodies: the service shows delayed ones, too.
+/// The most messages that a peek reads, with their bodies. Delayed messages count, because the service shows
+/// them too.
 pub(super) const PEEK_REACH: u64 = 400;
-/// The time for which a message is kept back whose saved text, or count of deliveries, cannot be read. The locks of the service last
-/// five seconds at least.
-pub(super) const BLOBS_PAUSE: Duration = Duration::from_secs(4);
-/// The least time for what is read beside a message. A lock may be over by this machine's clock alone.
-const LEAST_READ: Duration = Duration::from_secs(1);
+/// The time for which a message is kept back if its saved text or its delivery count cannot be read. Locks of
+/// the service last at least five seconds.
+pub(super) const BLOB_RETRY_PAUSE: Duration = Duration::from_secs(4);
+/// The minimum time for reading a message's blob. A lock may seem to be over only because this machine's
+/// clock is wrong.
+const MIN_READ_TIME: Duration = Duration::from_secs(1);
 
 pub(super) async fn get(
     queues: &ServiceBusQueues,
@@ -48,43 +50,44 @@ pub(super) async fn get(
     }
     let link = queues.receiver(queue).await.map_err(|fault| {
         if fault.is_not_allowed() {
-            // The queue was created anew, with sessions.
+            // The queue was recreated with sessions.
             queues.forget_sessions(queue);
         }
-        before(failed)(fault)
+        before_request(failed)(fault)
     })?;
     let is_keeping_back = queues.is_keeping_back(queue);
     let taken = link.get(options.count).await.map_err(failed)?;
     let came = taken.len();
     let leases = taken.into_iter().map(|taken| leased(queues, queue, &link, taken, requested));
-    // Those that are not returned, because the future is dropped, are released.
+    // If this future is dropped, the guards release the messages.
     let leases = join_all(leases).await.into_iter().flatten();
     let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, ReleaseGuard::keep)).collect();
     if link.is_gone() {
         lost_locks::watch(queues, queue, &link);
     }
-    // Those that are left out become visible again.
+    // The messages that are left out become visible again.
     let is_uncertain = messages.is_empty() && (came > 0 || is_keeping_back);
-    // Behind messages whose delay is not over others may be ready; these stay locked for a while, so the next get does not meet them.
-    let is_more = messages.is_empty() && came > 0 && !queues.is_keeping_back(queue);
-    let next_visible_in = is_more.then_some(Duration::ZERO);
+    // There may be ready messages behind those whose delay is not over. The delayed messages stay locked for
+    // a while, so the next get does not receive them.
+    let may_have_more = messages.is_empty() && came > 0 && !queues.is_keeping_back(queue);
+    let next_visible_in = may_have_more.then_some(Duration::ZERO);
     Ok(Received::new(messages).with_uncertainty(is_uncertain).with_next_visible_in(next_visible_in))
 }
 
 /// A message that is ready for the caller of a get.
-pub(super) struct Granted<G> {
+pub(super) struct GrantedMessage<G> {
     pub(super) message: LeasedMessage,
     pub(super) lock: Uuid,
-    pub(super) held: Held,
-    /// Releases the message if the get is dropped before.
+    pub(super) held: HeldMessage,
+    /// Releases the message if the get is dropped before it returns.
     pub(super) guard: G,
 }
 
-impl<G> Granted<G> {
-    /// Remembers the message, and returns it.
+impl<G> GrantedMessage<G> {
+    /// Records the message as held, and returns it.
     pub(super) fn hand_out(mut self, queues: &ServiceBusQueues, keep: impl FnOnce(G)) -> LeasedMessage {
         if Place::of(&self.held.queue).is_dead_letters {
-            // A pass may hold a whole dead-letter queue.
+            // A pass may hold a whole dead-letter queue, so the content is not kept in memory.
             self.held.shed_content();
         }
         queues.held.insert(self.lock, self.held);
@@ -93,35 +96,35 @@ impl<G> Granted<G> {
     }
 }
 
-/// Returns a message with its receipt. A message whose delay is not over, and one whose saved text is not read within a third of its lock,
-/// is left out: it is released later, which counts no delivery.
+/// Returns a message with its receipt; `None` for a message whose delay is not over, or whose saved text
+/// cannot be read within a third of its lock. Such a message is released later, which counts no delivery.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     link: &OpenLink,
-    taken: Taken,
+    taken: LockedMessage,
     requested: Instant,
-) -> Option<Granted<ReleaseGuard>> {
-    let Taken { lock, message, guard } = taken;
+) -> Option<GrantedMessage<ReleaseGuard>> {
+    let LockedMessage { lock, message, guard } = taken;
     let mut content = Content::read(message);
     let waited = requested.elapsed();
     let now = queues.links.now();
     let locked_until = content.locked_until.unwrap_or(now);
-    let left = of_lock(queues, queue, locked_until.duration_since(now).unwrap_or_default());
-    // A lock may be over by this machine's clock alone.
-    let part = |parts| if left.is_zero() { BLOBS_PAUSE } else { left / parts };
+    let left = lock_left(queues, queue, locked_until.duration_since(now).unwrap_or_default());
+    // A lock may seem to be over only because this machine's clock is wrong.
+    let share_of_lock = |parts| if left.is_zero() { BLOB_RETRY_PAUSE } else { left / parts };
     let reading = with_saved_text(queues, queue, &mut content, locked_until);
-    let mut held = match within_a_third(left, queue, reading).await {
-        Ok((held, Begun::Now)) => held,
-        Ok((_, Begun::NotBefore(at))) => {
+    let mut held = match within_third_of_lock(left, queue, reading).await {
+        Ok((held, DeliveryStart::Now)) => held,
+        Ok((_, DeliveryStart::NotBefore(at))) => {
             let wait = at.duration_since(queues.links.now()).unwrap_or_default();
-            release_later(queues, link.clone(), guard, part(2).min(wait), ());
+            release_later(queues, link.clone(), guard, share_of_lock(2).min(wait), ());
             return None;
         }
         Err(error) => {
-            log::warn!(%queue, message = %content.id, %error, "what was saved for a message cannot be read");
+            log::warn!(%queue, message = %content.id, %error, "the saved state of a message cannot be read");
             let kept_back = queues.facts(queue, |facts| Arc::clone(&facts.kept_back));
-            release_later(queues, link.clone(), guard, part(3).min(BLOBS_PAUSE), kept_back);
+            release_later(queues, link.clone(), guard, share_of_lock(3).min(BLOB_RETRY_PAUSE), kept_back);
             return None;
         }
     };
@@ -136,7 +139,7 @@ async fn leased(
         .with_group(content.properties.and_then(|properties| properties.group_id).filter(|_| is_dead))
         .with_original_id(Some(content.id).filter(|_| is_dead))
         .with_granted(Some(waited + left));
-    Some(Granted { message: lease, lock, held, guard })
+    Some(GrantedMessage { message: lease, lock, held, guard })
 }
 
 async fn with_saved_text(
@@ -144,46 +147,47 @@ async fn with_saved_text(
     queue: &QueueName,
     content: &mut Content,
     locked_until: SystemTime,
-) -> Result<(Held, Begun), StoreError> {
-    replaced::count(&queues.beside, queue, content).await?;
-    let mut held = Held::of(queue, content, locked_until);
+) -> Result<(HeldMessage, DeliveryStart), StoreError> {
+    replaced::count(&queues.queue_blobs, queue, content).await?;
+    let mut held = HeldMessage::of(queue, content, locked_until);
     if Place::of(queue).is_dead_letters {
         if let Some(text) = content.letter.take() {
             held.text = Arc::new(Ok(text));
-        } else if let Some((text, tag)) = queues.beside.saved(&mut held).await? {
+        } else if let Some((text, tag)) = queues.queue_blobs.saved_text(&mut held).await? {
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
-        let begun = queues.beside.begin_delivery(&mut held).await?;
-        return Ok((held, begun));
+        let start = queues.queue_blobs.begin_delivery(&mut held).await?;
+        return Ok((held, start));
     }
-    Ok((held, Begun::Now))
+    Ok((held, DeliveryStart::Now))
 }
 
-/// Waits for what is read beside a message for a third of the rest of its lock, as [`of_lock`] returns it.
+/// Waits for `reading` for at most a third of `left`, the rest of the lock as returned by [`lock_left`].
 ///
 /// # Errors
-/// `Timeout` if it takes longer.
-pub(super) async fn within_a_third<T>(
+/// `Timeout` if `reading` takes longer, and its own errors.
+pub(super) async fn within_third_of_lock<T>(
     left: Duration,
     queue: &QueueName,
     reading: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    timeout((left / 3).max(LEAST_READ), reading).await.unwrap_or_else(|_| {
+    timeout((left / 3).max(MIN_READ_TIME), reading).await.unwrap_or_else(|_| {
         let error = StoreError::new(Kind::Timeout, Operation::Get.as_str(), queue);
         Err(error.with_detail("the blobs do not answer in a third of the lock"))
     })
 }
 
-/// Returns what is left of a lock that was just taken, by this machine's clock, but not more than a lock lasts.
-pub(super) fn of_lock(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
+/// Returns the rest of a lock that was just taken, by this machine's clock, capped at the length of a lock.
+pub(super) fn lock_left(queues: &ServiceBusQueues, queue: &QueueName, left: Duration) -> Duration {
     if left.is_zero() {
-        log::warn!(%queue, "a message came whose lock is over: this machine's clock may be ahead of the service's, and then no job runs");
+        log::warn!(%queue, "received a message whose lock is already over: this machine's clock may be ahead of the service's, and then no job runs");
     }
     left.min(queues.lock_length(queue))
 }
 
-/// Releases a message after a pause, and drops `kept_back` then. The blobs are not asked for it again and again, and no delivery is counted.
+/// Releases a message after a pause, and then drops `kept_back`. Until then, the message's blob is not read
+/// again and again. No delivery is counted.
 fn release_later(
     queues: &ServiceBusQueues,
     link: OpenLink,
@@ -198,10 +202,14 @@ fn release_later(
     }));
 }
 
-/// Returns messages that are visible. The walk begins at the first message that the last one found active, or where that ended: the service
-/// gives a delayed message another number when its delay is over, so that none before it becomes active. Behind the page with the first one,
-/// it goes on where a walk ended that found too few. A walk through dead letters begins at the first one: whether a message keeps its number
-/// when it dies is not documented, and then one that died later may precede it.
+/// Returns visible messages.
+///
+/// The walk begins at the first active message that the previous walk found, or where that walk ended. No
+/// message before that number can become active, because the service renumbers a delayed message when its
+/// delay is over. After the page with the first active message, the walk continues where a previous walk
+/// stopped at its limit. A walk through dead letters begins at the first message: it is not documented
+/// whether a message keeps its number when it is dead-lettered, and if it does, a message that was
+/// dead-lettered later may precede it.
 pub(super) async fn peek(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -213,15 +221,15 @@ pub(super) async fn peek(
     let is_dead = Place::of(queue).is_dead_letters;
     let in_sessions = queues.requires_session(queue, Operation::Peek).await?;
     let recalled = |number: &AtomicI64| if is_dead { 0 } else { number.load(Ordering::Relaxed) };
-    let (mut from, mut is_seeking) = (recalled(&node.bookmark), !is_dead);
+    let (mut from, mut is_seeking) = (recalled(&node.walk_start), !is_dead);
     let (mut reached, mut is_partitioned) = (recalled(&node.reached), false);
     let (mut found, mut seen) = (Vec::new(), 0);
-    // As many as are wanted, and pages only behind delayed ones: each message costs. A walk that goes on elsewhere behind the first page takes in
-    // what it can before.
-    let mut size = if reached > 0 { PAGE } else { wanted.try_into().unwrap_or(PAGE) };
+    // Reads as many as wanted, and whole pages only behind delayed messages, because each message that a peek
+    // returns costs credits. A walk that will skip ahead after the first page takes a whole page first.
+    let mut size = if reached > 0 { PAGE_SIZE } else { wanted.try_into().unwrap_or(PAGE_SIZE) };
     while found.len() < wanted as usize && seen < PEEK_REACH {
         let page = manage::peek(&node, from, size).await.map_err(failed)?;
-        size = PAGE;
+        size = PAGE_SIZE;
         seen += page.len() as u64;
         let Some(last) = page.last() else {
             reached = 0;
@@ -232,7 +240,7 @@ pub(super) async fn peek(
         if is_seeking && !is_partitioned {
             let active = page.iter().find(|content| content.is_active);
             is_seeking = active.is_none();
-            node.bookmark.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
+            node.walk_start.store(active.map_or(from, |active| active.sequence), Ordering::Relaxed);
         }
         if !is_seeking {
             from = from.max(reached);
@@ -243,11 +251,11 @@ pub(super) async fn peek(
         });
         while found.len() < wanted as usize {
             let next = active.by_ref().take(wanted as usize - found.len());
-            let looks = next.map(|content| peeked(queues, queue, content, in_sessions)).collect::<Vec<_>>();
-            if looks.is_empty() {
+            let peeks = next.map(|content| peeked(queues, queue, content, in_sessions)).collect::<Vec<_>>();
+            if peeks.is_empty() {
                 break;
             }
-            found.extend(try_join_all(looks).await?.into_iter().flatten());
+            found.extend(try_join_all(peeks).await?.into_iter().flatten());
         }
     }
     if seen >= PEEK_REACH && found.len() < wanted as usize {
@@ -259,31 +267,32 @@ pub(super) async fn peek(
     Ok(found)
 }
 
-/// Returns a message with what is kept beside it: a dead letter with the text that was saved for it, another one with its deliveries and its
-/// text. Returns `None` for a message that is held until a later time.
+/// Returns a message with the data of its blob: for a dead letter the text that was saved for it, otherwise
+/// its delivery count and its text. Returns `None` for a message that is held until a later time.
 async fn peeked(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     mut content: Content,
     is_in_session: bool,
 ) -> Result<Option<PeekedMessage>, StoreError> {
-    replaced::count(&queues.beside, queue, &mut content).await?;
-    let mut held = Held::of(queue, &content, SystemTime::UNIX_EPOCH);
+    replaced::count(&queues.queue_blobs, queue, &mut content).await?;
+    let mut held = HeldMessage::of(queue, &content, SystemTime::UNIX_EPOCH);
     if Place::of(queue).is_dead_letters {
         let text = match content.letter {
             Some(text) => Ok(text),
-            None => queues.beside.saved(&mut held).await?.map_or(content.text, |(text, _)| text),
+            None => queues.queue_blobs.saved_text(&mut held).await?.map_or(content.text, |(text, _)| text),
         };
         let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
         return Ok(Some(letter.with_dead(content.cause).with_original_id(content.id)));
     }
-    // A put-back in a session changes no message, and neither does a checkpoint.
+    // A message that is put back in a session, or checkpointed, is itself unchanged.
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
-    if may_have_blob && let Some(saved) = queues.beside.record(&held).await? {
+    if may_have_blob && let Some(saved) = queues.queue_blobs.read_saved(&held).await? {
         if saved.held_until(queues.links.now()).is_some() {
             return Ok(None);
         }
-        // The service does not count the deliveries that end with their session, and perhaps none that ends with its link.
+        // The service does not count deliveries that end with their session, and may not count those that end
+        // with their link.
         content.delivered = content.delivered.max(saved.delivery);
         content.text = saved.text.unwrap_or(content.text);
     }
@@ -291,7 +300,7 @@ async fn peeked(
     Ok(Some(message.with_expires(content.expires)))
 }
 
-impl Held {
+impl HeldMessage {
     pub(super) fn of(queue: &QueueName, content: &Content, locked_until: SystemTime) -> Self {
         let is_dead = Place::of(queue).is_dead_letters;
         let text = Arc::new(content.text.clone());

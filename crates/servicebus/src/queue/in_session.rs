@@ -1,4 +1,4 @@
-//! Gets and gives back messages in a queue that requires sessions.
+//! Gets messages, and gives them back, in a queue that requires sessions.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -6,13 +6,13 @@ use std::time::SystemTime;
 use futures_util::future::join_all;
 use tokio::time::Instant;
 
-use super::super::deliveries::Begun;
+use super::super::deliveries::DeliveryStart;
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::place::Place;
-use super::super::session::{Claimed, GetResult, Pool, Session, Unclaimed};
+use super::super::session::{ClaimedMessage, GetResult, Pool, Session, SessionReleaseGuard};
 use super::ServiceBusQueues;
-use super::get::{BLOBS_PAUSE, Granted, of_lock, within_a_third};
+use super::get::{BLOB_RETRY_PAUSE, GrantedMessage, lock_left, within_third_of_lock};
 use super::letter::digest;
 use super::message::Content;
 use super::receipt::Receipt;
@@ -20,12 +20,13 @@ use super::update::{Lock, UPDATE};
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{LeasedMessage, MessageRef, Operation, QueueName, Received, StoreError, log};
 
-/// The longest id, in the units of UTF-16 in which the service counts.
-const MAX_ID: usize = 128;
+/// The service's limit for an id, in UTF-16 code units.
+const MAX_ID_UNITS: usize = 128;
 
-/// Returns the id of the session for a group, or of the message for a job: its name, or the hash of one that is too long.
+/// Returns the session id for a group, or the message id for a job: the name itself, or its hash if the name
+/// is too long.
 pub(super) fn id_for(name: &str) -> String {
-    if name.encode_utf16().count() <= MAX_ID {
+    if name.encode_utf16().count() <= MAX_ID_UNITS {
         return name.to_owned();
     }
     format!("sha256:{}", digest(name))
@@ -45,41 +46,42 @@ pub(super) async fn get(
             }
             fault.of_change(Operation::Get.as_str(), queue)
         })?;
-    // Those that are not returned, because the future is dropped, are released.
+    // If this future is dropped, the guards release the messages.
     let leases = claimed.into_iter().map(|claimed| leased(queues, queue, claimed, requested));
     let leases = join_all(leases).await.into_iter().flatten();
-    let messages: Vec<_> = leases.map(|granted| granted.hand_out(queues, Unclaimed::keep)).collect();
+    let messages: Vec<_> =
+        leases.map(|granted| granted.hand_out(queues, SessionReleaseGuard::keep)).collect();
     let is_uncertain = messages.is_empty() && (!confirmed_empty || is_keeping_back);
     Ok(Received::new(messages).with_uncertainty(is_uncertain))
 }
 
-/// Returns a message with its receipt. A message whose delay is not over, and one whose saved text cannot be read,
-/// is left out.
+/// Returns a message with its receipt; `None` for a message whose delay is not over, or whose saved text
+/// cannot be read.
 async fn leased(
     queues: &ServiceBusQueues,
     queue: &QueueName,
-    claimed: Claimed,
+    claimed: ClaimedMessage,
     requested: Instant,
-) -> Option<Granted<Unclaimed>> {
-    let Claimed { lock: token, message, session, unclaimed } = claimed;
+) -> Option<GrantedMessage<SessionReleaseGuard>> {
+    let ClaimedMessage { lock: token, message, session, guard } = claimed;
     let content = Content::read(message);
-    let mut held = Held::of(queue, &content, session.locked_until());
+    let mut held = HeldMessage::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
-    let left = of_lock(queues, queue, session.left());
-    match within_a_third(left, queue, queues.beside.begin_delivery(&mut held)).await {
-        Ok(Begun::Now) => {}
-        Ok(Begun::NotBefore(at)) => {
+    let left = lock_left(queues, queue, session.left());
+    match within_third_of_lock(left, queue, queues.queue_blobs.begin_delivery(&mut held)).await {
+        Ok(DeliveryStart::Now) => {}
+        Ok(DeliveryStart::NotBefore(at)) => {
             if session.give_back(Some(at)).is_ok() {
-                unclaimed.keep();
+                guard.keep();
             }
             return None;
         }
         Err(error) => {
             log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
-            // Until then the blobs are not asked again.
+            // The blob is not read again before the pause is over.
             session.keep_back(queues.facts(queue, |facts| Arc::clone(&facts.kept_back)));
-            if session.give_back(Some(queues.links.now() + BLOBS_PAUSE)).is_ok() {
-                unclaimed.keep();
+            if session.give_back(Some(queues.links.now() + BLOB_RETRY_PAUSE)).is_ok() {
+                guard.keep();
             }
             return None;
         }
@@ -92,7 +94,7 @@ async fn leased(
     let lease = LeasedMessage::new(message, text, held.dequeue_count, held.inserted, locked_until)
         .with_expires(held.expires)
         .with_granted(Some(waited + left));
-    Some(Granted { message: lease, lock: token, held, guard: unclaimed })
+    Some(GrantedMessage { message: lease, lock: token, held, guard })
 }
 
 impl ServiceBusQueues {
@@ -109,7 +111,7 @@ impl ServiceBusQueues {
 }
 
 impl Lock<'_> {
-    /// Gives the message back, so that it stays the first of its session: at once, or at a time.
+    /// Gives the message back at once, or at `visible`. It stays the first of its session.
     pub(super) async fn give_back_in_session(
         &self,
         session: &Arc<Session>,
@@ -119,9 +121,10 @@ impl Lock<'_> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let is_stored = text.is_some() || visible.is_some();
         if is_stored {
-            // Says whether the session is still ours: any later receiver reads this text.
+            // The renewal shows that this process still holds the session: any later receiver reads this
+            // text.
             session.renew(&self.queues.links).await.map_err(failed)?;
-            self.queues.beside.save_given_back(&self.held, text, visible).await?;
+            self.queues.queue_blobs.save_given_back(&self.held, text, visible).await?;
         }
         let given_back = session.give_back(visible).map_err(failed);
         given_back.map_err(|error| if is_stored { self.in_doubt(error) } else { error })?;
@@ -141,7 +144,7 @@ mod tests {
     fn long_groups_have_short_sessions() {
         assert_eq!(id_for("customer-7"), "customer-7");
         let (one, two) = (id_for(&"k".repeat(129)), id_for(&"k".repeat(130)));
-        assert!(one.len() <= MAX_ID && one != two, "{one} {two}");
+        assert!(one.len() <= MAX_ID_UNITS && one != two, "{one} {two}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The proofs that the text of a dead letter is its own, although tools copy the properties of letters. Knows no message.
+//! Marks that prove that a dead letter's text belongs to it, even after tools have copied its properties.
+//! Knows no message.
 
 use std::time::SystemTime;
 
@@ -7,23 +8,25 @@ use sha2::{Digest as _, Sha256};
 use super::super::amqp::millis;
 use jobqueue_storage::fast::hex::to_hex;
 
-/// Returns what a dead letter says of its message, so that its text is not taken for that of a letter which a tool has copied.
+/// Returns the mark that ties the text of a dead letter to its message, so that a letter with properties
+/// copied from another one is not read with that one's text.
 pub(super) fn mark(sequence: i64, enqueued: SystemTime) -> String {
     format!("{sequence} {}", millis(enqueued))
 }
 
-/// Returns whether that is said of this message. It is not documented which of the two the service keeps when a message becomes a dead letter.
-pub(super) fn is_mark_of(said: &str, sequence: i64, enqueued: SystemTime) -> bool {
-    said.split_once(' ')
+/// Returns whether a mark belongs to this message. One matching part is enough: it is not documented whether
+/// the service keeps the number or the time when it dead-letters a message.
+pub(super) fn is_mark_of(text: &str, sequence: i64, enqueued: SystemTime) -> bool {
+    text.split_once(' ')
         .is_some_and(|(of, at)| of.parse() == Ok(sequence) || at.parse() == Ok(millis(enqueued)))
 }
 
-/// Returns the digest of a body, in hexadecimal digits.
+/// Returns the digest of a body in hexadecimal.
 pub(super) fn digest(body: &str) -> String {
     to_hex(&Sha256::digest(body))
 }
 
-/// Returns whether these are the digits of a body.
+/// Returns whether `digits` is the digest of a body.
 pub(super) fn is_digest(digits: &str, body: &Result<String, String>) -> bool {
     body.as_ref().is_ok_and(|body| digest(body) == digits)
 }

@@ -1,9 +1,11 @@
-//! Keeps the links in use by which messages came that are with handlers, and finds out which locks were lost together with their link.
+//! Keeps the links of leased messages alive, and detects locks that were lost together with their link.
 //!
-//! The service detaches a link on which nothing has passed for ten minutes; a request on behalf of the link counts.
+//! The service detaches a link that has been idle for ten minutes; a request on behalf of the link counts as
+//! use.
 //!
-//! The documentation of the service says that a broken connection drops the locks of the messages that came by it; seen was that they stay, too.
-//! So the locks are renewed as soon as a link has ended: another receiver may have a message whose lock is lost, and its handler is to stop.
+//! The documentation of the service says that a broken connection drops the locks of the messages that were
+//! received over it; in practice, they sometimes survive. All locks are therefore renewed as soon as a link
+//! has ended. If a lock is lost, another receiver may have the message, and its handler here must stop.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,24 +16,24 @@ use uuid::Uuid;
 
 use super::super::amqp::Links;
 use super::super::amqp::receiver::ReceiveLink;
-use super::super::held::{Held, HeldMessages};
+use super::super::held::{HeldMessage, HeldMessages};
 use super::super::place::Place;
 use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 use jobqueue_storage::log;
 
-/// The time without a request on behalf of a link. The service allows ten minutes.
-const UNUSED: Duration = Duration::from_secs(240);
-/// The pause before locks are renewed again whose renewal was not answered.
-const RETRY: Duration = Duration::from_secs(1);
+/// The interval between requests on behalf of a link. The service allows ten idle minutes.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(240);
+/// The pause before unanswered renewals are repeated.
+const RENEWAL_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &ReceiveLink) {
     let address = Place::of(queue).address().into_owned();
-    // A storage that is dropped ends its links, and holds no locks.
+    // Weak references, because a storage that is dropped ends its links and holds no locks.
     let (links, held) = (Arc::downgrade(&queues.links), Arc::downgrade(&queues.held));
     let link = link.clone();
     drop(queues.links.runtime().spawn(async move {
-        while timeout(UNUSED, link.ended()).await.is_err() {
+        while timeout(KEEP_ALIVE_INTERVAL, link.ended()).await.is_err() {
             tokio::select! {
                 biased;
                 () = link.ended() => {}
@@ -39,22 +41,24 @@ pub(super) fn watch(queues: &ServiceBusQueues, queue: &QueueName, link: &Receive
             }
         }
         while renew_all(&links, &held, &link, &address).await {
-            sleep(RETRY).await;
+            sleep(RENEWAL_RETRY_PAUSE).await;
         }
     }));
 }
 
-/// Makes a request on behalf of a link if a message is in hand that came by it. If that fails, the locks are renewed when the link has ended.
+/// Makes a request on behalf of a link if a message that was received over it is still held. The result is
+/// ignored: if the link has ended, the locks are renewed.
 async fn show_use(held: &Weak<HeldMessages>, link: &ReceiveLink, address: &str) {
     let in_hand =
         held.upgrade().and_then(|all| all.of(link).into_iter().find_map(|(_, held)| held.link.clone()));
     let Some(open) = in_hand else { return };
     if let Ok(node) = open.node(address).await {
-        drop(manage::use_link(&node, link).await);
+        drop(manage::keep_link_alive(&node, link).await);
     }
 }
 
-/// Renews the locks, all at once: successors may have begun. Returns whether some renewals were not answered.
+/// Renews the locks concurrently, because other receivers may already have the messages. Returns whether a
+/// renewal was not answered.
 async fn renew_all(
     links: &Weak<Links>,
     held: &Weak<HeldMessages>,
@@ -66,8 +70,14 @@ async fn renew_all(
     join_all(renewals).await.contains(&false)
 }
 
-/// Renews a lock; returns whether the service has answered.
-async fn renew(links: &Arc<Links>, all: &HeldMessages, address: &str, token: Uuid, held: Arc<Held>) -> bool {
+/// Renews a lock; returns whether the service answered.
+async fn renew(
+    links: &Arc<Links>,
+    all: &HeldMessages,
+    address: &str,
+    token: Uuid,
+    held: Arc<HeldMessage>,
+) -> bool {
     let renewed = match links.node(address).await {
         Ok(node) => manage::renew(&node, token).await,
         Err(fault) => Err(fault),

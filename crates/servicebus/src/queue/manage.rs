@@ -1,4 +1,4 @@
-//! The operations of a queue's management node.
+//! The requests to a queue's management node.
 
 use std::time::{Duration, SystemTime};
 
@@ -14,34 +14,34 @@ use uuid::Uuid;
 
 use super::super::amqp::nesting::{Nesting, TOO_DEEP};
 use super::super::amqp::receiver::ReceiveLink;
-use super::super::amqp::requests::{Node, Request};
+use super::super::amqp::requests::{Node, NodeRequest};
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Outbound, encode, field, instant, map, millis};
 use super::super::error::Fault;
 use super::message::Content;
 
-pub(super) const PAGE: i32 = 100;
-/// The time after which a busy service is asked again, as it says in the text of its answer.
-const BUSY: Duration = Duration::from_secs(2);
-/// The pause of a walk after each page. On the tier Standard each message that a peek returns costs one of a thousand credits, which the
-/// operations of a whole namespace have in a second: so a walk takes half of them.
-const PACE: Duration = Duration::from_millis(200);
-/// The times that a walk makes a request again for which the service was too busy, with a pause that doubles.
-const BUSY_TRIES: u32 = 5;
-const PEEK: &str = "com.microsoft:peek-message";
-/// The codes of two sections of a message.
-const ANNOTATIONS: u64 = 0x72;
-const PROPERTIES: u64 = 0x74;
+pub(super) const PAGE_SIZE: i32 = 100;
+/// The time after which a busy service says, in the text of its answer, that it can be asked again.
+const BUSY_PAUSE: Duration = Duration::from_secs(2);
+/// The pause after each page of a walk. On the tier Standard, a namespace has a thousand credits a second for
+/// all its operations, and each message that a peek returns costs one. A walk takes half of them.
+const PAGE_PAUSE: Duration = Duration::from_millis(200);
+/// The retries of a request of a walk while the service is too busy. The pause doubles each time.
+const BUSY_RETRIES: u32 = 5;
+const PEEK_OPERATION: &str = "com.microsoft:peek-message";
+/// The descriptor codes of two sections of a message.
+const ANNOTATIONS_SECTION: u64 = 0x72;
+const PROPERTIES_SECTION: u64 = 0x74;
 
-fn request(operation: &'static str, body: Value) -> Request {
-    Request { operation, properties: Vec::new(), body }
+fn request(operation: &'static str, body: Value) -> NodeRequest {
+    NodeRequest { operation, properties: Vec::new(), body }
 }
 
 fn tokens(token: Uuid) -> Value {
     Value::Array(Array(vec![Value::Uuid(AmqpUuid::from(*token.as_bytes()))]))
 }
 
-/// Returns the first value of an array in an answer.
+/// Returns the first value of the array `name` in an answer.
 fn first<'v>(answer: Option<&'v Value>, name: &str) -> Option<&'v Value> {
     match field(answer?, name)? {
         Value::Array(values) => values.0.first(),
@@ -62,13 +62,13 @@ pub(super) async fn renew(node: &Node, token: Uuid) -> Result<SystemTime, Fault>
     }
 }
 
-/// Returns the request that settles a message by the token of its lock.
-pub(super) fn settling(token: Uuid, how: &Settlement) -> Request {
+/// Returns the request that settles a message by its lock token.
+pub(super) fn settle_request(token: Uuid, how: &Settlement) -> NodeRequest {
     request("com.microsoft:update-disposition", map(disposition(token, how)))
 }
 
-/// The same for a message of a session.
-pub(super) fn settling_in(session: &str, token: Uuid, how: &Settlement) -> Request {
+/// Returns the request that settles a message of a session by its lock token.
+pub(super) fn session_settle_request(session: &str, token: Uuid, how: &Settlement) -> NodeRequest {
     let session = ("session-id", Value::String(session.to_owned()));
     let body = disposition(token, how).into_iter().chain([session]);
     request("com.microsoft:update-disposition", map(body))
@@ -80,7 +80,7 @@ fn disposition(token: Uuid, how: &Settlement) -> Vec<(&'static str, Value)> {
     let tokens = ("lock-tokens", tokens(token));
     match how {
         Settlement::Complete => vec![status("completed"), tokens],
-        // Management has no release.
+        // The management node cannot release a message.
         Settlement::Abandon | Settlement::Release => vec![status("abandoned"), tokens],
         Settlement::DeadLetter(letter) => vec![
             status("suspended"),
@@ -113,20 +113,20 @@ pub(super) async fn cancel(node: &Node, number: i64) -> Result<(), Fault> {
     node.call(request("com.microsoft:cancel-scheduled-message", body)).await.map(drop)
 }
 
-/// Peeks at a message on behalf of a link, which the service takes for use of it.
-pub(super) async fn use_link(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
+/// Peeks at a message on behalf of a link, which counts as use of the link.
+pub(super) async fn keep_link_alive(node: &Node, link: &ReceiveLink) -> Result<(), Fault> {
     let body = map([("from-sequence-number", Value::Long(0)), ("message-count", Value::Int(1))]);
     let properties = vec![link.association()];
-    node.call(Request { operation: PEEK, properties, body }).await.map(drop)
+    node.call(NodeRequest { operation: PEEK_OPERATION, properties, body }).await.map(drop)
 }
 
-/// Returns up to `count` messages in any state, from a number on.
+/// Returns up to `count` messages in any state, beginning with the number `from`.
 pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Content>, Fault> {
     let body = map([("from-sequence-number", Value::Long(from)), ("message-count", Value::Int(count))]);
-    let answer = match node.call(request(PEEK, body)).await {
+    let answer = match node.call(request(PEEK_OPERATION, body)).await {
         Ok(Some(answer)) => answer,
         Ok(None) => return Ok(Vec::new()),
-        // Other clients take this for the end, too.
+        // Other clients also take this for the end of the queue.
         Err(fault) if fault.is_missing_message() => return Ok(Vec::new()),
         Err(fault) => return Err(fault),
     };
@@ -142,16 +142,16 @@ pub(super) async fn peek(node: &Node, from: i64, count: i32) -> Result<Vec<Conte
 
 fn content(bytes: &[u8]) -> Result<Content, Fault> {
     if let Some(end) = Nesting::default().take(bytes) {
-        return undecodable(&bytes[..end], TOO_DEEP);
+        return partial_content(&bytes[..end], TOO_DEEP);
     }
     match Body::decode_message_from_reader(SliceReader::new(bytes)) {
         Ok(message) => Ok(Content::read(message)),
-        Err(error) => undecodable(bytes, &error.to_string()),
+        Err(error) => partial_content(bytes, &error.to_string()),
     }
 }
 
-/// Reads as much of a message as can be decoded: the service writes its annotations before the content.
-fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
+/// Reads as much of a message as can be decoded. The service writes its annotations before the content.
+fn partial_content(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
     let (mut annotations, mut properties) = (MessageAnnotations::builder(), ApplicationProperties::builder());
     let mut sections = Deserializer::new(SliceReader::new(bytes));
     while let Ok(Value::Described(section)) = Value::deserialize(&mut sections) {
@@ -160,8 +160,10 @@ fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
         };
         for field in fields {
             match (code, field) {
-                (ANNOTATIONS, (Value::Symbol(name), value)) => annotations = annotations.insert(name, value),
-                (PROPERTIES, (Value::String(name), Value::String(value))) => {
+                (ANNOTATIONS_SECTION, (Value::Symbol(name), value)) => {
+                    annotations = annotations.insert(name, value)
+                }
+                (PROPERTIES_SECTION, (Value::String(name), Value::String(value))) => {
                     properties = properties.insert(name, value);
                 }
                 _ => {}
@@ -171,18 +173,19 @@ fn undecodable(bytes: &[u8], reason: &str) -> Result<Content, Fault> {
     let message = Message::builder().message_annotations(annotations.build());
     let message = message.application_properties(properties.build()).body(Body::Empty).build();
     let content = Content { text: Err(reason.to_owned()), is_whole: false, ..Content::read(message) };
-    // Without a number the next page would begin anywhere.
+    // Without a number, it is unknown where the next page begins.
     if content.sequence == 0 { Err(Fault::unreadable(reason)) } else { Ok(content) }
 }
 
-/// The messages of a queue in every state, a page at a time: those that are there when the first page has come, and perhaps some that come
-/// later. So the pages end although messages come all the time.
+/// Pages with the messages of a queue in every state: all that are in the queue when the first page is read,
+/// and perhaps some that arrive later. The end is fixed after the first page, so a walk ends even if messages
+/// keep arriving.
 pub(super) struct Pages {
     node: Node,
     from: i64,
-    /// The number of the last message.
+    /// The number of the last message; known after the first page.
     end: Option<i64>,
-    /// The pause before each page but the first.
+    /// The pause before each page except the first.
     pause: Duration,
 }
 
@@ -191,12 +194,13 @@ impl Pages {
         Self { node, from: 0, end: None, pause: Duration::ZERO }
     }
 
-    /// Leaves half of a namespace of the tier Standard to others. Without that a walk does so once the service was too busy.
+    /// Limits the walk to half of the credits of a namespace of the tier Standard from its first page on.
+    /// Other walks do so only after the service was too busy.
     pub(super) fn in_background(self) -> Self {
-        Self { pause: PACE, ..self }
+        Self { pause: PAGE_PAUSE, ..self }
     }
 
-    /// Returns the next page; an empty one after the last.
+    /// Returns the next page; it is empty after the last one.
     pub(super) async fn next(&mut self) -> Result<Vec<Content>, Fault> {
         if self.end.is_some_and(|end| end < self.from) {
             return Ok(Vec::new());
@@ -205,9 +209,9 @@ impl Pages {
             sleep(self.pause).await;
         }
         let asked = Instant::now();
-        let page = patiently(|| peek(&self.node, self.from, PAGE)).await?;
-        if asked.elapsed() >= BUSY {
-            self.pause = PACE;
+        let page = retry_while_busy(|| peek(&self.node, self.from, PAGE_SIZE)).await?;
+        if asked.elapsed() >= BUSY_PAUSE {
+            self.pause = PAGE_PAUSE;
         }
         if let Some(Content { sequence, .. }) = page.last() {
             self.from = sequence.saturating_add(1);
@@ -220,26 +224,26 @@ impl Pages {
     }
 }
 
-/// Makes a request again for which the service was too busy.
-pub(super) async fn patiently<T, R: Future<Output = Result<T, Fault>>>(
+/// Makes a request, and repeats it while the service is too busy.
+pub(super) async fn retry_while_busy<T, R: Future<Output = Result<T, Fault>>>(
     request: impl Fn() -> R,
 ) -> Result<T, Fault> {
-    for tries in 0..BUSY_TRIES {
+    for tries in 0..BUSY_RETRIES {
         match request().await {
-            Err(fault) if fault.is_throttled() => sleep(BUSY * 2_u32.pow(tries)).await,
+            Err(fault) if fault.is_throttled() => sleep(BUSY_PAUSE * 2_u32.pow(tries)).await,
             answer => return answer,
         }
     }
     request().await
 }
 
-/// Returns the last message of a queue, if there is one from that number on: by peeks at single messages, at distances that double until no
-/// message is found, and halve from there on.
+/// Returns the last message of a queue, or `None` if it has none with the number `from` or a higher one.
+/// Peeks at single messages, at distances that double until no message is found, and halve from then on.
 pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Content>, Fault> {
     let (mut last, mut distance, mut is_growing) = (None, 0, true);
     loop {
-        let found = patiently(|| peek(node, from.saturating_add(distance), 1)).await?.pop();
-        // A partitioned queue may answer with the message of another partition.
+        let found = retry_while_busy(|| peek(node, from.saturating_add(distance), 1)).await?.pop();
+        // A partitioned queue may answer with a message of another partition.
         match found.filter(|found| found.sequence >= from) {
             Some(found) => {
                 from = found.sequence.saturating_add(1);
@@ -254,7 +258,7 @@ pub(super) async fn last_from(node: &Node, mut from: i64) -> Result<Option<Conte
     }
 }
 
-/// Deletes messages that are active and not locked; returns how many.
+/// Deletes up to `count` messages that are active and not locked; returns their number.
 pub(super) async fn delete_batch(node: &Node, count: i32, before: SystemTime) -> Result<i64, Fault> {
     let before = Value::Timestamp(Timestamp::from_milliseconds(millis(before)));
     let body = map([("message-count", Value::Int(count)), ("enqueued-time-utc", before)]);

@@ -1,4 +1,4 @@
-//! Messages of the port as messages of AMQP, and back.
+//! Converts messages of the port to AMQP messages and back.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,29 +14,29 @@ use super::body::{MessageBody, text_of};
 use super::letter::{is_digest, is_mark_of};
 use jobqueue_storage::{DeadLetterCause, MessageId};
 
-/// The latest end of a message that the clients of the service send: on the last day of the year 9999, in milliseconds since 1970.
+/// The latest expiry that the service's clients send: the last day of 9999, in milliseconds since 1970.
 const LAST_EXPIRY: i64 = 253_402_243_199_000;
-/// The longest id of a message: one that the service takes, after a number and a time.
-const MAX_ID: usize = 170;
-/// The greatest difference between two clocks that agree.
-const SKEW: Duration = Duration::from_secs(5);
+/// The longest message id: an id of the service's maximum length, with a number and a time as its prefix.
+const MAX_ID_BYTES: usize = 170;
+/// The greatest difference between two clocks that are considered to agree.
+const MAX_SKEW: Duration = Duration::from_secs(5);
 const CONTENT_TYPE: &str = "application/cloudevents+json";
 
-/// Application properties of the framework. Those of others are kept when a message is copied.
+/// Application properties of the framework. Properties of other programs are kept when a message is copied.
 const ID: &str = "jobqueue-id";
 const INSERTED: &str = "jobqueue-inserted";
 const EXPIRES: &str = "jobqueue-expires";
 const DEQUEUED: &str = "jobqueue-dequeued";
-/// The proof that the framework wrote the property before.
+/// The proof that the framework wrote `DEQUEUED`.
 const SEAL: &str = "jobqueue-seal";
-/// The text of a dead letter, and the message that it is of: a tool that resends the letter as it is sends both.
+/// The text of a dead letter, and the mark of its message. A tool that resends a letter unchanged sends both.
 pub(super) const TEXT: &str = "jobqueue-text";
 pub(super) const LETTER: &str = "jobqueue-letter";
-/// The digest of the body in whose place the text stands after that.
+/// The digest of the body that such a text replaces.
 pub(super) const BODY: &str = "jobqueue-body";
 
-/// The annotation with the time at which a message became visible, by the service's clock: it stays the same at every delivery, and for a
-/// dead letter.
+/// The annotation with the time at which a message became visible, by the service's clock. It does not change
+/// between deliveries, nor when the message is dead-lettered.
 const ENQUEUED: &str = "x-opt-enqueued-time";
 
 /// Application properties that the service sets on a dead letter.
@@ -53,14 +53,14 @@ pub(super) struct Outgoing<'t> {
     pub(super) inserted: SystemTime,
     pub(super) expires: Option<SystemTime>,
     pub(super) visible: Option<SystemTime>,
-    /// The deliveries of the messages that this one replaces.
+    /// The number of deliveries of the messages that this one replaces.
     pub(super) dequeued: u32,
-    /// The proof of that number, if it is not 0.
+    /// The proof of `dequeued`; `None` for a message that replaces no other.
     pub(super) seal: Option<String>,
     pub(super) now: SystemTime,
 }
 
-/// The deliveries of the messages that a message says to replace.
+/// The number of deliveries of replaced messages that a message claims.
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub(super) dequeued: u32,
@@ -68,7 +68,7 @@ pub(super) struct Replaced {
 }
 
 impl Outgoing<'_> {
-    /// Returns the message; `properties` are those of the message that it replaces.
+    /// Returns the message; `properties` and `application` come from the message that it replaces.
     pub(super) fn message(
         &self,
         properties: Option<Properties>,
@@ -81,7 +81,7 @@ impl Outgoing<'_> {
             properties.content_type.get_or_insert_with(|| Symbol::from(CONTENT_TYPE));
         }
         let mut fields = application.unwrap_or_default();
-        // From a dead letter that was resent unchanged.
+        // They may come from a dead letter that was resent unchanged.
         for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, EXPIRES, DEQUEUED, SEAL] {
             fields.0.swap_remove(name);
         }
@@ -109,10 +109,10 @@ impl Outgoing<'_> {
         message
     }
 
-    /// Writes the life of the message, in place of that of the message that it replaces: in the header, which can express 49 days, and as the
-    /// difference of two times. The service and its clients read the difference if it is there.
+    /// Writes the time to live, replacing any earlier one: in the header, which can express 49 days, and as
+    /// the difference of two times, which the service and its clients prefer if it is present.
     fn write_life(&self, header: &mut Header, properties: &mut Properties) {
-        // The service counts from when the message becomes visible.
+        // The service counts from the time at which the message becomes visible.
         let from = millis(self.visible.unwrap_or(self.now));
         let end = self.expires.map(|expires| millis(expires).min(LAST_EXPIRY).max(from.saturating_add(1)));
         header.ttl = end.map(|end| u32::try_from(end - from).unwrap_or(u32::MAX));
@@ -124,29 +124,29 @@ impl Outgoing<'_> {
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) id: MessageId,
-    /// The text of the body, or that of the dead letter which a tool has sent again.
+    /// The text of the body, or of the dead letter that a tool has resent.
     pub(super) text: Result<String, String>,
-    /// The digest of the body, if the text of a dead letter stands in its place.
+    /// The digest of the body, if the text of a dead letter replaces it.
     pub(super) body_digest: Option<String>,
-    /// The body, if it is no text.
+    /// The body, if it is not a text.
     pub(super) other: Option<Arc<Body<Value>>>,
-    /// False if only a part of the message can be decoded.
+    /// False if only a part of the message could be decoded.
     pub(super) is_whole: bool,
     pub(super) inserted: SystemTime,
-    /// The time at which it came, by the service's clock.
+    /// The time at which the message became visible, by the service's clock.
     pub(super) enqueued: SystemTime,
     pub(super) expires: Option<SystemTime>,
-    /// The earlier deliveries; those of the replaced messages too, once they are
+    /// The number of earlier deliveries. It includes the deliveries of replaced messages once they are
     /// [counted](super::replaced::count).
     pub(super) delivered: u32,
-    /// The messages that it replaced by its own account, which nothing has proved yet.
+    /// The replaced messages that this one claims; unproven until they are counted.
     pub(super) replaced: Option<Replaced>,
-    /// The earlier deliveries of this message of the service.
+    /// The number of earlier deliveries of this message alone, as counted by the service.
     pub(super) delivered_here: u32,
     pub(super) sequence: i64,
     /// The message's number in its original queue, if the service returns it.
     pub(super) first_sequence: Option<i64>,
-    /// The text that it got when it became a dead letter.
+    /// The text that was stored in its properties when it was dead-lettered.
     pub(super) letter: Option<String>,
     pub(super) cause: Option<DeadLetterCause>,
     pub(super) locked_until: Option<SystemTime>,
@@ -156,12 +156,13 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Returns the id by which the port knows the message. Several dead letters may have one id: a tool that sends a letter again sends it along.
+    /// Returns the id by which the port knows the message. That of a dead letter begins with its number,
+    /// because several may have the same id: a tool that resends a letter also resends the id.
     pub(super) fn port_id(&self, is_dead_letter: bool) -> MessageId {
-        match is_dead_letter {
-            true => MessageId::new(format!("{}/{}", self.sequence, self.id)),
-            false => self.id.clone(),
+        if is_dead_letter {
+            return MessageId::new(format!("{}/{}", self.sequence, self.id));
         }
+        self.id.clone()
     }
 
     pub(super) fn read(mut message: Incoming) -> Self {
@@ -186,13 +187,17 @@ impl Content {
         Self {
             id: id_of(&message, number, annotation(ENQUEUED).unwrap_or_default()),
             is_whole: true,
-            // The sender's clock may be ahead.
-            inserted: property(INSERTED).map(time).filter(|at| *at <= enqueued + SKEW).unwrap_or(enqueued),
+            // A later time is not believed, because the sender's clock may be ahead.
+            inserted: property(INSERTED)
+                .map(time)
+                .filter(|at| *at <= enqueued + MAX_SKEW)
+                .unwrap_or(enqueued),
             enqueued,
-            // By the service's clock, which removes it then. The sender's own word is more exact, unless its clock is behind, and nothing without
-            // a time to live: a tool that sends the message again sends the property along.
+            // The service removes the message when it expires by the service's clock. The sender's property
+            // is more exact, but is ignored if the sender's clock is behind, or if the message has no time to
+            // live: a tool that resends a message also resends the property.
             expires: end
-                .map(|end| property(EXPIRES).map(time).filter(|own| end <= *own + SKEW).unwrap_or(end)),
+                .map(|end| property(EXPIRES).map(time).filter(|own| end <= *own + MAX_SKEW).unwrap_or(end)),
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))
@@ -216,7 +221,7 @@ impl Content {
     }
 }
 
-/// Returns the number in a property. Other tools send a number back as another type than the one that they have received.
+/// Reads the number in a property. Other tools may resend it in another type.
 fn integer(value: &SimpleValue) -> Option<i64> {
     match value {
         SimpleValue::Long(number) => Some(*number),
@@ -228,8 +233,9 @@ fn integer(value: &SimpleValue) -> Option<i64> {
     }
 }
 
-/// Returns the time to live of a message, as the service and its clients read it: the difference of two times, and the header only without
-/// them. A full header without a difference says no more than that the life is long.
+/// Returns the time to live of a message as the service and its clients read it: the difference of two times,
+/// or, without them, the value of the header. A header with the maximum value and no difference says only
+/// that the time to live is long.
 fn life_of(message: &Incoming) -> Option<Duration> {
     let difference = || {
         let properties = message.properties.as_ref()?;
@@ -241,9 +247,9 @@ fn life_of(message: &Incoming) -> Option<Duration> {
     difference().or_else(of_header).map(Duration::from_millis)
 }
 
-/// Returns the framework's own id of a message. The id of a message of another program begins with its number and its time: producers repeat
-/// ids or set none, and numbers begin anew when a queue is deleted and created again, and are those of several queues if one is forwarded.
-/// Several messages may have one id that is the framework's own.
+/// Returns the framework's id of a message; several messages may have the same. The id of another program's
+/// message is its number and time, followed by the program's own id if that is usable: producers repeat ids
+/// or set none, and numbers restart when a queue is recreated and may come from several queues that forward.
 fn id_of(message: &Incoming, sequence: i64, enqueued: i64) -> MessageId {
     let own = message.application_properties.as_ref().and_then(|properties| properties.get(ID));
     if let Some(SimpleValue::String(id)) = own
@@ -257,12 +263,12 @@ fn id_of(message: &Incoming, sequence: i64, enqueued: i64) -> MessageId {
     }
 }
 
-/// Returns whether a text has the form of an id: that of others, with what precedes it, included.
+/// Returns whether a text has the form of an id, including the ids of other programs with their prefix.
 fn is_id(text: &str) -> bool {
-    (1..=MAX_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+    (1..=MAX_ID_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Returns a number as a text, which every client can read and send again. The SDK for Python sends integers of 32 bits only.
+/// Returns a number as a text, which every client can read and resend. The Python SDK sends 32-bit integers.
 fn decimal(number: i64) -> SimpleValue {
     SimpleValue::String(number.to_string())
 }
@@ -277,12 +283,12 @@ fn number(value: &Value) -> Option<i64> {
     }
 }
 
-/// Returns a time that any sender may have written, or the last one that means something: a sum with it exists on every platform.
+/// Converts a time that any sender may have written. It is capped, so that adding to it never overflows.
 fn time(millis: i64) -> SystemTime {
     instant(millis.min(LAST_EXPIRY))
 }
 
-/// Returns whether a sequence number is that of a partition: the upper 16 bits are the partition's.
+/// Returns whether a sequence number belongs to a partition, which is in the upper 16 bits.
 pub(super) fn is_of_partition(sequence: i64) -> bool {
     sequence >> 48 != 0
 }
@@ -329,13 +335,13 @@ mod tests {
         let cut = incoming(Some(ms(60) as u32), Some((ms(1), ms(61))));
         assert_eq!(life_of(&cut), Some(60 * DAY));
         assert_eq!(life_of(&incoming(Some(5_000), None)), Some(Duration::from_secs(5)));
-        // Of a clock that went back.
+        // The sender's clock went back between the two times.
         assert_eq!(life_of(&incoming(Some(5_000), Some((ms(2), ms(1))))), Some(Duration::from_secs(5)));
         assert_eq!(life_of(&incoming(None, Some((ms(1), ms(3))))), Some(2 * DAY));
         assert_eq!(life_of(&incoming(Some(u32::MAX), None)), None);
     }
 
-    // On Windows the last of these times and five seconds were a panic, and so was every get that met the message.
+    // On Windows, five seconds after the last time panicked, and so did each get that met the message.
     #[test]
     fn times_of_a_sender_end_with_the_year_9999() {
         let last = instant(LAST_EXPIRY);
@@ -351,7 +357,7 @@ mod tests {
         }
     }
 
-    // A tool had sent a copy of a letter with another body, which got the number of the first one in its queue.
+    // A tool sent a copy of a letter with another body, and the copy had the original number of that letter.
     #[test]
     fn text_of_a_letter_stands_for_the_body_that_it_replaces() {
         for (body, expected) in [("sent", Some("last text")), ("edited", None)] {

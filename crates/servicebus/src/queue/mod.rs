@@ -29,16 +29,17 @@ use futures_util::StreamExt as _;
 use self::count::Count;
 use self::facts::{Facts, SavesTexts};
 use self::receipt::Receipt;
+use self::requires_session::RequiresSession;
 use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
 use super::amqp::{Links, OpenLink};
-use super::cache::Cache;
+use super::cache::SingleFlightCache;
 use super::entity::Entities;
 use super::error::Fault;
 use super::held::HeldMessages;
 use super::place::Place;
 use super::session::Pool;
-use super::texts::Beside;
+use super::texts::QueueBlobs;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, DeliveriesStopped, Detach, ExpiredReceipt, GetMessages, Guarantees,
     LeaseLinks, LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage,
@@ -46,31 +47,40 @@ use jobqueue_storage::{
     SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
 };
 
-/// The number of concurrent calls of `put_all` and `delete_all`. They share one link, and do not wait for each other.
-const PARALLEL: usize = 64;
+/// The number of concurrent requests of `put_all` and of `delete_all`. They share a link, and none waits for
+/// another.
+const CONCURRENT_REQUESTS: usize = 64;
 
 /// The queues of a namespace. Clones share everything.
 #[derive(Debug, Clone)]
 pub(super) struct ServiceBusQueues {
     links: Arc<Links>,
     entities: Arc<Entities>,
-    beside: Beside,
+    queue_blobs: QueueBlobs,
     held: Arc<HeldMessages>,
-    /// By the names of the queues; shared with handles that were detached.
+    /// By queue name; shared with detached handles.
     facts: Arc<Mutex<HashMap<String, Facts>>>,
-    /// True for those that require sessions.
-    sessions: Arc<Cache<bool>>,
-    saves_texts: Arc<Cache<SavesTexts>>,
+    /// True for the queues that require sessions.
+    sessions: Arc<SingleFlightCache<RequiresSession>>,
+    saves_texts: Arc<SingleFlightCache<SavesTexts>>,
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
-    /// The numbers of messages that were counted one by one.
-    counts: Arc<Cache<Count>>,
+    /// The message counts that were made by peeking.
+    counts: Arc<SingleFlightCache<Count>>,
 }
 
 impl ServiceBusQueues {
-    pub(super) fn new(links: Links, entities: Arc<Entities>, beside: Beside) -> Self {
-        let (held, facts, sessions, saves_texts) = Default::default();
-        let (pools, counts) = Default::default();
-        Self { links: Arc::new(links), entities, beside, held, facts, sessions, saves_texts, pools, counts }
+    pub(super) fn new(links: Links, entities: Arc<Entities>, queue_blobs: QueueBlobs) -> Self {
+        Self {
+            links: Arc::new(links),
+            entities,
+            queue_blobs,
+            held: Arc::default(),
+            facts: Arc::default(),
+            sessions: Arc::default(),
+            saves_texts: Arc::default(),
+            pools: Arc::default(),
+            counts: Arc::default(),
+        }
     }
 
     async fn node(&self, queue: &QueueName) -> Result<Node, Fault> {
@@ -180,7 +190,7 @@ impl Batches for ServiceBusQueues {
         put::prepare(self, queue, &messages).await;
         futures_util::stream::iter(messages.to_vec())
             .map(|message| self.put(queue, message))
-            .buffered(PARALLEL)
+            .buffered(CONCURRENT_REQUESTS)
             .collect()
             .await
     }
@@ -193,7 +203,7 @@ impl Batches for ServiceBusQueues {
     ) -> Vec<Result<(), StoreError>> {
         futures_util::stream::iter(messages)
             .map(|message| async move { update::delete(self, queue, &message).await })
-            .buffered(PARALLEL)
+            .buffered(CONCURRENT_REQUESTS)
             .collect()
             .await
     }
@@ -207,8 +217,8 @@ impl OrderedGroups for ServiceBusQueues {
 }
 
 impl Arrivals for ServiceBusQueues {
-    /// Wakes on an arrival: after a get that found nothing, the service keeps its credit while there is a subscription.
-    /// Also wakes when this process has put or released a message.
+    /// Wakes on an arrival: after a get that found nothing, the receive link keeps its credit at the service
+    /// while there is a subscription. Also wakes when this process has put or released a message.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         self.links.arrivals(&Place::of(queue).address()).subscribe()
     }
@@ -238,7 +248,7 @@ impl LeaseLinks for ServiceBusQueues {
             return None;
         }
         let links = Arc::clone(&self.links);
-        // A renewal that fails says why.
+        // The error is dropped: the renewal that needs the node fails with it again.
         Some(Box::pin(async move { drop(links.node(&address).await) }))
     }
 }
@@ -256,12 +266,14 @@ impl Upkeep for ServiceBusQueues {
 
 impl Detach<dyn QueueStore> for ServiceBusQueues {
     fn detached(&self) -> Arc<dyn QueueStore> {
-        let blobs = &self.beside.blobs;
+        let blobs = &self.queue_blobs.blobs;
         let detach = Arc::clone(blobs).powers().detach;
         Arc::new(Self {
-            links: Arc::new(self.links.again()),
+            links: Arc::new(self.links.detached()),
             entities: Arc::clone(&self.entities),
-            beside: self.beside.by(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
+            queue_blobs: self
+                .queue_blobs
+                .with_store(detach.map_or_else(|| Arc::clone(blobs), |detach| detach.detached())),
             held: Arc::clone(&self.held),
             facts: Arc::clone(&self.facts),
             sessions: Arc::clone(&self.sessions),

@@ -53,14 +53,14 @@ pub(super) async fn put(
     Ok(PutOutcome::new(message, inserted, visible).with_expires(expires))
 }
 
-/// Returns the id of the message for a job. A source has no space in it, so that two jobs have two ids.
+/// Returns the message id for a job. The encoded source contains no space, so two jobs never share an id.
 fn id_of_job(source: &str, job: &str) -> String {
     let source = source.replace('%', "%25").replace(' ', "%20");
     in_session::id_for(&format!("{source} {job}"))
 }
 
-/// Opens what the puts of some messages need that are made at once: those of a group would lose their order if each opened it for itself.
-/// A put that fails says why.
+/// Opens the links and nodes that a batch of concurrent puts needs. If each put opened its own, the messages
+/// of a group would lose their order. Errors are dropped: the put that needs the link reports them.
 pub(super) async fn prepare(queues: &ServiceBusQueues, queue: &QueueName, messages: &[PutMessage]) {
     let place = Place::of(queue);
     for is_delayed in [false, true] {
@@ -78,7 +78,8 @@ pub(super) async fn prepare(queues: &ServiceBusQueues, queue: &QueueName, messag
     }
 }
 
-/// Sends a message. A delayed message is sent by a management request, which returns the number needed to cancel it.
+/// Sends a message. A delayed message is sent by a management request, which returns the number needed to
+/// cancel it.
 async fn send(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -88,11 +89,11 @@ async fn send(
     let failed = |fault: Fault| fault.of_change(Operation::Put.as_str(), queue);
     let sent = outgoing.message(None, None);
     if outgoing.visible.is_some() {
-        let node = queues.node(queue).await.map_err(before(failed))?;
+        let node = queues.node(queue).await.map_err(before_request(failed))?;
         let number = manage::schedule(&node, &outgoing.message_id, &sent).await.map_err(failed)?;
         return Ok(Receipt::Scheduled(number));
     }
-    let link = queues.sender(queue).await.map_err(before(failed))?;
+    let link = queues.sender(queue).await.map_err(before_request(failed))?;
     link.send(sent).await.map_err(|fault| {
         if fault.is_not_allowed() {
             queues.forget_sessions(queue);
@@ -105,7 +106,8 @@ async fn send(
 /// Returns the session of a message; `None` in a queue without sessions.
 ///
 /// # Errors
-/// `Unsupported` for a message in order if the queue has no sessions any more; those of asking for its settings.
+/// `Unsupported` for a message with a group if the queue no longer has sessions, and the errors of reading
+/// its settings.
 async fn session_for(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -114,7 +116,7 @@ async fn session_for(
 ) -> Result<Option<String>, StoreError> {
     let is_delayed = !message.visibility_delay.is_zero();
     if !queues.links.can_put(&Place::of(queue).address(), is_delayed) {
-        // The queue may be another one than before.
+        // The queue may have been recreated.
         queues.forget_sessions(queue);
     }
     match (queues.requires_session(queue, Operation::Put).await?, &message.group) {
@@ -129,7 +131,7 @@ async fn session_for(
     }
 }
 
-/// Returns the error of a step before the request: nothing was changed.
-pub(super) fn before(failed: impl Fn(Fault) -> StoreError) -> impl Fn(Fault) -> StoreError {
+/// Marks the errors of a step before the request as unambiguous: nothing was changed.
+pub(super) fn before_request(failed: impl Fn(Fault) -> StoreError) -> impl Fn(Fault) -> StoreError {
     move |fault| failed(fault).with_ambiguous(false)
 }

@@ -1,4 +1,4 @@
-//! The operations on whole queues.
+//! Operations on whole queues.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use super::super::amqp::requests::Node;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::manage::{Pages, patiently};
-use super::put::before;
+use super::manage::{Pages, retry_while_busy};
+use super::put::before_request;
 use super::{ServiceBusQueues, count, manage};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::sync::lock;
@@ -18,10 +18,10 @@ use jobqueue_storage::{
     StoreErrorKind as Kind,
 };
 
-/// The messages that one request deletes at most: the tier Standard allows no more.
-const BATCH: i32 = 500;
-/// More than the clocks of the service and of this machine differ.
-const DAY: Duration = Duration::from_secs(86_400);
+/// The maximum number of messages that a request deletes. The tier Standard allows no more.
+const DELETE_BATCH_SIZE: i32 = 500;
+/// A margin that is greater than the difference between the service's clock and this machine's.
+const CLOCK_MARGIN: Duration = Duration::from_secs(86_400);
 
 pub(super) async fn create(
     queues: &ServiceBusQueues,
@@ -30,14 +30,14 @@ pub(super) async fn create(
 ) -> Result<Created, StoreError> {
     let operation = Operation::CreateQueue;
     limits::check_metadata(operation, queue, metadata)?;
-    // The metadata first: a queue that is seen has them.
-    let mut is_new = queues.beside.create_metadata(queue, metadata).await?;
-    if !is_new && queues.beside.metadata(queue).await?.unwrap_or_default() != *metadata {
+    // The metadata are written first, so that a visible queue has them.
+    let mut is_new = queues.queue_blobs.create_metadata(queue, metadata).await?;
+    if !is_new && queues.queue_blobs.metadata(queue).await?.unwrap_or_default() != *metadata {
         if exists(queues, queue).await? {
             return Err(StoreError::new(Kind::QueueAlreadyExists, operation.as_str(), queue));
         }
-        // Left over from a queue that was deleted.
-        queues.beside.write_metadata(queue, metadata).await?;
+        // The metadata are left over from a deleted queue.
+        queues.queue_blobs.write_metadata(queue, metadata).await?;
         is_new = true;
     }
     if Place::of(queue).is_dead_letters {
@@ -51,15 +51,15 @@ pub(super) async fn create(
     match queues.entities.create(queue.as_str()).await {
         Ok(true) => {
             if !is_new {
-                // The deletion of the queue before may be about to remove them.
-                queues.beside.write_metadata(queue, metadata).await?;
+                // The deletion of an earlier queue of that name may be about to empty them.
+                queues.queue_blobs.write_metadata(queue, metadata).await?;
             }
             Ok(Created::New)
         }
         Ok(false) => Ok(Created::Existed),
         Err(fault) => {
             let error = fault.of_change(operation.as_str(), queue);
-            // A caller that may only use an existing queue need not be allowed to create it.
+            // A caller that may only use existing queues may be forbidden to create them.
             let is_refused = error.kind() == Kind::Unauthorized;
             if is_refused && exists(queues, queue).await? { Ok(Created::Existed) } else { Err(error) }
         }
@@ -79,7 +79,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
             "Service Bus deletes a dead-letter queue only together with its queue; purge it instead",
         ));
     }
-    let written = queues.beside.metadata_tag(queue).await?;
+    let written = queues.queue_blobs.metadata_tag(queue).await?;
     let failed = |fault: Fault| fault.of_change(operation, queue);
     if !queues.entities.delete(queue.as_str()).await.map_err(failed)? {
         queues.check_missing(queue).await.map_err(failed)?;
@@ -92,9 +92,10 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
         queues.counts.forget(dead.as_str());
     }
     lock(&queues.pools).remove(queue);
-    // Emptied on a condition, which a deletion cannot have: the queue may have been created anew meanwhile.
+    // Emptied under a condition, which a deletion of the blob cannot have: the queue may have been recreated
+    // by now.
     let Some(tag) = written else { return Ok(()) };
-    queues.beside.empty_metadata(queue, tag).await
+    queues.queue_blobs.empty_metadata(queue, tag).await
 }
 
 pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
@@ -102,7 +103,7 @@ pub(super) async fn list(queues: &ServiceBusQueues, prefix: &str) -> Result<Vec<
     let all = all.map_err(|fault| fault.of_read(Operation::ListQueues.as_str(), ""))?;
     let mut names = Vec::new();
     for description in all {
-        // An entity with the name of a dead-letter queue cannot be reached under it.
+        // An entity named like a dead-letter queue cannot be reached under that name.
         let Ok(name) = QueueName::new(description.name) else { continue };
         if !name.is_dead_letter() {
             names.extend(name.dead_letter().ok().filter(|_| description.dead_letters != Some(0)));
@@ -131,7 +132,8 @@ pub(super) async fn properties(
             };
             let unknown = || Fault::unreadable("the description of a queue has no counts");
             let count = count.ok_or_else(unknown).map_err(|fault| fault.of_read(operation, queue))?;
-            // The service's counts may be wrong for long, and an empty queue may be deleted, and its payloads.
+            // The service's counts may be wrong for a long time, and a queue with a count of 0 may be deleted
+            // with its payloads.
             if count == 0 && has_message(queues, queue).await? { 1 } else { count }
         }
         Ok(None) => return Err(StoreError::new(Kind::QueueNotFound, operation, queue)),
@@ -143,7 +145,7 @@ pub(super) async fn properties(
             count::count(queues, queue).await?
         }
     };
-    let metadata = queues.beside.metadata(queue).await?.unwrap_or_default();
+    let metadata = queues.queue_blobs.metadata(queue).await?.unwrap_or_default();
     Ok(QueueProperties::new(metadata, count).with_now(now))
 }
 
@@ -158,7 +160,7 @@ async fn has_message(queues: &ServiceBusQueues, queue: &QueueName) -> Result<boo
 impl MetadataStore for ServiceBusQueues {
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         must_exist(self, queue, Operation::QueueMetadata).await?;
-        Ok(self.beside.metadata(queue).await?.unwrap_or_default())
+        Ok(self.queue_blobs.metadata(queue).await?.unwrap_or_default())
     }
 
     async fn replace_queue_metadata(
@@ -169,7 +171,7 @@ impl MetadataStore for ServiceBusQueues {
     ) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         must_exist(self, queue, Operation::SetQueueMetadata).await?;
-        self.beside.replace_metadata(queue, before, metadata).await
+        self.queue_blobs.replace_metadata(queue, before, metadata).await
     }
 }
 
@@ -180,7 +182,7 @@ pub(super) async fn set_metadata(
 ) -> Result<(), StoreError> {
     limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
     must_exist(queues, queue, Operation::SetQueueMetadata).await?;
-    queues.beside.write_metadata(queue, metadata).await
+    queues.queue_blobs.write_metadata(queue, metadata).await
 }
 
 async fn must_exist(
@@ -194,13 +196,15 @@ async fn must_exist(
     Err(StoreError::new(Kind::QueueNotFound, operation.as_str(), queue))
 }
 
-/// Deletes the messages that are visible or delayed when the call begins, and perhaps some that come later. Those under locks stay.
+/// Deletes the messages that are visible or delayed when the call begins, and perhaps some that arrive later.
+/// Messages under locks stay.
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
-    let node = queues.node(queue).await.map_err(before(failed))?;
+    let node = queues.node(queue).await.map_err(before_request(failed))?;
     let now = queues.links.now();
-    // First of all, because a refusal says that there are partitions or sessions, whose messages a peek need not show.
-    match manage::delete_batch(&node, BATCH, now + DAY).await {
+    // Before anything else, because a refusal shows that there are partitions or sessions, whose messages a
+    // peek may not show.
+    match manage::delete_batch(&node, DELETE_BATCH_SIZE, now + CLOCK_MARGIN).await {
         Ok(_) => {}
         Err(fault) if fault.is_unsupported() => {
             let error = StoreError::new(Kind::Unsupported, Operation::Clear.as_str(), queue);
@@ -217,33 +221,35 @@ pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Resul
     }
     delete_active(&node, now).await.map_err(failed)?;
     cancel_delayed(&node).await.map_err(failed)?;
-    // Those whose delay has ended meanwhile: they have other numbers since.
+    // Delays may have ended in the meantime, and such messages have new numbers since.
     delete_active(&node, now).await.map_err(failed)?;
     queues.counts.forget(queue.as_str());
     Ok(())
 }
 
-/// Deletes the messages that are active and not locked: those that are there when the call begins, and perhaps some that come later. Their
-/// numbers bound it. The times at which they came do not: a dead letter has that of its job, whose number was another.
+/// Deletes the messages that are active and not locked: those in the queue when the call begins, and perhaps
+/// some that arrive later. Their numbers limit the deletion. Their times do not, because a dead letter keeps
+/// the time of its message, but not its number.
 async fn delete_active(node: &Node, now: SystemTime) -> Result<(), Fault> {
     let Some(last) = manage::last_from(node, 0).await? else { return Ok(()) };
-    let end = last.enqueued.max(now) + DAY;
-    // No more than there are numbers: others may come all the time, and the first of them stays if it is locked.
+    let end = last.enqueued.max(now) + CLOCK_MARGIN;
+    // Limited by the count of numbers, because messages may keep arriving, and the first one stays if it is
+    // locked.
     let mut most = i64::MAX;
     loop {
-        let Some(first) = patiently(|| manage::peek(node, 0, 1)).await?.pop() else { return Ok(()) };
+        let Some(first) = retry_while_busy(|| manage::peek(node, 0, 1)).await?.pop() else { return Ok(()) };
         most = most.min(last.sequence.saturating_sub(first.sequence).saturating_add(1));
         if most <= 0 {
             return Ok(());
         }
-        match patiently(|| manage::delete_batch(node, BATCH, end)).await? {
+        match retry_while_busy(|| manage::delete_batch(node, DELETE_BATCH_SIZE, end)).await? {
             0 => return Ok(()),
             deleted => most -= deleted,
         }
     }
 }
 
-/// Cancels the delayed messages that a walk through a queue meets.
+/// Cancels the delayed messages that a walk through the queue finds.
 async fn cancel_delayed(node: &Node) -> Result<(), Fault> {
     let mut pages = Pages::of(node.clone());
     loop {
@@ -252,9 +258,11 @@ async fn cancel_delayed(node: &Node) -> Result<(), Fault> {
             return Ok(());
         }
         let delayed = page.iter().filter(|content| !content.is_active);
-        // Each by a request of its own: a delay that has ended meanwhile must not keep the others.
+        // Each in a separate request, because a delay that has just ended must not prevent the other
+        // cancellations.
         let delayed = delayed.map(|content| content.sequence);
-        for cancelled in join_all(delayed.map(|number| patiently(move || manage::cancel(node, number)))).await
+        for cancelled in
+            join_all(delayed.map(|number| retry_while_busy(move || manage::cancel(node, number)))).await
         {
             match cancelled {
                 Err(fault) if !fault.is_missing_message() => return Err(fault),
@@ -270,11 +278,12 @@ impl Permissions<QueueName> for ServiceBusQueues {
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         let is_dead = Place::of(queue).is_dead_letters;
         let (result, claim) = match access {
-            // Dead letters come by settling messages, for which their queue's claim is enough.
+            // Dead letters are written by settling messages, for which the claim of their queue is enough.
             Access::Send if is_dead => return Ok(()),
             Access::Send => (self.sender(queue).await.map(drop), "Send"),
             _ => match self.receiver(queue).await {
-                // It requires sessions: the claim is there. A message that is put back stays in its session.
+                // The queue requires sessions, and the claim is present. A message that is put back stays in
+                // its session.
                 Err(fault) if fault.is_not_allowed() => return Ok(()),
                 // A message that is put back is replaced by a copy.
                 Ok(_) if !is_dead => (self.sender(queue).await.map(drop), "Send"),

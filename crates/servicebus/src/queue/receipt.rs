@@ -8,12 +8,12 @@ use jobqueue_storage::PopReceipt;
 pub(super) enum Receipt {
     Lock(Uuid),
     Scheduled(i64),
-    /// A message that was sent without a delay: the service does not tell its number.
+    /// A message that was sent without a delay: the service does not return its number.
     Sent(Uuid),
 }
 
 impl Receipt {
-    /// Reads a receipt; `None` if it is none of this adapter.
+    /// Reads a receipt; `None` if this adapter did not write it.
     pub(super) fn read(receipt: &PopReceipt) -> Option<Self> {
         let (kind, rest) = receipt.expose().split_once(':')?;
         match kind {
@@ -27,7 +27,8 @@ impl Receipt {
         }
     }
 
-    /// Writes a receipt. `nonce` makes that of a scheduled message unguessable; the service knows it by its number only.
+    /// Writes a receipt. `nonce` makes the receipt of a scheduled message unguessable; the service identifies
+    /// the message by its number alone.
     pub(super) fn write(self, nonce: Uuid) -> PopReceipt {
         PopReceipt::new(match self {
             Self::Lock(token) => format!("lock:{token}"),

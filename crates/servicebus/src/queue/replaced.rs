@@ -1,10 +1,10 @@
-//! The count of deliveries that a copy takes over from the message that it replaces.
+//! The delivery count that a copy takes over from the message that it replaces.
 //!
-//! A sender can set any property, so the count has a seal, which covers the queue, the id of the message and its content: it is good for
-//! what the framework has written, and for nothing else.
+//! Any sender can set any property, so the count carries a seal over the queue, the message id, the count and
+//! the content. A seal is valid only for a message that the framework wrote.
 
 use super::super::place::Place;
-use super::super::texts::Beside;
+use super::super::texts::QueueBlobs;
 use super::body::MessageBody;
 use super::message::{Content, Outgoing, Replaced};
 use jobqueue_storage::{QueueName, StoreError, log};
@@ -12,30 +12,30 @@ use jobqueue_storage::{QueueName, StoreError, log};
 /// Returns the seal of a copy.
 ///
 /// # Errors
-/// Those of the blobs. Nothing was sent.
+/// The errors of the blob storage. Nothing was sent.
 pub(super) async fn seal(
-    beside: &Beside,
+    queue_blobs: &QueueBlobs,
     queue: &QueueName,
     copy: &Outgoing<'_>,
 ) -> Result<String, StoreError> {
     let count = copy.dequeued.to_string();
-    let sealed = beside.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
+    let sealed = queue_blobs.seal(&parts(queue, copy.id, &count, &copy.content.bytes())).await;
     sealed.map_err(|error| error.with_ambiguous(false))
 }
 
-/// Adds the deliveries of the replaced messages to those of a message, if their seal is good.
+/// Adds the deliveries of the replaced messages to the message's own, if their seal is valid.
 ///
 /// # Errors
-/// Those of the blobs: the deliveries are not known.
+/// The errors of the blob storage. Nothing was added.
 pub(super) async fn count(
-    beside: &Beside,
+    queue_blobs: &QueueBlobs,
     queue: &QueueName,
     content: &mut Content,
 ) -> Result<(), StoreError> {
     let Some(Replaced { dequeued, seal }) = content.replaced.take() else { return Ok(()) };
     let Some(copied) = MessageBody::of(&content.text, content.other.as_deref()) else { return Ok(()) };
     let (count, bytes) = (dequeued.to_string(), copied.bytes());
-    if beside.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
+    if queue_blobs.is_sealed(&parts(queue, content.id.as_str(), &count, &bytes), &seal).await? {
         content.delivered = content.delivered.saturating_add(dequeued);
     } else {
         log::warn!(%queue, message = %content.id, "a message claims deliveries that did not take place; they are not counted");
@@ -44,6 +44,6 @@ pub(super) async fn count(
 }
 
 fn parts<'p>(queue: &'p QueueName, id: &'p str, count: &'p str, content: &'p [u8]) -> [&'p [u8]; 4] {
-    // A dead letter has the seal of its queue.
+    // A dead letter keeps the seal of the queue that it comes from.
     [Place::of(queue).queue.as_bytes(), id.as_bytes(), count.as_bytes(), content]
 }

@@ -5,52 +5,59 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::super::cache::Perishable;
+use super::super::cache::Expiring;
 use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
-/// The time for which the management API alone is waited for: behind a firewall that drops packets it answers nothing.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// The time that the management API is waited for, before a link is tried as well or a get proceeds without
+/// the settings. Behind a firewall that drops packets, it never answers.
+pub(super) const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// True for a queue that requires sessions: that never changes.
-impl Perishable for bool {
+/// True for a queue that requires sessions, which never changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RequiresSession(bool);
+
+impl Expiring for RequiresSession {
     fn is_gone(&self) -> bool {
         false
     }
 }
 
 impl ServiceBusQueues {
-    /// Returns whether a queue requires sessions, which never changes. By its settings; if they cannot be read, by attaching a link
-    /// without a session: the management API has limits and outages of its own. Without the claim Listen, by the options.
+    /// Returns whether a queue requires sessions, which never changes: by its settings or, if they cannot be
+    /// read, by attaching a link without a session, because the management API has its own limits and
+    /// outages. Without the claim Listen, returns the option of this handle.
     ///
     /// # Errors
-    /// When the service cannot be asked. Nothing was changed.
+    /// If the service cannot be asked. Nothing was changed.
     pub(super) async fn requires_session(
         &self,
         queue: &QueueName,
         operation: Operation,
     ) -> Result<bool, StoreError> {
-        // The messages of a dead-letter queue come without sessions.
+        // Messages of a dead-letter queue have no sessions.
         if Place::of(queue).is_dead_letters {
             return Ok(false);
         }
         let ask = || {
             let (queues, queue) = (self.clone(), queue.clone());
-            async move { queues.find_sessions(&queue).await }
+            async move { queues.find_sessions(&queue).await.map(RequiresSession) }
         };
         match self.sessions.get(self.links.runtime(), queue.as_str(), ask).await {
-            // The operation itself reports that.
+            // The operation itself reports the missing queue.
             Err(fault) if fault.is_missing_entity() => Ok(false),
-            found => found.map_err(|fault| fault.of_read(operation.as_str(), queue)),
+            found => found
+                .map(|RequiresSession(requires)| requires)
+                .map_err(|fault| fault.of_read(operation.as_str(), queue)),
         }
     }
 
     async fn find_sessions(&self, queue: &QueueName) -> Result<bool, Fault> {
         let mut describing = pin!(self.describe(queue));
-        let described = match timeout(PATIENCE, &mut describing).await {
+        let described = match timeout(DESCRIBE_TIMEOUT, &mut describing).await {
             Ok(described) => described,
             Err(_) => match self.probe(queue).await {
                 Err(fault) if !fault.is_missing_entity() => describing.await,
@@ -70,7 +77,7 @@ impl ServiceBusQueues {
         }
     }
 
-    /// Attaches a link without a session.
+    /// Returns whether the service refuses a link without a session.
     async fn probe(&self, queue: &QueueName) -> Result<bool, Fault> {
         match self.receiver(queue).await {
             Err(fault) if fault.is_not_allowed() => Ok(true),
@@ -78,17 +85,19 @@ impl ServiceBusQueues {
         }
     }
 
-    /// Notes that a link without a session was attached. One to dead letters says nothing of their queue.
+    /// Records that a link without a session was attached. A link to dead letters does not count, because
+    /// their queue may require sessions.
     pub(super) fn note_no_sessions(&self, queue: &QueueName) {
         if !Place::of(queue).is_dead_letters {
-            self.sessions.set(queue.as_str(), false);
+            self.sessions.set(queue.as_str(), RequiresSession(false));
         }
     }
 
-    /// Asks again with the next operation, because the queue may be another one than before, also for transactions. Sessions that are held
-    /// stay: if that is so, their links say it.
+    /// Makes the next operation find out again whether the queue requires sessions, and whether it has
+    /// transactions, because it may have been recreated. Held sessions stay: if the queue was recreated,
+    /// their links report that.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
-        self.sessions.doubt(Place::of(queue).queue);
+        self.sessions.invalidate(Place::of(queue).queue);
         self.facts(queue, |facts| facts.lacks_transactions = false);
     }
 }

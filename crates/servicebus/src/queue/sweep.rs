@@ -1,19 +1,19 @@
-//! Removes texts of messages that are gone, which crashes have left behind in the blobs. Each queue is done before the next one, so that only
-//! the names of its own blobs are in memory.
+//! Deletes texts that crashes have left in the blobs after their messages were gone. Sweeps one queue at a
+//! time, so that only its own blob names are in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::super::error::Fault;
-use super::super::held::Held;
-use super::super::texts::{Beside, named};
+use super::super::held::HeldMessage;
+use super::super::texts::{QueueBlobs, blob_name, container};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
 use jobqueue_storage::{QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log};
 
-/// The most times that a queue is read whose link says that it was deleted.
-const TRIES: u32 = 3;
+/// The most times that a queue is read while its link reports that it was deleted.
+const MAX_READS: u32 = 3;
 
 pub(super) async fn sweep(
     queues: &ServiceBusQueues,
@@ -21,7 +21,7 @@ pub(super) async fn sweep(
 ) -> Result<SweptLeftovers, StoreError> {
     let mut swept = SweptLeftovers::default();
     let mut with_old = BTreeSet::new();
-    let folder = queues.beside.texts();
+    let folder = queues.queue_blobs.texts();
     list(queues, &folder, |name, modified, _| {
         swept.seen += 1;
         let queue = name
@@ -36,7 +36,7 @@ pub(super) async fn sweep(
         let of_queue = blobs.len() as u64;
         let is_read = keep_unused(queues, &queue, &mut blobs).await.unwrap_or_else(|error| {
             log::warn!(%queue, %error, "the texts of a queue are not swept");
-            // Without the claim Manage texts stay, which is no failure.
+            // Without the claim Manage the texts stay, which is not a failure.
             swept.failed += if error.is_unauthorized() { 0 } else { of_queue };
             false
         });
@@ -50,17 +50,16 @@ pub(super) async fn sweep(
     Ok(swept)
 }
 
-/// The names and lengths of blobs.
+/// Blob names and lengths in bytes.
 type Blobs = BTreeMap<String, u64>;
 
-/// Returns the old blobs of a queue.
 async fn old_of(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     older_than: SystemTime,
 ) -> Result<Blobs, StoreError> {
     let mut old = Blobs::new();
-    let folder = format!("{}{queue}/", queues.beside.texts());
+    let folder = format!("{}{queue}/", queues.queue_blobs.texts());
     list(queues, &folder, |name, modified, length| {
         if modified < older_than {
             old.insert(name, length);
@@ -70,16 +69,16 @@ async fn old_of(
     Ok(old)
 }
 
-/// Calls `found` with the name, the time and the length of each blob whose name begins with `prefix`.
+/// Calls `found` with the name, modification time and length of each blob whose name begins with `prefix`.
 async fn list(
     queues: &ServiceBusQueues,
     prefix: &str,
     mut found: impl FnMut(String, SystemTime, u64),
 ) -> Result<(), StoreError> {
-    let container = named("x")?.container().clone();
+    let container = container()?;
     let mut marker: Option<String> = None;
     loop {
-        let page = match queues.beside.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
+        let page = match queues.queue_blobs.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
             Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(()),
             page => page?,
         };
@@ -93,10 +92,12 @@ async fn list(
     }
 }
 
-/// Keeps of a queue's blobs those that no message and no dead letter may need. The dead letters are read last: messages move
-/// there from the queue, and never back. False if that is not known, because a message cannot be decoded, or the queue has, or may have,
-/// partitions: a peek returns the messages of any one of them and counts within it, so that no walk through such a queue is known to meet
-/// all messages.
+/// Leaves in `blobs` only those that no message and no dead letter of the queue may need. Dead letters are
+/// read last, because messages move there from the queue, and never back.
+///
+/// Returns `false` if that cannot be determined, because a message cannot be decoded, or the queue has, or
+/// may have, partitions: a peek returns the messages of one partition, and counts within it, so no walk
+/// through such a queue is known to see all messages.
 async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut Blobs) -> Result<bool, Fault> {
     match queues.describe(queue).await? {
         None => return Ok(!is_any_of_partition(blobs)),
@@ -104,20 +105,22 @@ async fn keep_unused(queues: &ServiceBusQueues, queue: &QueueName, blobs: &mut B
         Some(_) => {}
     }
     for queue in [Some(queue.clone()), queue.dead_letter().ok()].into_iter().flatten() {
-        let mut tries = TRIES;
+        let mut tries = MAX_READS;
         loop {
             tries -= 1;
             let read = match queues.node(&queue).await {
-                Ok(node) => remove_used(&queues.beside, Pages::of(node).in_background(), &queue, blobs).await,
+                Ok(node) => {
+                    remove_used(&queues.queue_blobs, Pages::of(node).in_background(), &queue, blobs).await
+                }
                 Err(fault) => Err(fault),
             };
             match read {
                 Ok(true) => break,
                 Ok(false) => {
-                    log::warn!(%queue, "the texts of a queue are not swept, because a message that may need one cannot be decoded or is of a partition");
+                    log::warn!(%queue, "the texts of a queue are not swept, because a message that may need one cannot be decoded or belongs to a partition");
                     return Ok(false);
                 }
-                // The link of a queue that was deleted says so; there may be another one of that name by now.
+                // The link of a deleted queue reports that; a new queue of that name may exist by now.
                 Err(fault) if fault.is_missing_entity() && tries > 0 => {}
                 Err(fault) => return Err(fault),
             }
@@ -131,9 +134,10 @@ fn is_any_of_partition(blobs: &Blobs) -> bool {
     blobs.keys().filter_map(sequence).any(is_of_partition)
 }
 
-/// Removes the blobs that the messages of a queue may need; false if a message cannot be decoded, or is of a partition.
+/// Removes from `blobs` the names that the messages of a queue may need. Returns `false` if a message cannot
+/// be decoded, or belongs to a partition.
 async fn remove_used(
-    beside: &Beside,
+    queue_blobs: &QueueBlobs,
     mut pages: Pages,
     queue: &QueueName,
     blobs: &mut Blobs,
@@ -146,7 +150,7 @@ async fn remove_used(
             if !content.is_whole || is_of_partition {
                 return Ok(false);
             }
-            for name in beside.names_of(&Held::of(queue, content, SystemTime::UNIX_EPOCH)) {
+            for name in queue_blobs.names_of(&HeldMessage::of(queue, content, SystemTime::UNIX_EPOCH)) {
                 blobs.remove(name.name());
             }
         }
@@ -164,7 +168,7 @@ async fn remove(
     swept: &mut SweptLeftovers,
 ) -> Result<(), StoreError> {
     if !is_dry
-        && let Err(error) = queues.beside.blobs.delete_blob(&named(name)?, None).await
+        && let Err(error) = queues.queue_blobs.blobs.delete_blob(&blob_name(name)?, None).await
         && error.kind() != Kind::BlobNotFound
     {
         log::debug!(%error, "the text of a deleted message was not removed");

@@ -8,11 +8,11 @@ use uuid::Uuid;
 use super::super::amqp::settlement::Settlement;
 use super::super::amqp::{Outbound, instant, millis};
 use super::super::error::Fault;
-use super::super::held::Held;
+use super::super::held::HeldMessage;
 use super::super::place::Place;
 use super::body::MessageBody;
 use super::message::{Outgoing, is_of_partition};
-use super::put::before;
+use super::put::before_request;
 use super::receipt::Receipt;
 use super::{ServiceBusQueues, manage, replaced};
 use jobqueue_storage::rules::limits;
@@ -30,7 +30,7 @@ pub(super) async fn update(
     change: &UpdateMessage,
 ) -> Result<Updated, StoreError> {
     limits::check_update(queue, change)?;
-    let (token, held) = held(queues, queue, message, UPDATE).await?;
+    let (token, held) = find_held(queues, queue, message, UPDATE).await?;
     let visible = instant(millis(queues.links.now() + change.visibility));
     limits::check_before_expiry(queue, visible, held.expires)?;
     let lock = Lock { queues, queue, token, held };
@@ -45,7 +45,7 @@ pub(super) async fn update(
     match (&change.text, change.visibility.is_zero()) {
         (None, true) => lock.abandon().await?,
         (_, false) if !change.ends_lease => {
-            return lock.keep(message, change.text.as_deref()).await;
+            return lock.renew_and_save(message, change.text.as_deref()).await;
         }
         (text, is_now) => lock.put_back(text.as_deref(), (!is_now).then_some(visible)).await?,
     }
@@ -61,36 +61,38 @@ pub(super) async fn delete(
     let failed = |fault: Fault| fault.of_change(DELETE, queue);
     let mut may_be_elsewhere = false;
     if let Some(Receipt::Scheduled(number)) = Receipt::read(&message.receipt) {
-        let node = queues.node(queue).await.map_err(before(failed))?;
-        let found = manage::peek(&node, number, 1).await.map_err(before(failed))?;
-        // Each queue has its own numbers, which begin anew when it is deleted and created again.
+        let node = queues.node(queue).await.map_err(before_request(failed))?;
+        let found = manage::peek(&node, number, 1).await.map_err(before_request(failed))?;
+        // Numbers are per queue, and restart when a queue is recreated.
         if found.first().is_some_and(|found| found.sequence == number && found.id == message.id) {
             return manage::cancel(&node, number).await.map_err(failed);
         }
-        // A peek at a partitioned queue shows one partition.
+        // A peek at a partitioned queue shows a single partition.
         may_be_elsewhere =
             [number].into_iter().chain(found.iter().map(|found| found.sequence)).any(is_of_partition);
     }
-    let (token, held) = held(queues, queue, message, DELETE).await.map_err(|error| match error.kind() {
-        Kind::MessageNotFound => error.with_ambiguous(may_be_elsewhere),
-        _ => error,
-    })?;
+    let (token, held) =
+        find_held(queues, queue, message, DELETE).await.map_err(|error| match error.kind() {
+            Kind::MessageNotFound => error.with_ambiguous(may_be_elsewhere),
+            _ => error,
+        })?;
     let lock = Lock { queues, queue, token, held };
     lock.settle(Settlement::Complete, DELETE).await?;
-    queues.beside.forget(&lock.held).await;
+    queues.queue_blobs.forget(&lock.held).await;
     Ok(())
 }
 
-/// Returns the token and the message that a receipt stands for.
+/// Returns the lock token and the held message for a receipt.
 ///
 /// # Errors
-/// `MessageNotFound` if this process holds no such message, `QueueNotFound` if there is no such queue.
-pub(super) async fn held(
+/// `MessageNotFound` if this process does not hold the message, `LeaseExpired` if it was given back in its
+/// session, `QueueNotFound` if there is no such queue.
+pub(super) async fn find_held(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     message: &MessageRef,
     operation: &'static str,
-) -> Result<(Uuid, Arc<Held>), StoreError> {
+) -> Result<(Uuid, Arc<HeldMessage>), StoreError> {
     let receipt = Receipt::read(&message.receipt);
     if let Some(Receipt::Lock(token)) = receipt
         && let Some(held) = queues.held.get(queue, &message.id, token)
@@ -100,7 +102,7 @@ pub(super) async fn held(
         }
         return Ok((token, held));
     }
-    // Asks for the node, which says whether there is a queue.
+    // Opens the management node to find out whether the queue exists.
     queues.node(queue).await.map_err(|fault| fault.of_read(operation, queue))?;
     let error = StoreError::new(Kind::MessageNotFound, operation, queue);
     Err(match receipt {
@@ -115,39 +117,39 @@ pub(super) struct Lock<'a> {
     pub(super) queues: &'a ServiceBusQueues,
     pub(super) queue: &'a QueueName,
     pub(super) token: Uuid,
-    pub(super) held: Arc<Held>,
+    pub(super) held: Arc<HeldMessage>,
 }
 
-/// The way in which a copy took the place of its original.
-enum Copied {
-    AtOnce,
-    /// The original is still to be completed.
-    First,
+/// The way in which a copy replaced its original.
+enum CopyOutcome {
+    InTransaction,
+    /// The copy was sent; the original is still to be completed.
+    NotCompleted,
 }
 
-/// Returns whether a queue has certainly refused a message for reasons of its own: it is full, or disabled for sends.
+/// Returns whether the queue has certainly refused a message because it is full, or disabled for sends.
 fn takes_no_sends(error: &StoreError) -> bool {
     matches!(error.kind(), Kind::Full | Kind::QueueDisabled) && !error.is_ambiguous()
 }
 
 impl Lock<'_> {
-    /// Renews the lock, after saving a text if one is given.
-    async fn keep(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
+    /// Renews the lock, and then saves the text if there is one.
+    async fn renew_and_save(&self, message: &MessageRef, text: Option<&str>) -> Result<Updated, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let until = match &self.held.session {
             Some(session) => session.renew(&self.queues.links).await.map_err(failed)?,
             None => {
-                let node = self.queues.node(self.queue).await.map_err(before(failed))?;
+                let node = self.queues.node(self.queue).await.map_err(before_request(failed))?;
                 manage::renew(&node, self.token).await.map_err(failed)?
             }
         };
         let renewed = self.queues.links.now();
         self.queues.held.change(self.token, |held| held.locked_until = until);
-        // The lock is held: any later receiver reads this text.
+        // The renewal shows that the lock is held: any later receiver reads this text.
         if let Some(text) = text {
             self.queues.note_saving(self.queue).await?;
             let saved = format!("{}\n{text}", self.held.fence);
-            let tag = self.queues.beside.write(&self.held, &saved).await?;
+            let tag = self.queues.queue_blobs.write(&self.held, &saved).await?;
             let text = Arc::new(Ok(text.to_owned()));
             self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
         }
@@ -160,11 +162,12 @@ impl Lock<'_> {
         self.settle(Settlement::Abandon, UPDATE).await
     }
 
-    /// Settles the message on the link by which it came, or by management if that has gone.
+    /// Settles the message on the link that it was received over, or on the management node if that link is
+    /// gone.
     pub(super) async fn settle(&self, how: Settlement, operation: &'static str) -> Result<(), StoreError> {
         if let Some(session) = &self.held.session {
-            let again = manage::settling_in(session.id(), self.token, &how);
-            let settled = session.settle(self.token, how, again).await;
+            let retry = manage::session_settle_request(session.id(), self.token, &how);
+            let settled = session.settle(self.token, how, retry).await;
             settled.map_err(|fault| self.failed(fault, operation))?;
             self.queues.held.remove(self.token);
             return Ok(());
@@ -176,7 +179,7 @@ impl Lock<'_> {
         let settled = match by_link {
             Some(settled) => settled,
             None => match self.queues.node(self.queue).await {
-                Ok(node) => node.call(manage::settling(self.token, &how)).await.map(drop),
+                Ok(node) => node.call(manage::settle_request(self.token, &how)).await.map(drop),
                 Err(fault) => Err(fault.unsent()),
             },
         };
@@ -185,90 +188,96 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// Puts the message back: as a copy in its place, or, while the queue takes no copy, as it is, with its text beside it.
+    /// Puts the message back: replaces it with a copy or, while the queue accepts no copy, gives it back in
+    /// place with its text in a blob.
     async fn put_back(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
         if self.held.is_copied {
             return self.complete_copied().await;
         }
         let present = || MessageBody::of(&self.held.text, self.held.other.as_deref());
         let content = text.map(MessageBody::Text).or_else(present);
-        // What cannot be decoded cannot be copied either, and nothing can be sent to a dead-letter queue.
+        // A body that cannot be decoded cannot be copied, and nothing can be sent to a dead-letter queue.
         let Some(content) = content.filter(|_| !Place::of(self.queue).is_dead_letters) else {
             return self.abandon().await;
         };
         match self.replace(content, visible).await {
-            Ok(Copied::AtOnce) => self.replaced().await,
-            Ok(Copied::First) => self.complete_copied().await.map_err(|error| self.in_doubt(error)),
+            Ok(CopyOutcome::InTransaction) => self.forget_original().await,
+            Ok(CopyOutcome::NotCompleted) => {
+                self.complete_copied().await.map_err(|error| self.in_doubt(error))
+            }
             Err(error) if takes_no_sends(&error) => self.put_back_in_place(text, visible).await,
             Err(error) => Err(error),
         }
     }
 
-    /// Puts a copy in the message's place: in one transaction, or else the copy first.
+    /// Replaces the message with a copy: in one transaction, or else by sending the copy before the original
+    /// is completed.
     async fn replace(
         &self,
         content: MessageBody<'_>,
         visible: Option<SystemTime>,
-    ) -> Result<Copied, StoreError> {
+    ) -> Result<CopyOutcome, StoreError> {
         let failed = |fault: Fault| self.failed(fault, UPDATE);
         let mut outgoing = self.copy(content, visible);
-        outgoing.seal = Some(replaced::seal(&self.queues.beside, self.queue, &outgoing).await?);
+        outgoing.seal = Some(replaced::seal(&self.queues.queue_blobs, self.queue, &outgoing).await?);
         let copy = |outgoing: &Outgoing<'_>| {
             outgoing.message(self.held.properties.clone(), self.held.application_properties.clone())
         };
         let queue = self.queue;
         if !is_of_partition(self.held.sequence) && !self.queues.facts(queue, |facts| facts.lacks_transactions)
         {
-            let mut at_once = self.replace_at_once(copy(&outgoing)).await;
-            // A passing failure does not come twice. A queue that takes no sends refuses again.
-            if at_once.as_ref().is_err_and(Fault::is_rolled_back) {
+            let mut in_transaction = self.replace_in_transaction(copy(&outgoing)).await;
+            // A transient failure should not happen twice. A queue that accepts no sends refuses again.
+            if in_transaction.as_ref().is_err_and(Fault::is_rolled_back) {
                 // A queue that detects duplicates may remember the copy that was rolled back.
                 outgoing.message_id = self.queues.links.runtime().uuid_v4().to_string();
-                at_once = self.replace_at_once(copy(&outgoing)).await;
+                in_transaction = self.replace_in_transaction(copy(&outgoing)).await;
             }
-            match at_once {
+            match in_transaction {
                 Err(error) if error.is_of_transaction() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
-                    // Another refusal is about this message alone.
+                    // Any other refusal concerns only this message.
                     self.queues.facts(queue, |facts| facts.lacks_transactions = error.lacks_transactions());
                 }
-                replaced => return replaced.map(|()| Copied::AtOnce).map_err(failed),
+                replaced => return replaced.map(|()| CopyOutcome::InTransaction).map_err(failed),
             }
         }
-        // The renewal shows that the message is still ours, and leaves time for the copy.
+        // The renewal shows that this process still holds the lock, and leaves time for the copy.
         self.renew().await?;
-        let sender = self.queues.sender(self.queue).await.map_err(before(failed))?;
-        // A queue that detects duplicates drops the copies of later tries.
+        let sender = self.queues.sender(self.queue).await.map_err(before_request(failed))?;
+        // With the lock token as its id, the copies of later tries are dropped by a queue that detects
+        // duplicates.
         outgoing.message_id = self.token.to_string();
         sender.send(copy(&outgoing)).await.map_err(failed)?;
         self.queues.held.change(self.token, |held| held.is_copied = true);
-        Ok(Copied::First)
+        Ok(CopyOutcome::NotCompleted)
     }
 
-    /// Gives the message back as it is, after saving its text and the time before which it must not be delivered.
+    /// Gives the message back in place, after saving its text and the time before which it must not be
+    /// delivered.
     async fn put_back_in_place(
         &self,
         text: Option<&str>,
         visible: Option<SystemTime>,
     ) -> Result<(), StoreError> {
-        // The lock is held: any later receiver reads this text.
+        // The renewal shows that the lock is held: any later receiver reads this text.
         self.renew().await?;
         self.queues.note_saving(self.queue).await?;
-        self.queues.beside.save_given_back(&self.held, text, visible).await?;
+        self.queues.queue_blobs.save_given_back(&self.held, text, visible).await?;
         self.abandon().await.map_err(|error| self.in_doubt(error))
     }
 
     async fn renew(&self) -> Result<(), StoreError> {
-        let failed = before(|fault: Fault| self.failed(fault, UPDATE));
+        let failed = before_request(|fault: Fault| self.failed(fault, UPDATE));
         let node = self.queues.node(self.queue).await.map_err(&failed)?;
         manage::renew(&node, self.token).await.map(drop).map_err(failed)
     }
 
-    /// Puts a copy in the message's place in one transaction. The original is settled by its lock and not by its link: that may end any time,
-    /// and serves others meanwhile.
-    async fn replace_at_once(&self, copy: Outbound) -> Result<(), Fault> {
+    /// Replaces the message with a copy in one transaction. The original is settled by its lock token and not
+    /// on its link, which may end at any time and serves other messages.
+    async fn replace_in_transaction(&self, copy: Outbound) -> Result<(), Fault> {
         let address = Place::of(self.queue).address();
-        let settling = manage::settling(self.token, &Settlement::Complete);
+        let settling = manage::settle_request(self.token, &Settlement::Complete);
         self.queues.links.replace(&address, copy, settling).await?;
         if let Some(link) = &self.held.link {
             link.forget(self.token).await;
@@ -276,18 +285,18 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// Completes a message whose copy was accepted. If that fails, only this is repeated.
+    /// Completes a message whose copy was accepted. If that fails, a later put-back repeats only this step.
     async fn complete_copied(&self) -> Result<(), StoreError> {
         self.settle(Settlement::Complete, UPDATE).await.inspect_err(|error| {
             let queue = self.queue;
-            log::warn!(%queue, message = %self.held.id, %error, "a message was put back and is not completed yet; it may run twice");
+            log::warn!(%queue, message = %self.held.id, %error, "a message was put back as a copy, and the original is not completed yet; the job may run twice");
         })?;
-        self.replaced().await
+        self.forget_original().await
     }
 
-    async fn replaced(&self) -> Result<(), StoreError> {
+    async fn forget_original(&self) -> Result<(), StoreError> {
         self.queues.held.remove(self.token);
-        self.queues.beside.forget(&self.held).await;
+        self.queues.queue_blobs.forget(&self.held).await;
         Ok(())
     }
 
@@ -295,7 +304,7 @@ impl Lock<'_> {
         Outgoing {
             content,
             id: self.held.id.as_str(),
-            // Another one, because a queue that detects duplicates would drop the copy.
+            // A new id: a queue that detects duplicates would drop a copy with the original's id.
             message_id: self.queues.links.runtime().uuid_v4().to_string(),
             group: None,
             inserted: self.held.inserted,
@@ -307,13 +316,14 @@ impl Lock<'_> {
         }
     }
 
-    /// Returns the error of the last step of a put-back, before which its text was stored: the message may come with that text.
+    /// Returns the error of the last step of a put-back, after its text was stored: the message may be
+    /// delivered with that text.
     pub(super) fn in_doubt(&self, error: StoreError) -> StoreError {
         StoreError::new(Kind::Unavailable, UPDATE, self.queue).with_source(error).with_ambiguous(true)
     }
 
-    /// Returns the error of a change. A lost lock says nothing about the message: an earlier request may have ended it, and the
-    /// service drops locks before their time when a connection breaks or a node restarts.
+    /// Returns the error of a change. A lost lock does not show the state of the message: an earlier request
+    /// may have settled it, and the service drops locks early when a connection breaks or a node restarts.
     pub(super) fn failed(&self, fault: Fault, operation: &'static str) -> StoreError {
         if !fault.is_lock_lost() {
             return fault.of_change(operation, self.queue);

@@ -1,4 +1,4 @@
-//! Accepts sessions, one after the other, as long as there are free slots for them.
+//! Accepts sessions, one at a time, as long as there are free slots for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use tokio::time::Instant;
 
 use super::super::amqp::GET_WAIT;
 use super::driver::Driver;
-use super::pool::{Demand, Failed, Shared};
+use super::pool::{Demand, FailedAttach, PoolCore};
 use jobqueue_storage::log;
 use jobqueue_storage::sync::lock;
 
-/// The time for which the service waits for a session without a pending get, on behalf of a subscription.
-const LONG: Duration = Duration::from_secs(10);
-/// The time for which the service must have searched before its answer is taken as "there is none".
-const SEARCH: Duration = Duration::from_secs(1);
-/// The time after the end of its wait in which the service should have answered. It may take minutes now and then. A get does not wait for
-/// so long; the attach does, and takes the next message.
-const OVERTIME: Duration = Duration::from_secs(2);
-/// The pause after an attach that failed.
-const RETRY: Duration = Duration::from_millis(50);
+/// The time that the service waits for a session on behalf of a subscription, while no get is pending.
+const SESSION_WAIT: Duration = Duration::from_secs(10);
+/// The minimum time that the service must have searched before its answer "no session" is believed.
+const DECISIVE_WAIT: Duration = Duration::from_secs(1);
+/// The grace after the end of its wait within which the service should have answered. It occasionally takes
+/// minutes. A get does not wait that long; the attach does, and receives the next message.
+const ANSWER_GRACE: Duration = Duration::from_secs(2);
+/// The pause after a failed attach.
+const ATTACH_RETRY_PAUSE: Duration = Duration::from_millis(50);
 
 /// Accepts sessions until the pool is dropped.
-pub(super) async fn run(shared: Arc<Shared>) {
-    // Whoever ends this task otherwise, as the end of its runtime does, ends the pool.
+pub(super) async fn run(shared: Arc<PoolCore>) {
+    // Ends the pool too if this task ends in another way, for example with its runtime.
     let _stop = shared.stop.clone().drop_guard();
     loop {
         let demand = shared.demand(&lock(&shared.state));
@@ -41,14 +41,14 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn accept(shared: &Arc<Shared>, demand: Demand) {
+async fn accept(shared: &Arc<PoolCore>, demand: Demand) {
     let wait = match demand {
-        Demand { is_patient: true, .. } => LONG,
-        Demand { is_decisive: true, .. } => SEARCH,
+        Demand { is_patient: true, .. } => SESSION_WAIT,
+        Demand { is_decisive: true, .. } => DECISIVE_WAIT,
         _ => GET_WAIT,
     };
     lock(&shared.state).is_patient = demand.is_patient;
-    let asking = || shared.change(|state| state.overdue_at = Some(Instant::now() + wait + OVERTIME));
+    let asking = || shared.change(|state| state.overdue_at = Some(Instant::now() + wait + ANSWER_GRACE));
     let accepted = shared.links.accept_session(&shared.queue, wait, asking).await;
     let was_overdue = {
         let mut state = lock(&shared.state);
@@ -68,21 +68,26 @@ async fn accept(shared: &Arc<Shared>, demand: Demand) {
         Err(fault) => {
             log::debug!(queue = shared.queue, error = %fault, "no session of Service Bus was accepted");
             shared.change(|state| {
-                // Gets have ended without it: their empty answers said nothing of the service. One that asks now fails, or else the next one.
-                let get = match was_overdue {
-                    true if state.gets.is_empty() => state.last_get + 1,
-                    true => state.last_get,
-                    false => demand.get,
+                // If the answer was overdue, gets have ended without it, and their empty answers did not
+                // count as answers of the service. The fault then goes to the pending gets, or else to the
+                // next get.
+                let get = if was_overdue && state.gets.is_empty() {
+                    state.last_get + 1
+                } else if was_overdue {
+                    state.last_get
+                } else {
+                    demand.get
                 };
-                state.failed = Some(Failed { get, fault, at: Instant::now() });
+                state.failed = Some(FailedAttach { get, fault, at: Instant::now() });
                 // The next get tries again.
                 state.forget_free_slots();
             });
-            // A get that was given up is not notified.
+            // Subscribers are notified only if no get was pending when the attach began: such a get receives
+            // the fault.
             if !demand.is_awaited {
                 shared.arrivals.notify();
             }
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(ATTACH_RETRY_PAUSE).await;
         }
     }
 }

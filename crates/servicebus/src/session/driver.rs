@@ -1,4 +1,4 @@
-//! Drives one session: asks for its messages one after the other, and releases it.
+//! Drives one session: requests its messages one at a time, and releases it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -7,67 +7,71 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
-use super::super::amqp::Live;
-use super::super::amqp::receiver::Taken;
-use super::super::amqp::session::Accepted;
-use super::held::{MessageOutcome, Session, Unclaimed};
-use super::pool::{Claimed, Phase, Shared, State};
+use super::super::amqp::LiveConnection;
+use super::super::amqp::receiver::LockedMessage;
+use super::super::amqp::session::AcceptedSession;
+use super::held::{MessageOutcome, Session, SessionReleaseGuard};
+use super::pool::{ClaimedMessage, Phase, PoolCore, PoolState};
 use jobqueue_storage::log;
 
-/// The time that a message waits for a get. Then its session is released: the slot that it came for is in use.
+/// The time that a message waits for a get. Then its session is released, because the slot that it was
+/// fetched for has been reused.
 const OFFER_TTL: Duration = Duration::from_secs(1);
-/// The time after which a session is released although it has messages, so that those of other keys get their turn.
-const TURN: Duration = Duration::from_secs(30);
-/// The time after the end of the lock in which the service detaches the link.
-const GRACE: Duration = Duration::from_secs(10);
+/// The time after which a session is released although it has more messages, so that other sessions get their
+/// turn.
+const MAX_TURN: Duration = Duration::from_secs(30);
+/// The time after the end of a lock by which the service should have detached the link.
+const DETACH_GRACE: Duration = Duration::from_secs(10);
 const MIN_RENEWAL_PAUSE: Duration = Duration::from_millis(100);
-const RETRY: Duration = Duration::from_secs(1);
-/// The sessions of a queue that a process holds until their delays are over. The service allows 5,000 receivers of a queue, of all processes.
-const MAX_HELD: usize = 1_000;
-/// The time for which a session is held beyond that. Then it is released, and the service offers it in its turn again: other keys come between.
+const RENEWAL_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The most sessions of a queue that a process holds until their delays are over. The service allows 5,000
+/// receivers per queue, for all processes together.
+const MAX_HELD_SESSIONS: usize = 1_000;
+/// The time that a session above that limit is held. Then it is released, and the service offers other
+/// sessions before it offers this one again.
 const SHORT_HOLD: Duration = Duration::from_secs(10);
-/// A lock is renewed before the next message when less than this is left of it, or less than half.
-const LEAST: Duration = Duration::from_secs(30);
+/// A lock is renewed before the next message if less than this is left, and less than half of its length.
+const MIN_LOCK_LEFT: Duration = Duration::from_secs(30);
 
 pub(super) struct Driver {
-    shared: Arc<Shared>,
+    shared: Arc<PoolCore>,
     session: Arc<Session>,
     outcomes: mpsc::UnboundedReceiver<MessageOutcome>,
-    half: Duration,
+    half_lock: Duration,
 }
 
 impl Driver {
-    /// Returns the driver of a session that was accepted, and counts it as one that asks.
-    pub(super) fn new(shared: Arc<Shared>, accepted: Accepted, live: Arc<Live>) -> Self {
+    /// Returns the driver of an accepted session, and registers the session in the pool.
+    pub(super) fn new(shared: Arc<PoolCore>, accepted: AcceptedSession, live: Arc<LiveConnection>) -> Self {
         let number = shared.change(|state| {
             state.last_session += 1;
             state.phases.insert(state.last_session, Phase::Asking);
             state.last_session
         });
         let (session, outcomes) = Session::new(accepted, live, number, &shared);
-        let half = session.left() / 2;
-        Self { shared, session: Arc::new(session), outcomes, half }
+        let half_lock = session.left() / 2;
+        Self { shared, session: Arc::new(session), outcomes, half_lock }
     }
 
     pub(super) async fn run(mut self) {
         let begun = Instant::now();
         loop {
-            self.turn(Phase::Asking);
+            self.set_phase(Phase::Asking);
             let Some(taken) = self.ask().await else { break };
-            if !self.offer(taken).await || begun.elapsed() >= TURN {
+            if !self.offer(taken).await || begun.elapsed() >= MAX_TURN {
                 break;
             }
         }
-        self.turn(Phase::Closing);
+        self.set_phase(Phase::Closing);
         self.session.link.close().await;
     }
 
-    fn turn(&self, phase: Phase) {
-        self.shared.turn(self.session.number(), phase);
+    fn set_phase(&self, phase: Phase) {
+        self.shared.set_phase(self.session.number(), phase);
     }
 
-    /// Asks for the next message; `None` if there is none.
-    async fn ask(&self) -> Option<Taken> {
+    /// Requests the next message; `None` if there is none, or the session is lost.
+    async fn ask(&self) -> Option<LockedMessage> {
         let stop = self.shared.stop.clone();
         let asked = async {
             self.renew_if_short().await;
@@ -89,19 +93,20 @@ impl Driver {
         }
     }
 
-    /// Offers a message to the gets, and waits for its end; true if the next one may follow.
-    async fn offer(&mut self, taken: Taken) -> bool {
-        let Taken { lock, message, guard } = taken;
-        let (session, unclaimed) = (Arc::clone(&self.session), Unclaimed::new(&self.session));
-        // Released with its session from here on.
+    /// Offers a message to the gets, and waits for its outcome. Returns whether the next message may follow.
+    async fn offer(&mut self, taken: LockedMessage) -> bool {
+        let LockedMessage { lock, message, guard } = taken;
+        let session = Arc::clone(&self.session);
+        let session_guard = SessionReleaseGuard::new(&self.session);
+        // From here on, the message is released together with its session.
         guard.keep();
         self.shared.change(|state| {
             state.phases.insert(session.number(), Phase::Offered);
-            state.offers.push_back(Claimed { lock, message, session, unclaimed });
+            state.offers.push_back(ClaimedMessage { lock, message, session, guard: session_guard });
         });
         self.shared.arrivals.notify();
-        let early = Instant::now() + OFFER_TTL;
-        let mut is_early = true;
+        let expires_at = Instant::now() + OFFER_TTL;
+        let mut may_expire = true;
         loop {
             tokio::select! {
                 biased;
@@ -115,53 +120,54 @@ impl Driver {
                 },
                 () = self.shared.stop.cancelled() => break,
                 () = self.session.link.ended() => break,
-                () = sleep_until(early), if is_early => {
-                    is_early = false;
+                () = sleep_until(expires_at), if may_expire => {
+                    may_expire = false;
                     if self.retract(lock) {
-                        self.shared.change(State::forget_free_slots);
+                        self.shared.change(PoolState::forget_free_slots);
                         return false;
                     }
                 }
-                // Its holder has not renewed it, and the service has not said that it is lost.
-                () = sleep_until(self.session.ends() + GRACE) => {
-                    if self.session.ends() + GRACE <= Instant::now() {
+                // The holder has not renewed the lock, and the service has not reported it as lost.
+                () = sleep_until(self.session.lock_ends_at() + DETACH_GRACE) => {
+                    if self.session.lock_ends_at() + DETACH_GRACE <= Instant::now() {
                         break;
                     }
                 }
             }
         }
-        // Before the session is released: its message may be with a handler.
-        self.session.lose();
+        // A handler may have the message: its lock counts as lost before the session is released.
+        self.session.mark_lost();
         self.retract(lock);
         false
     }
 
-    /// Takes an offered message back and begins to release the session; false if a get has taken it.
+    /// Takes an offered message back and begins to release the session. Returns `false` if a get has taken
+    /// the message.
     fn retract(&self, lock: Uuid) -> bool {
         let offer = self.shared.change(|state| {
             let place = state.offers.iter().position(|offer| offer.lock == lock)?;
             state.phases.insert(self.session.number(), Phase::Closing);
             state.offers.remove(place)
         });
-        // Dropped here, because that changes the state as well.
+        // The offer is dropped here, outside the lock, because its drop changes the state as well.
         offer.is_some()
     }
 
-    /// Holds the session until a time, unless it is lost or to be released before.
+    /// Holds the session until a time, or until the session is lost or the pool is dropped.
     async fn hold(&self, until: SystemTime) {
         let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
         let number = self.session.number();
         let held = self.shared.change(|state| {
-            // One whose message is in doubt stays as it is: the queue is not empty.
+            // A session whose message is in doubt keeps its phase: the queue is not empty.
             if let Some(phase) = state.phases.get_mut(&number).filter(|phase| **phase == Phase::Out) {
                 *phase = Phase::Held;
             }
             state.count(Phase::Held)
         });
-        if held == MAX_HELD {
+        if held == MAX_HELD_SESSIONS {
             log::warn!(
                 queue = self.shared.queue,
-                "as many sessions are held for delays as a process holds; further ones are looked at in turn"
+                "this process holds the maximum number of delayed sessions; further ones are released and taken in turn"
             );
         }
         let until = Instant::now() + hold_time(wait, held);
@@ -172,18 +178,18 @@ impl Driver {
                 () = self.shared.stop.cancelled() => return,
                 () = self.session.link.ended() => return,
                 () = sleep_until(until) => return,
-                () = sleep(left.saturating_sub(self.half).max(MIN_RENEWAL_PAUSE)) => {
+                () = sleep(left.saturating_sub(self.half_lock).max(MIN_RENEWAL_PAUSE)) => {
                     if self.session.renew(&self.shared.links).await.is_err() {
-                        sleep(RETRY).await;
+                        sleep(RENEWAL_RETRY_PAUSE).await;
                     }
                 }
             }
         }
     }
 
-    /// Renews the lock if the next message would get a short one.
+    /// Renews the lock if the next message would get too little time.
     async fn renew_if_short(&self) {
-        if self.session.left() < self.half.min(LEAST)
+        if self.session.left() < self.half_lock.min(MIN_LOCK_LEFT)
             && let Err(error) = self.session.renew(&self.shared.links).await
         {
             log::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
@@ -191,9 +197,9 @@ impl Driver {
     }
 }
 
-/// Returns the time for which a session is held whose delay lasts for `wait`, if `held` sessions are held with it.
+/// Returns how long to hold a session whose delay lasts `wait`, if `held` sessions are held including it.
 fn hold_time(wait: Duration, held: usize) -> Duration {
-    if held > MAX_HELD { wait.min(SHORT_HOLD) } else { wait }
+    if held > MAX_HELD_SESSIONS { wait.min(SHORT_HOLD) } else { wait }
 }
 
 impl Drop for Driver {
@@ -208,10 +214,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_that_are_held_for_long_are_bounded() {
+    fn number_of_long_held_sessions_is_bounded() {
         let day = Duration::from_secs(86_400);
-        assert_eq!(hold_time(day, MAX_HELD), day);
-        assert_eq!(hold_time(day, MAX_HELD + 1), SHORT_HOLD);
-        assert_eq!(hold_time(Duration::ZERO, MAX_HELD + 1), Duration::ZERO);
+        assert_eq!(hold_time(day, MAX_HELD_SESSIONS), day);
+        assert_eq!(hold_time(day, MAX_HELD_SESSIONS + 1), SHORT_HOLD);
+        assert_eq!(hold_time(Duration::ZERO, MAX_HELD_SESSIONS + 1), Duration::ZERO);
     }
 }

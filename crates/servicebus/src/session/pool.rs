@@ -1,4 +1,5 @@
-//! The sessions of a queue that one handle holds: as many as there are free slots, and those whose messages are out.
+//! The sessions of a queue that one handle holds: up to one per free slot, and those whose messages are taken
+//! or delayed.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,113 +13,113 @@ use uuid::Uuid;
 use super::super::amqp::{GET_WAIT, Incoming, Links};
 use super::super::error::Fault;
 use super::acceptor;
-use super::held::{Session, Unclaimed};
+use super::held::{Session, SessionReleaseGuard};
 use jobqueue_storage::Notifier;
 use jobqueue_storage::sync::lock;
 
-/// The longest time for a get: the service answers before.
+/// The longest time for a get; the service normally answers earlier.
 const GET_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time after a get that found messages in which sessions are accepted for the slots that it has left free.
+/// The time for which sessions are still accepted for the free slots of the last get.
 const FREE_SLOT_LINGER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct ClaimedMessage {
     pub(crate) lock: Uuid,
     pub(crate) message: Incoming,
     pub(crate) session: Arc<Session>,
     /// Releases the session if the message reaches no caller.
-    pub(crate) unclaimed: Unclaimed,
+    pub(crate) guard: SessionReleaseGuard,
 }
 
 #[derive(Debug)]
 pub(crate) struct GetResult {
-    pub(crate) claimed: Vec<Claimed>,
-    /// True if the service has said that no session with messages is free.
+    pub(crate) claimed: Vec<ClaimedMessage>,
+    /// True if the service answered that no session with messages is free.
     pub(crate) confirmed_empty: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its next message is asked for, or its last one was settled.
+    /// The next message is being requested, or the last one was settled.
     Asking,
-    /// Its message waits for a get.
+    /// The message waits for a get.
     Offered,
-    /// Its message is with a caller.
+    /// A get has taken the message.
     Out,
-    /// It is held for a delay.
+    /// The session is held until the delay of its message is over.
     Held,
-    /// It is being released; its messages are not visible yet.
+    /// The session is being released; its messages are not visible yet.
     Closing,
 }
 
-/// The sessions of a queue. Dropping it releases them.
+/// The sessions of a queue. Dropping the pool releases them.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<PoolCore>,
     _stop: DropGuard,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct PoolCore {
     pub(super) queue: String,
     pub(super) links: Arc<Links>,
-    /// Notified when a message comes that no get waits for.
+    /// Notified when a message arrives for which no get waits.
     pub(super) arrivals: Arc<Notifier>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<PoolState>,
     pub(super) changed: Notify,
     /// Notified when there may be slots for more sessions.
     pub(super) demanded: Notify,
     pub(super) stop: CancellationToken,
 }
 
-/// The fault of an attach, which gets up to a number return.
+/// The fault of an attach, returned to the gets up to the number `get`.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct FailedAttach {
     pub(super) get: u64,
     pub(super) fault: Fault,
     pub(super) at: Instant,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
-    /// The length of a lock as the last get knew it.
+pub(super) struct PoolState {
+    /// The length of a lock, as passed by the last get.
     pub(super) longest_lock: Duration,
-    pub(super) offers: VecDeque<Claimed>,
+    pub(super) offers: VecDeque<ClaimedMessage>,
     pub(super) phases: HashMap<u64, Phase>,
     pub(super) last_session: u64,
     pub(super) gets: Vec<(u64, u32)>,
-    /// The slots that the last get has left free.
+    /// The slots that the last get left free.
     free_slots: FreeSlots,
     pub(super) last_get: u64,
-    /// True while the service waits for a session for long.
+    /// True while the service waits long for a session, on behalf of a subscription.
     pub(super) is_patient: bool,
     /// The time after which the pending answer of the service is overdue.
     pub(super) overdue_at: Option<Instant>,
-    /// The gets up to this number have seen that no session is free.
+    /// The number of the last get that began before the service answered that no session is free.
     pub(super) emptied: u64,
     /// The fault of the last attach, for gets up to this number.
-    pub(super) failed: Option<Failed>,
+    pub(super) failed: Option<FailedAttach>,
 }
 
 #[derive(Debug, Default)]
 struct FreeSlots {
     count: u32,
-    /// True after a get that found nothing: they stay free while there is a subscription.
+    /// True after a get that found nothing: the slots stay free while there is a subscription.
     is_idle: bool,
-    /// True if the service has answered that get that no session is free.
+    /// True if the service answered to that get that no session is free.
     confirmed_empty: bool,
     until: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Demand {
-    /// The last get before the attach.
+    /// The last get that began before the attach.
     pub(super) get: u64,
-    /// True if an answer that no session is free says that no message is visible.
+    /// True if the answer "no session is free" proves that no message is visible.
     pub(super) is_decisive: bool,
     /// True if a get waits for the answer.
     pub(super) is_awaited: bool,
-    /// True if the service may wait for long, which would delay the empty answer to a concurrent get.
+    /// True if the service may wait long, which would delay the empty answer to a concurrent get.
     pub(super) is_patient: bool,
 }
 
@@ -126,7 +127,7 @@ impl Pool {
     pub(crate) fn new(queue: &str, links: &Arc<Links>) -> Self {
         let arrivals = links.arrivals(queue);
         let stop = CancellationToken::new();
-        let shared = Shared {
+        let shared = PoolCore {
             queue: queue.to_owned(),
             links: Arc::clone(links),
             arrivals,
@@ -140,21 +141,22 @@ impl Pool {
         Self { shared, _stop: stop.drop_guard() }
     }
 
-    /// Returns whether the tasks of the sessions have ended, as with the runtime that ran them.
+    /// Returns whether the tasks of the pool have ended, for example with their runtime.
     pub(crate) fn is_gone(&self) -> bool {
         self.shared.stop.is_cancelled()
     }
 
-    /// Takes up to `count` messages, each of another session, whose lock lasts for `longest_lock` at most. Waits for the first message until the service reports
-    /// that no session with messages is free, or should have done so. While the service waits for long on behalf of a subscription, this call
-    /// waits for [`GET_WAIT`] only. An empty answer says which of the two happened.
+    /// Takes up to `count` messages, each from a different session, with locks of at most `longest_lock`.
+    /// Waits for the first message until the service answers that no session with messages is free, or that
+    /// answer is overdue. While the service waits long on behalf of a subscription, this call waits only for
+    /// [`GET_WAIT`]. The result says whether the service has confirmed that no message is visible.
     ///
     /// # Cancel safety
-    /// A message that comes for a future that was dropped goes to the next get, or back. One that was returned, and is not settled,
-    /// comes again when the lock of its session is over.
+    /// If the future is dropped, a message that arrives for it goes to the next get, or back to the service.
+    /// A message that was returned and is not settled is delivered again when the lock of its session ends.
     pub(crate) async fn get(&self, count: u32, longest_lock: Duration) -> Result<GetResult, Fault> {
         let shared = &*self.shared;
-        let get = Get::begin(shared, count, longest_lock);
+        let get = PendingGet::begin(shared, count, longest_lock);
         let (begun, mut is_late) = (Instant::now(), false);
         let (mut claimed, mut confirmed_empty) = (Vec::new(), false);
         loop {
@@ -201,17 +203,17 @@ impl Pool {
     }
 }
 
-struct Get<'s> {
-    shared: &'s Shared,
+struct PendingGet<'s> {
+    shared: &'s PoolCore,
     number: u64,
     count: u32,
 }
 
-impl<'s> Get<'s> {
-    fn begin(shared: &'s Shared, count: u32, longest_lock: Duration) -> Self {
+impl<'s> PendingGet<'s> {
+    fn begin(shared: &'s PoolCore, count: u32, longest_lock: Duration) -> Self {
         let mut state = lock(&shared.state);
         state.longest_lock = longest_lock;
-        // An attach that failed long before this get says nothing of the service now.
+        // A failed attach long before this get does not show the state of the service now.
         if state.failed.as_ref().is_some_and(|failed| failed.at.elapsed() > GET_TIMEOUT) {
             state.failed = None;
         }
@@ -235,27 +237,27 @@ impl<'s> Get<'s> {
     }
 }
 
-impl Drop for Get<'_> {
+impl Drop for PendingGet<'_> {
     fn drop(&mut self) {
         lock(&self.shared.state).gets.retain(|(number, _)| *number != self.number);
     }
 }
 
-impl Shared {
-    /// Changes the state, and wakes its waiters.
-    pub(super) fn change<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+impl PoolCore {
+    /// Changes the state, and wakes all waiters.
+    pub(super) fn change<R>(&self, change: impl FnOnce(&mut PoolState) -> R) -> R {
         let result = change(&mut lock(&self.state));
         self.changed.notify_waiters();
         self.accept();
         result
     }
 
-    /// Begins to accept sessions if there are slots for them.
+    /// Lets the acceptor check whether there are slots for more sessions.
     pub(super) fn accept(&self) {
         self.demanded.notify_one();
     }
 
-    pub(super) fn demand(&self, state: &State) -> Option<Demand> {
+    pub(super) fn demand(&self, state: &PoolState) -> Option<Demand> {
         let awaited = state.gets.iter().map(|(_, count)| *count).fold(0, u32::saturating_add);
         let free = &state.free_slots;
         let is_resting = free.until.is_some_and(|until| Instant::now() < until);
@@ -269,13 +271,14 @@ impl Shared {
             get: state.last_get,
             is_decisive: coming == 0 && state.count(Phase::Closing) == 0,
             is_awaited: awaited > 0,
-            // The next get without a subscription or a notification has to find out whether there is a message.
+            // Without a subscription or a notification, the next get has to find out whether there is a
+            // message.
             is_patient: awaited == 0 && is_idle && (free.confirmed_empty || !is_resting),
         })
     }
 
-    /// Records the state of a session, unless it was released.
-    pub(super) fn turn(&self, number: u64, phase: Phase) {
+    /// Records the phase of a session, unless the session was released.
+    pub(super) fn set_phase(&self, number: u64, phase: Phase) {
         self.change(|state| {
             if let Some(present) = state.phases.get_mut(&number) {
                 *present = phase;
@@ -284,12 +287,12 @@ impl Shared {
     }
 }
 
-impl State {
+impl PoolState {
     pub(super) fn count(&self, phase: Phase) -> usize {
         self.phases.values().filter(|present| **present == phase).count()
     }
 
-    /// Notes that the slots which the last get has left free are in use by now.
+    /// Records that the slots that the last get left free are in use by now.
     pub(super) fn forget_free_slots(&mut self) {
         self.free_slots = FreeSlots::default();
     }

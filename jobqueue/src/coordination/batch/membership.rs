@@ -10,7 +10,7 @@ use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, CONTINUATION, COPY, OF, OF_TOKEN, TOKEN, token};
-use crate::delivery::{Disposition, Hook, HookContext, Waiting};
+use crate::delivery::{AdmissionContext, Disposition, Hook, HookContext};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -104,7 +104,7 @@ impl Hook for Membership {
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
-        _: Waiting<'_>,
+        _: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
             // A continuation is a member of the outer batch in place of the job that sent its batch; it takes

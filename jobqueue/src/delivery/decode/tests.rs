@@ -1,7 +1,8 @@
 use super::*;
 use crate::envelope::{Checkpoint, DeadLetterNote, Deferral};
 
-/// Returns an event with every attribute of former deliveries, of which `delivery` is the last.
+/// Returns an event with every attribute that earlier deliveries write; `delivery` is the number of the last
+/// one.
 fn event(delivery: u32) -> Envelope {
     let mut envelope = Envelope::new("1", "s", "t", Payload::None);
     envelope.history = History {
@@ -25,39 +26,46 @@ fn event(delivery: u32) -> Envelope {
     envelope
 }
 
-fn believed(delivery: u32, dequeue_count: u32) -> (Envelope, u32) {
+fn without_forged_history(delivery: u32, dequeue_count: u32) -> (Envelope, u32) {
     let mut envelope = event(delivery);
     let number = discard_forged_history(&mut envelope, dequeue_count);
     (envelope, number)
 }
 
 #[test]
-fn the_history_of_a_delivery_that_was_not_is_forgotten() {
+fn history_of_impossible_delivery_is_discarded() {
     for (delivery, dequeue_count) in [(0, 1), (1, 1), (7, 1), (0, 5), (5, 5), (6, 5), (u32::MAX, 5), (0, 0)] {
-        let (envelope, number) = believed(delivery, dequeue_count);
+        let (envelope, number) = without_forged_history(delivery, dequeue_count);
         assert_eq!(envelope.history, History::default(), "{delivery} at {dequeue_count}");
-        assert!(envelope.dead_letter.is_none() && number == dequeue_count.max(1));
+        assert!(envelope.dead_letter.is_none());
+        assert_eq!(number, dequeue_count.max(1));
     }
 }
 
 #[test]
 fn uncounted_deliveries_never_exceed_real_deliveries() {
-    let (envelope, number) = believed(3, 5);
-    assert_eq!((envelope.history.attempts, envelope.history.uncounted, number), (2, 3, 5));
-    assert!(envelope.history.checkpoint.is_some() && envelope.dead_letter.is_some());
+    let (envelope, number) = without_forged_history(3, 5);
+    assert_eq!(number, 5);
+    assert_eq!(envelope.history.uncounted, 3);
+    assert_eq!(envelope.history.attempts, 2);
+    assert!(envelope.history.checkpoint.is_some());
+    assert!(envelope.dead_letter.is_some());
 }
 
 #[test]
-fn without_a_dequeue_count_the_history_tells_the_delivery() {
-    let (envelope, number) = believed(3, 0);
-    assert_eq!((envelope.history.attempts, number), (2, 4));
+fn missing_dequeue_count_is_taken_from_history() {
+    let (envelope, number) = without_forged_history(3, 0);
+    assert_eq!(number, 4);
+    assert_eq!(envelope.history.attempts, 2);
 }
 
 #[test]
-fn a_redriven_job_keeps_its_checkpoint_and_its_past() {
+fn redriven_job_keeps_checkpoint_and_past() {
     let mut envelope = event(0);
     envelope.history.past = Some("[]".into());
     discard_forged_history(&mut envelope, 1);
-    assert!(envelope.history.checkpoint.is_some() && envelope.history.past.is_some());
-    assert_eq!((envelope.history.attempts, envelope.history.last_error), (0, None));
+    assert!(envelope.history.checkpoint.is_some());
+    assert!(envelope.history.past.is_some());
+    assert_eq!(envelope.history.attempts, 0);
+    assert_eq!(envelope.history.last_error, None);
 }

@@ -1,25 +1,25 @@
-//! Removes what the log had at an earlier time, because the messages of that time are gone.
+//! Removes the entries that the log had at an earlier time, because the messages of that time are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{GroupLog, Millis};
 use crate::group_log::entry::{EndState, Entry, EntryState, KeyHash};
 
-/// The entries that a log and its pages had at some time.
+/// The entries that a log and its pages had at an earlier time.
 #[derive(Debug, Default)]
-pub(in crate::group_log) struct Former {
-    /// The entry of each job: its sends, and whether the last of them was not confirmed yet.
+pub(in crate::group_log) struct FormerEntries {
+    /// The nonces of each job's sends, and whether its entry was only announced, not confirmed.
     sends: BTreeMap<(KeyHash, KeyHash), (Vec<u64>, bool)>,
     ended: BTreeMap<KeyHash, EndState>,
 }
 
-impl Former {
-    /// Returns that of the head of a log and its pages.
+impl FormerEntries {
+    /// Collects the entries of the head of a log and of its pages.
     pub(in crate::group_log) fn of<'a>(documents: impl Iterator<Item = &'a GroupLog>) -> Self {
         let mut former = Self::default();
         for log in documents {
-            let jobs = log.entries.iter().filter(|entry| entry.pages.is_none());
-            former.sends.extend(jobs.map(|entry| {
+            let job_entries = log.entries.iter().filter(|entry| entry.pages.is_none());
+            former.sends.extend(job_entries.map(|entry| {
                 let is_announced = entry.state == EntryState::Announced;
                 ((entry.key, entry.job), (entry.nonces.clone(), is_announced))
             }));
@@ -28,8 +28,8 @@ impl Former {
         former
     }
 
-    /// Returns whether the entry is the former one: the job was not sent again, and no send was confirmed that may have stored its message
-    /// since.
+    /// Returns whether the entry is unchanged: the job was not sent again, and no send was confirmed that may
+    /// have stored its message since.
     fn has(&self, entry: &Entry) -> bool {
         let former = self.sends.get(&(entry.key, entry.job));
         former.is_some_and(|(nonces, was_announced)| {
@@ -48,8 +48,8 @@ impl GroupLog {
         self.entries.iter().flat_map(of_entry)
     }
 
-    /// Removes the entries and the ended jobs that are as they were.
-    pub(in crate::group_log) fn forget(&mut self, former: &Former, now: Millis) {
+    /// Removes the entries and the ended jobs that have not changed since.
+    pub(in crate::group_log) fn forget(&mut self, former: &FormerEntries, now: Millis) {
         let before = self.entries.len() + self.ended.len();
         let mut groups = BTreeSet::new();
         self.entries.retain(|entry| {

@@ -1,7 +1,8 @@
-//! Pages: the entries of a group beyond the first ones, in documents of their own. The head has one entry in their place.
+//! Pages: the entries of a group beyond the first ones, in their own documents. The head has a single entry
+//! in their place.
 //!
 //! ```text
-//! head   a1 a2 … a20 [pages 7 to 9] a117      a117 came without a position of its own, when pages 7 to 9 existed
+//! head   a1 a2 … a20 [pages 7 to 9] a117      a117 joined without a position, behind pages 7 to 9
 //! page 7            a21 … a52
 //! page 8            a53 … a84
 //! page 9            a85 … a116
@@ -12,28 +13,29 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
+use super::turn::Place;
 use super::{Announced, EndState, EndedJob, Entry, EntryRef, EntryState, GRACE, GroupLog, KeyHash, Millis};
 use crate::group_log::entry::{Announcement, Overdue, PAGE};
 
-/// The number of entries of a group down to which the head waits before it takes over the next page.
-const LOW: usize = 8;
+/// The number of entries of a group at which the head takes over the next page.
+const REFILL_AT: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum PageState {
     #[serde(rename = "o")]
     Open,
-    /// Entries may count behind it: it takes no further ones, however few are left in it.
+    /// Entries may count behind the page: it takes no further entries, however few are left in it.
     #[serde(rename = "s")]
     Sealed,
-    /// Its entries are being taken over into the head: nothing in it counts any more.
+    /// Its entries are being taken over into the head: nothing in the page counts any more.
     #[serde(rename = "c")]
     Closed,
 }
 
 /// The reason why a document takes no further entries of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// They belong into the last page, or into a new one.
+pub(crate) enum AnnounceRefusal {
+    /// The entries belong into the last page, or into a new page.
     Full,
     /// The page does not exist, or is closed.
     Closed,
@@ -44,12 +46,14 @@ impl GroupLog {
         self.group(key).find_map(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.start)
     }
 
-    /// Returns the number of the page that the next entry of a group belongs into; `None` if the last entry of the group is in the head.
+    /// Returns the number of the page that the next entry of a group belongs into; `None` if the last entry
+    /// of the group is in the head.
     pub(crate) fn last_page(&self, key: KeyHash) -> Option<u64> {
         self.group(key).last().and_then(|(_, entry)| entry.pages.as_ref()).map(|pages| pages.end - 1)
     }
 
-    /// Returns the last page of a group if entries of the head are behind it, such as a job that was acknowledged late.
+    /// Returns the last page of a group if entries of the head are behind it, such as a job that was
+    /// acknowledged late.
     pub(crate) fn passed_page(&self, key: KeyHash) -> Option<u64> {
         let is_passed = self.last_page(key).is_none();
         let pages = self.group(key).filter_map(|(_, entry)| entry.pages.as_ref()).last();
@@ -58,11 +62,11 @@ impl GroupLog {
 
     /// Returns whether the head should take over the next page of a group.
     pub(crate) fn is_low(&self, key: KeyHash) -> bool {
-        self.group(key).take(LOW + 1).any(|(_, entry)| entry.state == EntryState::Paged)
+        self.group(key).take(REFILL_AT + 1).any(|(_, entry)| entry.state == EntryState::Paged)
     }
 
-    /// Returns whether the head knows the position of a job, or that it is done. One that was skipped gets a new position, behind all
-    /// others.
+    /// Returns whether the head knows the position of a job, or that the job is done. A skipped job gets a
+    /// new position, behind all others.
     pub(crate) fn has_record_of(&self, entry: &EntryRef) -> bool {
         let has_position = |at: usize| self.entries[at].state != EntryState::Skipped;
         self.find(entry).is_some_and(has_position) || self.is_done(entry)
@@ -73,24 +77,24 @@ impl GroupLog {
         &mut self,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Vec<Announced>, Refused> {
-        let Some(key) = all.first().map(|one| one.entry.key) else { return Ok(Vec::new()) };
+    ) -> Result<Vec<Announced>, AnnounceRefusal> {
+        let Some(key) = all.first().map(|first| first.entry.key) else { return Ok(Vec::new()) };
         let is_full = self.first_page(key).is_some() || self.group(key).nth(PAGE - 1).is_some();
         self.announce_unless(is_full, all, now)
     }
 
-    /// Announces jobs in a page. `opens`: creates the page if it does not exist. A page that refuses jobs is sealed: the next page may follow
-    /// it, which a process with an older head does not know.
+    /// Announces jobs in a page. `opens`: creates the page if it does not exist. A page that refuses jobs is
+    /// sealed: the next page may follow it, which a process with an older head does not know.
     pub(crate) fn announce_in_page(
         &mut self,
         opens: bool,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Vec<Announced>, Refused> {
+    ) -> Result<Vec<Announced>, AnnounceRefusal> {
         match self.page {
             None if opens => (self.page, self.changed) = (Some(PageState::Open), true),
             Some(PageState::Open | PageState::Sealed) => {}
-            None | Some(PageState::Closed) => return Err(Refused::Closed),
+            None | Some(PageState::Closed) => return Err(AnnounceRefusal::Closed),
         }
         let is_full = self.page == Some(PageState::Sealed) || self.entries.len() >= PAGE;
         let announced = self.announce_unless(is_full, all, now);
@@ -112,15 +116,15 @@ impl GroupLog {
         is_full: bool,
         all: &[Announcement],
         now: Millis,
-    ) -> Result<Vec<Announced>, Refused> {
-        if is_full && !all.iter().all(|one| self.has_record_of(&one.entry)) {
-            return Err(Refused::Full);
+    ) -> Result<Vec<Announced>, AnnounceRefusal> {
+        if is_full && !all.iter().all(|job| self.has_record_of(&job.entry)) {
+            return Err(AnnounceRefusal::Full);
         }
-        Ok(all.iter().map(|one| self.announce(&one.entry, one.nonce, now)).collect())
+        Ok(all.iter().map(|job| self.announce(&job.entry, job.nonce, now)).collect())
     }
 
-    /// Links a page with its first entries behind all entries of a group, whose last page was `last`. Returns false if the entries do not
-    /// count, because another process was faster.
+    /// Links a page with its first entries behind all entries of a group, whose last page was `last`. Returns
+    /// false if another process was faster, so that the entries do not count.
     pub(crate) fn link(&mut self, key: KeyHash, last: Option<u64>, page: u64) -> bool {
         if self.is_paged(key, page) {
             return true;
@@ -141,13 +145,12 @@ impl GroupLog {
         self.group(key).any(|(_, entry)| entry.pages.as_ref().is_some_and(|pages| pages.contains(&page)))
     }
 
-    /// Returns the place of a job that the head does not have, if its page is linked: the entry in the place of the page, and the number of
-    /// jobs between them.
-    pub(super) fn paged(&self, entry: &EntryRef) -> Option<(usize, usize)> {
+    /// Returns the place of a job that the head does not have, if the job's page is linked.
+    pub(super) fn paged(&self, entry: &EntryRef) -> Option<Place> {
         let page = entry.page?;
-        self.group(entry.key).find_map(|(at, other)| {
+        self.group(entry.key).find_map(|(index, other)| {
             let pages = other.pages.as_ref().filter(|pages| pages.contains(&page))?;
-            Some((at, (page - pages.start) as usize * PAGE))
+            Some(Place { index, ahead_in_pages: (page - pages.start) as usize * PAGE })
         })
     }
 
@@ -176,15 +179,17 @@ impl GroupLog {
         let is_first = self.group(key).next().is_some_and(|(first, _)| first == at);
         let marked = self.entries[at].overdue.filter(|mark| now.since(mark.last) <= GRACE);
         let overdue = marked.map(|mark| match mark.page {
-            // No message has come from this page while others waited for those before it: the ones that were due had their time.
+            // No message has come from this page while deliveries waited for the messages before it: the
+            // messages that were due had their time.
             Some(seen) if page < seen => Overdue { page: None, ..mark },
             _ => Overdue::new(now),
         });
         self.changed = true;
         let rest = page + 1..self.entries[at].pages.as_ref().map_or(0, |pages| pages.end);
-        match rest.is_empty() {
-            true => drop(self.entries.remove(at)),
-            false => self.entries[at].pages = Some(rest),
+        if rest.is_empty() {
+            self.entries.remove(at);
+        } else {
+            self.entries[at].pages = Some(rest);
         }
         for EndedJob(job, how) in &closed.ended {
             self.note_ended(&EntryRef { log: 0, key, job: *job, page: None }, *how);
@@ -203,8 +208,8 @@ impl GroupLog {
         }
     }
 
-    /// Returns the entry that a job of a page gets at `at`; `None` if it is done, or has a position before: it was sent again by a process
-    /// that did not find that.
+    /// Returns the entry that a job of a page gets at `at`. Returns `None` if the job is done, or if it
+    /// already has a position: then it was sent again by a process that did not know that position.
     fn merge(&mut self, entry: &Entry, at: &mut usize) -> Option<Entry> {
         let own = EntryRef { log: 0, key: entry.key, job: entry.job, page: None };
         let mut entry = entry.clone();

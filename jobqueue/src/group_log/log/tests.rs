@@ -33,7 +33,7 @@ pub(super) fn behind(ahead: usize) -> Position {
 }
 
 #[test]
-fn one_of_a_group_has_its_turn_and_the_next_when_it_is_done() {
+fn next_job_of_a_group_has_its_turn_when_the_first_is_done() {
     let (first, second) = (entry("a", "1"), entry("a", "2"));
     let mut log = sent(&["1", "2"]);
     assert_eq!(log.claim_position(&second, turn(2, 1), START), behind(1));
@@ -49,7 +49,7 @@ fn one_of_a_group_has_its_turn_and_the_next_when_it_is_done() {
 }
 
 #[test]
-fn the_first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_noted() {
+fn first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_recorded() {
     let first = entry("a", "1");
     let mut log = sent(&["1"]);
     log.take_changed();
@@ -60,7 +60,8 @@ fn the_first_delivery_of_a_single_message_changes_nothing_and_later_ones_are_not
         assert_eq!(log.take_changed(), changes, "delivery {delivery}");
     }
     assert!(!log.end(&first, turn(1, 1), EndState::Done, START), "a former delivery ends nothing");
-    assert!(!log.may_end(&first, turn(1, 1)) && log.may_end(&first, turn(1, 2)));
+    assert!(!log.may_end(&first, turn(1, 1)));
+    assert!(log.may_end(&first, turn(1, 2)));
     assert_eq!(log.claim_position(&first, turn(1, 1), START), Position::Superseded);
     assert!(log.end(&first, turn(1, 2), EndState::Done, START));
 }
@@ -80,7 +81,7 @@ fn later_delivery_is_recorded_while_it_waits_and_then_needs_no_write() {
 }
 
 #[test]
-fn a_late_confirmation_makes_no_entry() {
+fn late_confirmation_makes_no_entry() {
     let first = entry("a", "1");
     let mut log = GroupLog::default();
     log.announce(&first, 1, START);
@@ -94,14 +95,14 @@ fn a_late_confirmation_makes_no_entry() {
 }
 
 #[test]
-fn an_announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost() {
+fn announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost() {
     let (lost, next) = (entry("a", "lost"), entry("a", "next"));
     let mut log = GroupLog::default();
     log.announce(&lost, 1, START);
     log.announce(&next, 2, START);
     log.confirm(&next, 2, true, START);
     assert_eq!(log.claim_position(&next, turn(2, 1), later(80)), behind(1));
-    assert_eq!(log.position(&next, turn(2, 1), later(100)), None, "to be passed by");
+    assert_eq!(log.position(&next, turn(2, 1), later(100)), None, "to be skipped");
     assert_eq!(log.claim_position(&next, turn(2, 1), later(100)), Position::First);
     // Its message arrives after all.
     let mut late = log.clone();
@@ -114,17 +115,20 @@ fn an_announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost(
 }
 
 #[test]
-fn a_job_that_is_sent_again_keeps_its_position_and_one_that_is_done_is_told() {
+fn job_that_is_sent_again_keeps_its_position_unless_it_is_done() {
     let mut log = sent(&["1", "2"]);
     assert_eq!(log.announce(&entry("a", "1"), 9, START), Announced::Entered);
     assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), START), behind(1));
-    // There may be two messages now. The first may run already.
+    // There may be two messages now. The first may already run.
     assert_eq!(
         log.claim_position(&entry("a", "1"), turn(9, 1), START),
         Position::OtherCopy { overdue: false }
     );
     assert_eq!(log.claim_position(&entry("a", "1"), turn(1, 1), START), Position::First);
-    assert!(!log.end(&entry("a", "1"), turn(9, 1), EndState::Done, START), "the copy's end is not the job's");
+    assert!(
+        !log.end(&entry("a", "1"), turn(9, 1), EndState::Done, START),
+        "the end of the copy does not end the job"
+    );
     assert!(log.end(&entry("a", "1"), turn(1, 1), EndState::Done, START));
     assert_eq!(log.claim_position(&entry("a", "1"), turn(9, 2), START), Position::Ended(EndState::Done));
     assert_eq!(log.announce(&entry("a", "1"), 10, START), Announced::AlreadyDone);
@@ -136,7 +140,7 @@ fn done_job_stays_done_whatever_ends_its_other_messages() {
     let mut log = sent(&["1"]);
     assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
     assert!(log.end(&job, turn(1, 1), EndState::Done, START));
-    // It has used up its deliveries, or its payload is gone.
+    // A second message has used up its deliveries, or its payload is gone.
     assert!(log.end(&job, turn(1, 2), EndState::DeadLettered, START));
     assert!(log.end(&job, turn(9, 1), EndState::DeadLettered, START));
     assert_eq!(log.claim_position(&job, turn(9, 2), START), Position::Ended(EndState::Done));
@@ -144,24 +148,23 @@ fn done_job_stays_done_whatever_ends_its_other_messages() {
 }
 
 #[test]
-fn only_the_message_that_was_confirmed_is_taken_for_the_only_one() {
+fn only_the_confirmed_message_counts_as_the_single_one() {
     let job = entry("a", "1");
     let mut log = sent(&["1"]);
-    // A message of a former send under the same id, whose entry is forgotten: the one that is known may run.
+    // A message of a former send under the same id, whose entry is forgotten: the known message may run.
     assert_eq!(log.position(&job, turn(99, 1), START), None);
     let other = Position::OtherCopy { overdue: false };
     assert_eq!(log.claim_position(&job, turn(99, 1), START), other);
     assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::First);
-    // The former one may be dead-lettered for too many deliveries; the job continues.
+    // The former message may be dead-lettered for too many deliveries; the job continues.
     assert!(log.end(&job, turn(99, 1), EndState::DeadLettered, START));
     assert_eq!(log.claim_position(&entry("a", "2"), turn(2, 1), START), behind(1));
     assert!(log.end(&job, turn(1, 1), EndState::Done, START));
     assert_eq!(log.claim_position(&job, turn(99, 2), START), Position::Ended(EndState::Done));
 }
 
-// W-line
 #[test]
-fn a_done_job_hides_no_job_of_another_key_or_source() {
+fn done_job_hides_no_job_of_another_key_or_source() {
     let job = |key: &str, source: &str| EntryRef::new(key, &Identity::new(source, "1"));
     let mut log = GroupLog::default();
     log.end(&job("a", "/test"), turn(1, 1), EndState::Done, START);
@@ -208,31 +211,46 @@ fn refused_repetition_of_a_send_leaves_nothing() {
 }
 
 #[test]
-fn a_log_has_bounds_and_its_entries_a_fixed_size() {
-    let mut log = GroupLog::default();
+fn entries_have_a_fixed_size_and_few_ended_jobs_are_remembered() {
+    const JOBS: u64 = 300;
     let long = "x".repeat(60_000);
-    for number in 0..300_u64 {
-        let job = entry("a", &format!("{number}{long}"));
-        log.announce(&job, number, START);
-        log.confirm(&job, number, true, START);
+    let job = |number: u64| entry("a", &format!("{number}{long}"));
+    let mut log = GroupLog::default();
+    for number in 0..JOBS {
+        log.announce(&job(number), number, START);
+        log.confirm(&job(number), number, true, START);
     }
     let text = serde_json::to_string(&log).unwrap();
-    assert!(text.len() < 300 * 100, "{} bytes", text.len());
+    assert!(text.len() < JOBS as usize * 100, "{} bytes", text.len());
     assert_eq!(serde_json::from_str::<GroupLog>(&text).unwrap().entries, log.entries);
-    for number in 0..300_u64 {
-        let job = entry("a", &format!("{number}{long}"));
-        assert!(log.end(&job, turn(number, 1), EndState::Done, START));
+    for number in 0..JOBS {
+        assert!(log.end(&job(number), turn(number, 1), EndState::Done, START));
     }
-    assert_eq!((log.entries.len(), log.ended.len()), (0, MAX_ENDED));
+    assert_eq!(log.entries.len(), 0);
+    assert_eq!(log.ended.len(), MAX_ENDED);
+}
+
+/// Returns a log that is full of jobs of key `a` whose messages are announced, but not confirmed.
+fn full_log() -> GroupLog {
+    let mut log = GroupLog::default();
     for number in 0..MAX_ENTRIES as u64 {
         assert_eq!(log.announce(&entry("a", &number.to_string()), number, START), Announced::Entered);
     }
-    assert_eq!(log.clone().announce(&entry("b", "x"), 1, later(80)), Announced::Full);
-    // What senders that have died left makes room.
-    assert_eq!(log.clone().announce(&entry("b", "x"), 1, later(100)), Announced::Entered);
-    assert_eq!(log.announce(&entry("b", "one more"), 0, START), Announced::Full);
-    assert_eq!(log.claim_position(&entry("b", "one more"), turn(0, 1), START), Position::Full);
-    // All senders have died: their entries are skipped at once, and few of them are kept.
+    log
+}
+
+#[test]
+fn full_log_takes_a_job_when_announcements_have_expired() {
+    let mut log = full_log();
+    let job = entry("b", "one more");
+    assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::Full);
+    assert_eq!(log.announce(&job, 1, later(80)), Announced::Full);
+    assert_eq!(log.announce(&job, 1, later(100)), Announced::Entered);
+}
+
+#[test]
+fn entries_of_dead_senders_are_skipped_at_once_and_few_are_kept() {
+    let mut log = full_log();
     let last = entry("a", &(MAX_ENTRIES - 1).to_string());
     assert_eq!(log.claim_position(&last, turn(1, 1), later(100)), Position::First);
     assert_eq!(log.entries.len(), MAX_SKIPPED + 1);
@@ -245,17 +263,17 @@ fn keys_share_all_logs() {
 }
 
 #[test]
-fn sends_that_are_repeated_and_senders_that_die_leave_little() {
+fn repeated_sends_and_dead_senders_leave_little() {
     let mut log = sent(&["1"]);
     for nonce in 2..1_000 {
         assert_eq!(log.announce(&entry("a", "1"), nonce, START), Announced::Entered);
     }
     assert_eq!(log.entries[0].nonces.len(), MAX_NONCES);
-    // One of the first, whose message is stored.
+    // A forgotten send, whose message is stored.
     assert_eq!(log.confirm(&entry("a", "1"), 2, true, START), Confirmed::Acknowledged);
     log.retract(&entry("a", "1"), 2);
     assert_eq!(log.claim_position(&entry("a", "1"), turn(1, 1), START), Position::First);
-    // Announcements of keys that never come again go with any send, an hour later.
+    // Announcements of keys that never come again are removed by any send an hour later.
     for number in 0..100 {
         log.announce(&entry(&format!("once {number}"), "1"), number, START);
     }

@@ -7,6 +7,7 @@ use crate::settings::Metadata;
 use crate::storage::{GetMessages, Operation, PutMessage, QueueName, Storage, Stores};
 
 const TERM: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Leases `count` messages of a new queue.
 async fn leases(
@@ -18,7 +19,7 @@ async fn leases(
 ) -> Vec<Arc<Lease>> {
     let name = QueueName::new("leases").unwrap();
     inner.queues().create_queue(&name, &Metadata::new()).await.unwrap();
-    let terms = LeaseTerms { visibility, max_run_time: Duration::from_secs(86_400) };
+    let terms = LeaseTerms { visibility, max_run_time: DAY };
     let mut leases = Vec::new();
     for _ in 0..count {
         inner.queues().put(&name, PutMessage::new("text")).await.unwrap();
@@ -35,10 +36,10 @@ async fn leases(
     leases
 }
 
-/// Leases messages of a storage on which no renewal is answered.
+/// Leases messages of a storage that answers no renewal.
 async fn hanging(renewer: &LeaseRenewer, count: usize, visibility: Duration) -> Vec<Arc<Lease>> {
     let inner = crate::memory::open_on(Runtime::paused());
-    // Quiet: the renewals that hang shall be the only faults.
+    // Quiet: the hanging renewals are the only faults.
     let faulty = Faulty::quiet(&inner);
     faulty.plan_always(Operation::Update, Fault::Hang);
     let storage = Storage::from(Stores::from(faulty.storage()));
@@ -46,7 +47,7 @@ async fn hanging(renewer: &LeaseRenewer, count: usize, visibility: Duration) -> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_hang_hold_up_no_others() {
+async fn hanging_renewals_do_not_delay_others() {
     for hanging_leases in [200, 1_000] {
         let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
         let good = crate::memory::open_on(Runtime::paused());
@@ -58,13 +59,13 @@ async fn renewals_that_hang_hold_up_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewals_that_wait_to_be_sent_are_behind() {
+async fn unsent_renewals_count_as_behind() {
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let _hanging = hanging(&renewer, 2_000, TERM).await;
-    let mut most = Duration::ZERO;
+    let mut max_delay = Duration::ZERO;
     for _ in 0..30 {
         sleep(Duration::from_secs(1)).await;
-        most = most.max(renewer.behind());
+        max_delay = max_delay.max(renewer.behind());
     }
-    assert!(most > Duration::from_secs(2) && most < Duration::from_secs(9), "{most:?}");
+    assert!(max_delay > Duration::from_secs(2) && max_delay < Duration::from_secs(9), "{max_delay:?}");
 }

@@ -13,13 +13,14 @@ use crate::storage::{
 };
 
 const TERM: Duration = Duration::from_secs(30);
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Returns leased messages of one queue on the memory storage, with planned faults.
 async fn many_leased(count: u32) -> (Faulty, QueueName, LeaseRenewer, Vec<Arc<Lease>>) {
     many_leased_through(count, |stores| stores).await
 }
 
-/// Returns the same through a wrapper of the storage.
+/// Like [`many_leased`], but through a wrapper of the storage.
 async fn many_leased_through(
     count: u32,
     wrap: impl FnOnce(Stores) -> Stores,
@@ -34,11 +35,15 @@ async fn many_leased_through(
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let requested = Instant::now();
     let received = storage.queues().get(&queue, GetMessages::new(count, TERM)).await.unwrap().messages;
-    let terms = LeaseTerms { visibility: TERM, max_run_time: Duration::from_secs(86_400) };
+    let terms = LeaseTerms { visibility: TERM, max_run_time: DAY };
     let lease = |message: &LeasedMessage| {
-        let (store, apart) = (Arc::clone(storage.queues()), storage.queues_apart());
-        let (name, renewer) = (queue.clone(), renewer.clone());
-        let queue = LeasedQueue { name, store, renewer_store: apart, renewer, observers: Arc::default() };
+        let queue = LeasedQueue {
+            name: queue.clone(),
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.queues_apart(),
+            renewer: renewer.clone(),
+            observers: Arc::default(),
+        };
         Lease::start(queue, message, requested, terms.clone())
     };
     let leases = received.iter().map(lease).collect();
@@ -49,8 +54,8 @@ async fn many_leased_through(
 async fn batch_delete_answers_for_each_message() {
     let (faulty, queue, renewer, leases) = many_leased(5).await;
     let storage = faulty.storage();
-    // The first is settled, the second taken by another, a renewal of the third has no answer, the fourth is being
-    // renewed.
+    // The first message is settled, the second is taken by another worker, a renewal of the third has no
+    // answer, and the fourth is being renewed.
     leases[0].release(TERM, None).await.unwrap();
     storage.queues().delete(&queue, &leases[1].message(), ExpiredReceipt::Refuse).await.unwrap();
     faulty.plan(Operation::Update, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
@@ -73,9 +78,10 @@ async fn batch_delete_answers_for_each_message() {
     assert_eq!(renewer.watched(), 0);
 }
 
-/// The storage refuses a message that an open transaction holds up: it is neither waited for nor asked for again, and its lease is renewed.
+/// The storage refuses a message that an open transaction holds up. The deletion neither waits for it nor
+/// retries it, and its lease is renewed.
 #[tokio::test(start_paused = true)]
-async fn message_that_is_held_up_is_left_to_a_deletion_of_its_own() {
+async fn held_up_message_is_left_to_its_own_deletion() {
     let (faulty, queue, _renewer, leases) = many_leased(2).await;
     faulty.plan(Operation::DeleteAll, 1, Fault::Refuse(StoreErrorKind::Timeout));
     let outcomes = delete_all(&leases).await;
@@ -89,7 +95,8 @@ async fn message_that_is_held_up_is_left_to_a_deletion_of_its_own() {
     assert_eq!(left, 0);
 }
 
-/// Answers each common deletion without performing it: a transaction holds up the first message, and the others may be deleted.
+/// Answers each batch deletion without performing it: a transaction holds up the first message, and the
+/// others may be deleted.
 #[derive(Debug)]
 struct HoldsUpTheFirst;
 
@@ -106,13 +113,13 @@ impl Interceptor for HoldsUpTheFirst {
     }
 }
 
-// audit 27, runtime B2: its turn was kept until the others were decided, for as long as their leases.
+// Regression: the lease kept its turn until the others were decided, for as long as their leases.
 #[tokio::test(start_paused = true)]
-async fn lease_of_a_message_that_is_held_up_is_renewed_while_others_are_undecided() {
+async fn lease_of_held_up_message_is_renewed_while_others_are_undecided() {
     let wrap = |stores: Stores| stores.intercepted(&Arc::new(HoldsUpTheFirst));
     let (faulty, _queue, _renewer, leases) = many_leased_through(2, wrap).await;
     faulty.plan_always(Operation::Delete, Fault::Hang);
-    // The lease of the other lasts for longer.
+    // The lease of the other message lasts longer.
     tokio::time::sleep(TERM / 2).await;
     leases[1].renew().await;
     let outcomes = delete_all(&leases).await;
@@ -131,9 +138,11 @@ async fn ambiguous_batch_delete_is_resolved_per_message() {
         faulty.plan(Operation::DeleteAll, 1, fault);
         let outcomes = delete_all(&leases).await;
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Some(Ok(())))), "{fault:?}");
-        assert_eq!((faulty.calls_of(Operation::DeleteAll), faulty.calls_of(Operation::Delete)), (1, 3));
+        assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
+        assert_eq!(faulty.calls_of(Operation::Delete), 3);
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
-        assert_eq!((left, renewer.watched()), (0, 0));
+        assert_eq!(left, 0);
+        assert_eq!(renewer.watched(), 0);
     }
 }
 

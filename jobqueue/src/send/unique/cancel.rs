@@ -5,48 +5,55 @@ use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore};
 use crate::send::cancel::cancel_stored;
 use crate::send::sent::Sent;
-use crate::send::unique::record::{ClaimState, Record};
-use crate::send::unique::records::Records;
-use crate::send::unique::wait::Wait;
+use crate::send::unique::record::{CancellerClaim, UniqueRecord};
+use crate::send::unique::records::UniqueRecordBlob;
+use crate::send::unique::wait::KeyWait;
 
 impl<M: QueueMessage> Queue<M> {
-    /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for instance a
-    /// delayed job, if no worker has received it yet. Any process can do so. The key is then free: the next unique send
-    /// stores its message.
+    /// Cancels the job that a [unique send](crate::queue::SendRequest::unique_for) has sent under `key`, for
+    /// instance a delayed job, if no worker has received it yet. Any process can cancel it. The key is then
+    /// free: the next unique send stores its message.
     ///
     /// Returns true if the job is cancelled: it will not run. Returns false if there is nothing to cancel:
     ///
     /// - nothing was sent under the key within its window, or it was cancelled before;
-    /// - a worker has received the job, even if it was put back since; a job that is delayed for more than 7 days
-    ///   counts as received after its first hop;
+    /// - a worker has received the job, even if it was put back since; a job that is delayed for more than 7
+    ///   days counts as received after its first hop;
     /// - its sender died before it recorded which message it had stored.
     ///
-    /// This holds on every storage: the key's record keeps the message's first receipt, which is valid until the
-    /// message is received. Therefore any program that may read the container `jobqueue-unique` can cancel such jobs.
+    /// All this applies on every storage: the key's record keeps the message's first receipt, which is valid
+    /// until the message is received. Therefore any program that may read the container `jobqueue-unique` can
+    /// cancel such jobs.
     ///
-    /// To reschedule a job, call this and send the job again, whatever this has returned: the send joins the job if a worker has received it.
-    /// A process that dies between the two has cancelled the job; the repetition of both sends it.
+    /// To reschedule a job, cancel it and send it again, whatever the cancellation has returned: the send
+    /// joins the job if a worker has received it. If the process dies between the two calls, the job is
+    /// cancelled; repeating both calls sends it.
     ///
     /// # Repetition
-    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have deleted the message. It holds the key, and
-    /// another call waits for it for 45 seconds. A call with a shorter timeout of its own gets the key six minutes later. Any process can repeat it:
+    /// A cancellation that fails with [`Unknown`](ErrorKind::Unknown), or whose process dies, may have
+    /// deleted the message. It holds the key, and another call waits for 45 seconds for it. A call with a
+    /// shorter timeout around it gets the key six minutes later. Any process can repeat the cancellation:
     ///
-    /// - If no worker has received the message and it is there, the repetition deletes it and returns true.
-    /// - If a worker has received it and it is there, the repetition returns false. Azure Storage and Service Bus cannot tell such a message from
-    ///   a deleted one: there it is as if it were not there.
-    /// - If the message is not there, and the job's delay has at least five minutes to go, for which the clocks of its sender and of this process
-    ///   must agree within five minutes, the earlier cancellation has deleted it: the repetition
-    ///   returns true. It does so too if an operator has made the job due before its time and it has completed.
-    /// - If the message is not there, and the delay is over, the job is cancelled or has run: the repetition fails with `Unknown`, and is not
-    ///   retryable.
+    /// - If the message exists and no worker has received it, the repetition deletes it and returns true.
+    /// - If the message exists and a worker has received it, the repetition returns false. Azure Storage and
+    ///   Service Bus cannot tell such a message from a deleted one: there it counts as missing.
+    /// - If the message is missing, and the job's delay has at least five minutes to go, the earlier
+    ///   cancellation has deleted it: the repetition returns true. For this the clocks of the job's sender
+    ///   and of this process must agree within five minutes. The repetition also returns true if an operator
+    ///   has made the job due before its time and it has completed.
+    /// - If the message is missing, and the delay is over, the job is cancelled or has run: the repetition
+    ///   fails with `Unknown`, and is not retryable.
     ///
-    /// If an answer to the send was lost, the repetition fails with `Unknown` in place of true. Until a repetition returns true or false, no send
-    /// joins the job: the next one stores a message under the same id.
+    /// If an answer to the send was lost, the repetition fails with `Unknown` instead of returning true.
+    /// Until a repetition returns true or false, no send joins the job: the next send stores a message under
+    /// the same id.
     ///
     /// # Errors
-    /// - [`Conflict`](ErrorKind::Conflict), retryable: other processes are sending or cancelling under the key, also after a wait of 90 seconds.
-    /// - [`Unknown`](ErrorKind::Unknown): an answer to this cancellation or to an earlier one was lost, and the message may be deleted or not, or
-    ///   there may be another message of the job, because an answer to the send was lost. See [Repetition](#repetition).
+    /// - [`Conflict`](ErrorKind::Conflict), retryable: after a wait of 90 seconds, other processes are still
+    ///   sending or cancelling under the key.
+    /// - [`Unknown`](ErrorKind::Unknown): an answer to this cancellation or to an earlier one was lost, and
+    ///   the message may be deleted or not; or an answer to the send was lost, and another message of the job
+    ///   may exist. See [Repetition](#repetition).
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and this call cancelled nothing.
     ///
     /// # Cancel safety
@@ -74,22 +81,22 @@ impl<M: QueueMessage> Queue<M> {
     }
 }
 
-/// Cancels the job that was sent under `key`, only the one that was `sent` if that is given, and frees the key. Returns `None` if the key has
-/// no such job.
+/// Cancels the job that was sent under `key`, and frees the key. If `sent` is given, cancels only that job.
+/// Returns `None` if the key has no such job.
 pub(in crate::send) async fn cancel_unique(
     core: &QueueCore,
     original_kind: &str,
     key: &str,
     sent: Option<&Sent>,
 ) -> Result<Option<bool>, Error> {
-    let records = Records::new(core, original_kind, key)?;
-    let mut wait = Wait::new();
-    let (hold, stored) = loop {
+    let record_blob = UniqueRecordBlob::new(core, original_kind, key)?;
+    let mut wait = KeyWait::new();
+    let (claim, stored) = loop {
         let now = core.now();
-        match records.hold(sent, now, |found| wait.is_abandoned(found, now)).await? {
-            ClaimState::Held(hold, stored) => break (*hold, stored),
-            ClaimState::Nothing => return Ok(None),
-            ClaimState::Busy(found) => {
+        match record_blob.claim_to_cancel(sent, now, |found| wait.is_abandoned(found, now)).await? {
+            CancellerClaim::Held(claim, stored) => break (*claim, stored),
+            CancellerClaim::Nothing => return Ok(None),
+            CancellerClaim::Busy(found) => {
                 if !wait.pause(found).await {
                     let text = "another process is sending or cancelling under this key; try again";
                     return Err(Error::new(ErrorKind::Conflict, text).with_retryable(true));
@@ -97,23 +104,23 @@ pub(in crate::send) async fn cancel_unique(
             }
         }
     };
-    match cancel_stored(core, hold.record.value.position, &stored).await {
+    match cancel_stored(core, claim.record.value.position, &stored).await {
         Ok(true) => {
-            records.finish(hold, Record::into_void).await;
+            record_blob.finish(claim, UniqueRecord::into_free).await;
             Ok(Some(true))
         }
         Ok(false) => {
-            if !records.finish(hold, |record| record.into_sent(None)).await {
+            if !record_blob.finish(claim, |record| record.into_sent(None)).await {
                 let text = "another process has taken the cancellation over, and may have deleted the message; try again";
                 return Err(Error::new(ErrorKind::Unknown, text).with_retryable(true));
             }
             Ok(Some(false))
         }
-        Err(not) => {
-            if !not.perhaps {
-                records.finish(hold, |record| record.into_sent(Some(&stored))).await;
+        Err(failed) => {
+            if !failed.may_be_deleted {
+                record_blob.finish(claim, |record| record.into_sent(Some(&stored))).await;
             }
-            Err(not.error)
+            Err(failed.error)
         }
     }
 }

@@ -1,22 +1,22 @@
-//! The record of one key: its states, and the changes of senders and cancellers. No request is made here.
+//! The record of a key: its states, and the changes of senders and cancellers. No request is made here.
 //!
-//! | state | a sender claims | a canceller holds | its owner finishes |
+//! | state | a sender claims | a canceller claims | its owner finishes |
 //! |---|---|---|---|
 //! | none | → pending | nothing to cancel | – |
-//! | pending: its sender may send, or its canceller delete | waits | waits | → sent, → over |
-//! | pending, written by the same one: an answer was lost | owns it | owns it | |
-//! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → over |
+//! | pending: its sender may send, or its canceller delete | waits | waits | → sent, → free |
+//! | pending, written by the caller itself: an answer was lost | owns it | owns it | |
+//! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → free |
 //! | sent, within the window | joins the job | → pending, if the message is known | has finished |
-//! | over: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
+//! | free: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
 //!
-//! A canceller finishes by what became of the message:
+//! A canceller finishes according to the outcome of its deletion:
 //!
 //! | the message | the record |
 //! |---|---|
-//! | deleted | → over |
+//! | deleted | → free |
 //! | received by a worker | → sent, and the message is not known |
 //! | certainly not deleted, because the storage refused it | → sent |
-//! | unknown: an answer was lost, or the message may be deleted and is not there | stays pending, until it is abandoned |
+//! | unknown: an answer was lost, or the message is missing and may be deleted | stays pending, until it is abandoned |
 
 use std::time::{Duration, SystemTime};
 
@@ -30,22 +30,24 @@ use crate::runtime::Runtime;
 use crate::send::sent::Sent;
 use crate::undelivered::{SKEW, StoredMessage, UndeliveredRef};
 
-/// The time for which a sender or a canceller holds a key. A call that has seen its record unchanged for as long considers its owner dead.
-pub(super) const PENDING: Duration = Duration::from_secs(45);
+/// The time for which a sender or a canceller holds a key. A call that has seen the record unchanged for this
+/// time considers its owner dead.
+pub(super) const HOLD_PERIOD: Duration = Duration::from_secs(45);
 
 /// The record of a key: its sender, and the end of its window. Times are milliseconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct UniqueRecord {
     pub(crate) id: String,
     pub(super) source: String,
-    /// Identifies the sender or canceller that wrote the record: several may use the same id.
+    /// Identifies the sender or canceller that wrote the record: several of them may use the same id.
     pub(super) nonce: String,
     /// True if the message is stored.
     sent: bool,
-    /// The time until which the sender may send, by its clock.
+    /// The time until which the owner may send or delete the message, by the owner's clock.
     pub(super) pending_until: u64,
+    /// The end of the window.
     pub(super) until: u64,
-    /// The stored message, so that it can be cancelled; `None` if it is not known.
+    /// The stored message, so that it can be cancelled; `None` if the message is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<UndeliveredRef>,
     /// The job's position in its FIFO group. A cancellation gives it up.
@@ -56,13 +58,20 @@ pub(crate) struct Record {
     pub(super) taken_over: bool,
 }
 
-impl Record {
+impl UniqueRecord {
     pub(crate) fn pending(id: &str, source: &str, runtime: &Runtime, window: Duration) -> Self {
-        let (id, source, now) = (id.to_owned(), source.to_owned(), runtime.now());
-        let (pending_until, until) = (unix_millis(now + PENDING), unix_millis(now + window));
-        let (sent, taken_over, message, position) = (false, false, None, None);
-        let nonce = nonce(runtime);
-        Self { id, source, nonce, sent, pending_until, until, message, position, taken_over }
+        let now = runtime.now();
+        Self {
+            id: id.to_owned(),
+            source: source.to_owned(),
+            nonce: nonce(runtime),
+            sent: false,
+            pending_until: unix_millis(now + HOLD_PERIOD),
+            until: unix_millis(now + window),
+            message: None,
+            position: None,
+            taken_over: false,
+        }
     }
 
     fn is_of(&self, sent: &Sent) -> bool {
@@ -75,21 +84,21 @@ impl Record {
     }
 
     /// Returns the record with the job's position in its FIFO group.
-    pub(crate) fn at(self, position: Option<EntryRef>) -> Self {
+    pub(crate) fn with_position(self, position: Option<EntryRef>) -> Self {
         Self { position, ..self }
     }
 
-    pub(super) fn held_until(self, pending_until: u64) -> Self {
+    pub(super) fn with_pending_until(self, pending_until: u64) -> Self {
         Self { pending_until, ..self }
     }
 
-    /// Returns a record without a message: the key is free.
-    pub(super) fn into_void(self) -> Self {
+    /// Returns the record of a free key, without a message.
+    pub(super) fn into_free(self) -> Self {
         Self { sent: true, until: 0, message: None, ..self }
     }
 
-    /// Returns whether the hold of the owner is over, by whichever clock: another one has written its time.
-    pub(super) fn is_surely_over(&self, now: SystemTime) -> bool {
+    /// Returns whether the owner's hold has expired even allowing for clock skew.
+    pub(super) fn has_certainly_expired(&self, now: SystemTime) -> bool {
         self.pending_until <= now.checked_sub(SKEW).map_or(0, unix_millis)
     }
 
@@ -101,13 +110,14 @@ impl Record {
     /// Frees the key of a job whose message was deleted, if the record is still `known`.
     pub(super) fn freed(found: Option<Self>, known: &Self) -> Edit<Self, ()> {
         match found {
-            Some(found) if found == *known => Edit::Write(found.into_void(), ()),
+            Some(found) if found == *known => Edit::Write(found.into_free(), ()),
             _ => Edit::Keep(()),
         }
     }
 
-    /// Decides a sender's claim of the key at `now` with the record `mine`. `is_abandoned` says of a pending record whether its owner has died.
-    /// The job of another owner is that with the id that is returned.
+    /// Decides a sender's claim of the key at `now` with the record `mine`. `is_abandoned` decides whether
+    /// the owner of a pending record counts as dead. On conflict, returns the id of the job that was sent
+    /// under the key, or `None` while another owner is sending or cancelling.
     pub(super) fn claim(
         found: Option<Self>,
         mine: &Self,
@@ -122,7 +132,7 @@ impl Record {
         match (found.sent, now < found.until) {
             (true, true) => Edit::Keep(Ownership::Other(Some(found.id))),
             (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(None)),
-            // Its sender died and may have sent, so the job stays for its window.
+            // The owner died and may have sent, so the job stays for its window.
             (false, true) => {
                 let (id, source) = (found.id, found.source);
                 Edit::Write(Self { id, source, taken_over: true, ..mine.clone() }, Ownership::Mine)
@@ -131,36 +141,36 @@ impl Record {
         }
     }
 
-    /// Decides a canceller's hold on the key from `now` on, if its job is the one that was `sent` or none is given. `is_abandoned` says of a
-    /// pending record whether its owner has died.
-    pub(super) fn hold(
+    /// Decides a canceller's claim of the key at `now`. If `sent` is given, only the key of that job is
+    /// claimed. `is_abandoned` decides whether the owner of a pending record counts as dead.
+    pub(super) fn claim_to_cancel(
         found: Option<Self>,
         sent: Option<&Sent>,
         nonce: &str,
         now: SystemTime,
         is_abandoned: impl Fn(&Self) -> bool,
-    ) -> Edit<Self, Ownership<ClaimState>> {
+    ) -> Edit<Self, Ownership<CancellerClaim>> {
         let Some(found) = found.filter(|found| sent.is_none_or(|sent| found.is_of(sent))) else {
-            return Edit::Keep(Ownership::Other(ClaimState::Nothing));
+            return Edit::Keep(Ownership::Other(CancellerClaim::Nothing));
         };
         match (found.sent, unix_millis(now) < found.until) {
             (false, _) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
-            (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(ClaimState::Busy(None))),
+            (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(CancellerClaim::Busy(None))),
             (sent, true) => match found.message {
                 // A canceller that died or got no answer has left a record that is not sent.
                 Some(message) => {
                     let message = Some(message.deleted_perhaps(!sent));
-                    let (nonce, pending_until) = (nonce.to_owned(), unix_millis(now + PENDING));
+                    let (nonce, pending_until) = (nonce.to_owned(), unix_millis(now + HOLD_PERIOD));
                     let held = Self { sent: false, nonce, pending_until, message, ..found };
                     Edit::Write(held, Ownership::Mine)
                 }
-                None => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
+                None => Edit::Keep(Ownership::Other(CancellerClaim::Nothing)),
             },
-            _ => Edit::Keep(Ownership::Other(ClaimState::Nothing)),
+            _ => Edit::Keep(Ownership::Other(CancellerClaim::Nothing)),
         }
     }
 
-    /// Changes the record `own` by its owner if it still stands. Returns whether it does.
+    /// Finishes the record `own` if the key still belongs to its owner. Returns whether it does.
     pub(super) fn finish(
         found: Option<Self>,
         own: &Self,
@@ -177,16 +187,17 @@ impl Record {
 
 /// A key that this process holds.
 #[derive(Debug)]
-pub(in crate::send) struct Hold {
-    pub(super) record: Version<Record>,
-    /// The time after which another process may take the key over: this one must not put its message later.
+pub(in crate::send) struct KeyClaim {
+    pub(super) record: Version<UniqueRecord>,
+    /// The time after which another process may take the key over: this process must not put its message
+    /// later.
     pub(super) until: Instant,
 }
 
-impl Hold {
-    /// Returns the hold on a key whose record, which a request from `begun` on has written, is `record`.
-    pub(super) fn new(record: Version<Record>, begun: Instant) -> Self {
-        Self { record, until: begun + PENDING }
+impl KeyClaim {
+    /// Returns the claim of a key by `record`, which was written by a request that began at `begun`.
+    pub(super) fn new(record: Version<UniqueRecord>, begun: Instant) -> Self {
+        Self { record, until: begun + HOLD_PERIOD }
     }
 
     pub(super) fn left(&self) -> Duration {
@@ -194,23 +205,23 @@ impl Hold {
     }
 }
 
-/// Returns a random name for one sender or canceller.
+/// Returns a random name for a sender or a canceller.
 pub(super) fn nonce(runtime: &Runtime) -> String {
     format!("{:016x}", runtime.random_u64())
 }
 
-/// The result of holding a key to cancel its job.
+/// The result of claiming a key to cancel its job.
 #[derive(Debug)]
-pub(super) enum ClaimState {
-    /// The job was sent, and the key is held: others wait as they do for a sender.
-    Held(Box<Hold>, StoredMessage),
+pub(super) enum CancellerClaim {
+    /// The job was sent, and the caller holds the key: others wait as they do for a sender.
+    Held(Box<KeyClaim>, StoredMessage),
     Nothing,
     /// Another process is sending or cancelling, with this record if it was read.
-    Busy(Option<Box<Record>>),
+    Busy(Option<Box<UniqueRecord>>),
 }
 
-/// The decision about a record that was read.
-#[derive(Debug)]
+/// The owner of a key whose record was read.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ownership<T> {
     Mine,
     Other(T),
@@ -218,102 +229,158 @@ pub(super) enum Ownership<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Debug;
+
     use super::*;
     use crate::storage::{MessageId, MessageRef, PopReceipt};
 
-    const PENDING: u64 = 45_000;
-    const WINDOW: u64 = 3_600_000;
-    const SENT: u64 = 1_000;
+    /// A time within a hold that began at 0.
+    const SOON: u64 = 1_000;
+    /// The end of a hold that began at 0.
+    const HOLD_END: u64 = 45_000;
+    /// The end of a window that began at 0.
+    const WINDOW_END: u64 = 3_600_000;
 
-    /// Returns the record of a sender that has claimed the key at 0.
-    fn pending(nonce: &str) -> Record {
-        let (id, source, nonce) = (format!("of {nonce}"), format!("/{nonce}"), nonce.to_owned());
-        let (pending_until, until, sent, taken_over) = (PENDING, WINDOW, false, false);
-        Record { id, source, nonce, sent, pending_until, until, message: None, position: None, taken_over }
+    /// Returns the record of the sender `nonce`, which has claimed the key at 0.
+    fn pending(nonce: &str) -> UniqueRecord {
+        UniqueRecord {
+            id: format!("of {nonce}"),
+            source: format!("/{nonce}"),
+            nonce: nonce.to_owned(),
+            sent: false,
+            pending_until: HOLD_END,
+            until: WINDOW_END,
+            message: None,
+            position: None,
+            taken_over: false,
+        }
     }
 
-    fn sent() -> Record {
-        let message = MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") };
-        let (may_be_duplicated, may_be_deleted) = (false, false);
-        let stored =
-            StoredMessage { message, hidden_until: None, may_be_duplicated, may_be_deleted, payload: None };
+    /// Returns the record of the sender `first`, which has stored its message.
+    fn sent() -> UniqueRecord {
+        let stored = StoredMessage {
+            message: MessageRef { id: MessageId::new("1"), receipt: PopReceipt::new("secret") },
+            hidden_until: None,
+            may_be_duplicated: false,
+            may_be_deleted: false,
+            payload: None,
+        };
         pending("first").into_sent(Some(&stored))
     }
 
-    fn claimed(found: Option<Record>, now: u64) -> String {
-        match Record::claim(found, &pending("second"), now, |found| found.pending_until <= now) {
-            Edit::Write(record, Ownership::Mine) if record.taken_over => format!("takes over, {}", record.id),
-            Edit::Write(record, Ownership::Mine) => format!("pending, {}", record.id),
-            Edit::Keep(Ownership::Mine) => "owns it".to_owned(),
-            Edit::Keep(Ownership::Other(Some(joined))) => format!("joins, {joined}"),
-            Edit::Keep(Ownership::Other(None)) => "waits".to_owned(),
-            Edit::Write(_, Ownership::Other(_)) => "writes another's record".to_owned(),
+    /// Returns the record that the caller writes to own the key.
+    fn written<T: Debug>(decision: Edit<UniqueRecord, Ownership<T>>) -> UniqueRecord {
+        match decision {
+            Edit::Write(record, Ownership::Mine) => record,
+            other => panic!("{other:?}"),
         }
+    }
+
+    /// Returns the result of a decision that leaves the record as it is.
+    fn kept<R: Debug>(decision: Edit<UniqueRecord, R>) -> R {
+        match decision {
+            Edit::Keep(result) => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Decides the claim of the sender `second`.
+    fn claim(found: Option<UniqueRecord>, now: u64) -> Edit<UniqueRecord, Ownership<Option<String>>> {
+        UniqueRecord::claim(found, &pending("second"), now, |found| found.pending_until <= now)
     }
 
     #[test]
-    fn sender_claims_what_the_table_allows() {
-        assert_eq!(claimed(None, 0), "pending, of second");
-        assert_eq!(claimed(Some(pending("first")), SENT), "waits");
-        assert_eq!(claimed(Some(pending("second")), SENT), "owns it");
-        assert_eq!(claimed(Some(pending("first")), PENDING), "takes over, of first");
-        assert_eq!(claimed(Some(sent()), SENT), "joins, of first");
-        assert_eq!(claimed(Some(sent()), PENDING), "joins, of first");
-        for over in [(pending("first"), WINDOW), (sent(), WINDOW), (sent().into_void(), SENT)] {
-            assert_eq!(claimed(Some(over.0), over.1), "pending, of second");
-        }
+    fn sender_claims_a_free_key() {
+        assert_eq!(written(claim(None, 0)), pending("second"));
+        assert_eq!(written(claim(Some(pending("first")), WINDOW_END)), pending("second"));
+        assert_eq!(written(claim(Some(sent()), WINDOW_END)), pending("second"));
+        assert_eq!(written(claim(Some(sent().into_free()), SOON)), pending("second"));
     }
 
-    fn held(found: Option<Record>, now: u64) -> &'static str {
+    #[test]
+    fn sender_waits_for_another_sender_and_owns_its_own_record() {
+        assert_eq!(kept(claim(Some(pending("first")), SOON)), Ownership::Other(None));
+        assert_eq!(kept(claim(Some(pending("second")), SOON)), Ownership::Mine);
+    }
+
+    #[test]
+    fn sender_joins_a_sent_job_within_its_window() {
+        let joined = || Ownership::Other(Some("of first".to_owned()));
+        assert_eq!(kept(claim(Some(sent()), SOON)), joined());
+        assert_eq!(kept(claim(Some(sent()), HOLD_END)), joined());
+    }
+
+    #[test]
+    fn job_that_is_taken_over_keeps_its_id_and_source() {
+        let taken_over = written(claim(Some(pending("first")), HOLD_END));
+        let expected = UniqueRecord {
+            id: "of first".to_owned(),
+            source: "/first".to_owned(),
+            taken_over: true,
+            ..pending("second")
+        };
+        assert_eq!(taken_over, expected);
+    }
+
+    /// Decides the claim of the canceller `canceller`.
+    fn claim_to_cancel(
+        found: Option<UniqueRecord>,
+        now: u64,
+    ) -> Edit<UniqueRecord, Ownership<CancellerClaim>> {
         let at = SystemTime::UNIX_EPOCH + Duration::from_millis(now);
-        match Record::hold(found, None, "canceller", at, |found| found.pending_until <= now) {
-            Edit::Write(Record { sent: false, nonce, message: Some(message), .. }, Ownership::Mine)
-                if nonce == "canceller" =>
-            {
-                if message.may_be_deleted {
-                    "holds it, in doubt"
-                } else {
-                    "holds it"
-                }
-            }
-            Edit::Keep(Ownership::Mine) => "owns it",
-            Edit::Keep(Ownership::Other(ClaimState::Nothing)) => "nothing",
-            Edit::Keep(Ownership::Other(ClaimState::Busy(None))) => "waits",
-            _ => "another",
+        UniqueRecord::claim_to_cancel(found, None, "canceller", at, |found| found.pending_until <= now)
+    }
+
+    #[test]
+    fn canceller_finds_nothing_to_cancel_without_a_known_message() {
+        let cases = [
+            ("there is no record", None, SOON),
+            ("the sender died", Some(pending("first")), HOLD_END),
+            ("a worker has received the message", Some(sent().into_sent(None)), SOON),
+            ("the window has passed", Some(sent()), WINDOW_END),
+            ("the key is free", Some(sent().into_free()), SOON),
+        ];
+        for (case, found, now) in cases {
+            let claim = kept(claim_to_cancel(found, now));
+            assert!(matches!(claim, Ownership::Other(CancellerClaim::Nothing)), "{case}: {claim:?}");
         }
     }
 
     #[test]
-    fn job_that_is_taken_over_keeps_its_source() {
-        let claim = Record::claim(Some(pending("first")), &pending("second"), PENDING, |_| true);
-        let Edit::Write(taken_over, Ownership::Mine) = claim else { panic!("{claim:?}") };
-        assert_eq!((&*taken_over.id, &*taken_over.source), ("of first", "/first"));
+    fn canceller_waits_for_a_sender_and_owns_its_own_record() {
+        let claim = kept(claim_to_cancel(Some(pending("first")), SOON));
+        assert!(matches!(claim, Ownership::Other(CancellerClaim::Busy(None))), "{claim:?}");
+        let claim = kept(claim_to_cancel(Some(pending("canceller")), SOON));
+        assert!(matches!(claim, Ownership::Mine), "{claim:?}");
     }
 
     #[test]
-    fn canceller_holds_what_the_table_allows() {
-        assert_eq!(held(None, 0), "nothing");
-        assert_eq!(held(Some(pending("first")), SENT), "waits");
-        assert_eq!(held(Some(pending("canceller")), SENT), "owns it");
-        assert_eq!(held(Some(pending("first")), PENDING), "nothing", "its message is not known");
-        assert_eq!(held(Some(sent()), SENT), "holds it");
-        assert_eq!(held(Some(sent().into_sent(None)), SENT), "nothing", "its message was received");
-        assert_eq!(held(Some(sent()), WINDOW), "nothing");
-        assert_eq!(held(Some(sent().into_void()), SENT), "nothing");
-        // Its first canceller died.
-        let abandoned = Record { sent: false, pending_until: SENT, ..sent() };
-        assert_eq!(held(Some(abandoned), SENT), "holds it, in doubt");
+    fn canceller_holds_the_key_of_a_known_message() {
+        let held = written(claim_to_cancel(Some(sent()), SOON));
+        assert!(!held.sent);
+        assert_eq!(held.nonce, "canceller");
+        assert_eq!(held.pending_until, SOON + HOLD_END);
+        assert!(!held.message.unwrap().may_be_deleted);
+    }
+
+    #[test]
+    fn canceller_that_died_may_have_deleted_the_message() {
+        let abandoned = UniqueRecord { sent: false, pending_until: SOON, ..sent() };
+        let held = written(claim_to_cancel(Some(abandoned), SOON));
+        assert_eq!(held.nonce, "canceller");
+        assert!(held.message.unwrap().may_be_deleted);
     }
 
     #[test]
     fn only_the_owner_finishes_and_once() {
         let own = pending("first");
-        let finish = |found| Record::finish(found, &own, Record::into_void);
-        assert!(matches!(finish(Some(own.clone())), Edit::Write(over, true) if over.sent && over.until == 0));
-        for others in [None, Some(pending("second")), Some(Record { nonce: "second".to_owned(), ..sent() })] {
-            assert!(matches!(finish(others), Edit::Keep(false)));
+        let finish = |found| UniqueRecord::finish(found, &own, UniqueRecord::into_free);
+        assert!(matches!(finish(Some(own.clone())), Edit::Write(free, true) if free.sent && free.until == 0));
+        let sent_by_another = UniqueRecord { nonce: "second".to_owned(), ..sent() };
+        for others in [None, Some(pending("second")), Some(sent_by_another)] {
+            assert!(!kept(finish(others)));
         }
-        let finished = Some(own.clone().into_sent(None));
-        assert!(matches!(finish(finished), Edit::Keep(true)), "its own write, whose answer was lost");
+        let finished = own.clone().into_sent(None);
+        assert!(kept(finish(Some(finished))), "its own write, whose answer was lost");
     }
 }

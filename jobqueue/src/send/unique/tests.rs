@@ -14,11 +14,11 @@ struct Report {
     of: String,
 }
 
-/// Claims the key `may` for a sender that dies then.
+/// Claims the key `may` for a sender that then dies.
 async fn claim_and_die(queue: &Queue<Report>, window: Duration) {
-    let records = Records::new(queue.core(), "report", "may").unwrap();
+    let record_blob = UniqueRecordBlob::new(queue.core(), "report", "may").unwrap();
     let draft = Draft::new(&Report { of: "may".into() }, SendOptions::new().id("dead")).unwrap();
-    assert!(claim_unique(queue.core(), &records, &draft, window).await.unwrap().is_ok());
+    assert!(claim_unique(queue.core(), &record_blob, &draft, window).await.unwrap().is_ok());
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -29,16 +29,15 @@ async fn reports(storage: &Storage) -> Queue<Report> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_twenty_senders_one_sends_and_the_others_learn_its_id() {
+async fn one_of_twenty_senders_sends_and_the_others_join_its_job() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
     let report = Report { of: "may".into() };
-    let all =
-        futures_util::future::join_all((0..20).map(|_| queue.send(&report).unique_for(HOUR).into_future()))
-            .await;
-    let all: Vec<SendUniqueOutcome> = all.into_iter().map(Result::unwrap).collect();
-    assert_eq!(all.iter().filter(|one| one.is_sent()).count(), 1);
-    assert!(all.iter().all(|one| one.id() == all[0].id()));
+    let sends = (0..20).map(|_| queue.send(&report).unique_for(HOUR).into_future());
+    let outcomes = futures_util::future::join_all(sends).await;
+    let outcomes: Vec<SendUniqueOutcome> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_sent()).count(), 1);
+    assert!(outcomes.iter().all(|outcome| outcome.id() == outcomes[0].id()));
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
     // The window ends, and only then.
     tokio::time::sleep(HOUR + Duration::from_secs(1)).await;
@@ -51,16 +50,19 @@ async fn after_the_window_of_a_sender_that_died_the_next_job_has_its_own_id() {
     let queue = reports(&storage).await;
     let window = Duration::from_secs(10);
     claim_and_die(&queue, window).await;
-    // The message of the dead sender may wait. This one is another job, and must not be taken for it.
+    // The message of the dead sender may still wait. This message is another job, and must not be taken for
+    // it.
     let sent = queue.send(&Report { of: "may".into() }).unique_for(window).await.unwrap();
-    assert!(sent.is_sent() && sent.id() != "dead");
+    assert!(sent.is_sent());
+    assert_ne!(sent.id(), "dead");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_died_is_replaced_under_the_same_id() {
+async fn sender_that_died_is_replaced_under_the_same_id() {
     let storage = Storage::memory();
     let queue = reports(&storage).await;
     claim_and_die(&queue, HOUR).await;
     let sent = queue.send(&Report { of: "may".into() }).unique_for(HOUR).await.unwrap();
-    assert!(sent.is_sent() && sent.id() == "dead");
+    assert!(sent.is_sent());
+    assert_eq!(sent.id(), "dead");
 }

@@ -1,35 +1,37 @@
-//! A call that waits for a key while another process holds it.
+//! Waits for a key that another process holds.
 
 use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, sleep};
 
-use super::record::{PENDING, Record};
+use super::record::{HOLD_PERIOD, UniqueRecord};
 
 /// The wait of a sender or a canceller.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub(super) struct KeyWait {
     give_up: Instant,
     pause: Duration,
-    /// The hold of another process, and since when this call has seen it.
-    seen: Option<(Box<Record>, Instant)>,
+    /// The record of the other process, and the time since when this call has seen it unchanged.
+    seen: Option<(Box<UniqueRecord>, Instant)>,
 }
 
-impl Wait {
+impl KeyWait {
     pub(super) fn new() -> Self {
-        Self { give_up: Instant::now() + PENDING * 2, pause: Duration::from_millis(20), seen: None }
+        Self { give_up: Instant::now() + HOLD_PERIOD * 2, pause: Duration::from_millis(20), seen: None }
     }
 
-    /// Returns whether the owner of a pending record has died: its hold is over by whichever clock, or this call has seen it unchanged for that
-    /// time.
-    pub(super) fn is_abandoned(&self, found: &Record, now: SystemTime) -> bool {
-        let is_seen =
-            |(known, since): &(Box<Record>, Instant)| **known == *found && since.elapsed() >= PENDING;
-        found.is_surely_over(now) || self.seen.as_ref().is_some_and(is_seen)
+    /// Returns whether the owner of a pending record counts as dead: its hold has certainly expired, or this
+    /// call has seen the record unchanged for the length of a hold.
+    pub(super) fn is_abandoned(&self, found: &UniqueRecord, now: SystemTime) -> bool {
+        let is_seen = |(known, since): &(Box<UniqueRecord>, Instant)| {
+            **known == *found && since.elapsed() >= HOLD_PERIOD
+        };
+        found.has_certainly_expired(now) || self.seen.as_ref().is_some_and(is_seen)
     }
 
-    /// Waits until the next look at the key, which is held by the record `found`, if that was read. Returns false if it is held for too long.
-    pub(super) async fn pause(&mut self, found: Option<Box<Record>>) -> bool {
+    /// Waits before the key is read again. `found` is the record that holds the key, if it was read. Returns
+    /// false once this call has waited for too long.
+    pub(super) async fn pause(&mut self, found: Option<Box<UniqueRecord>>) -> bool {
         if let Some(found) = found
             && self.seen.as_ref().is_none_or(|(known, _)| *known != found)
         {

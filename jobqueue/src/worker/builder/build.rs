@@ -1,4 +1,4 @@
-//! Checks the configuration of a worker, and makes the worker.
+//! Checks the configuration of a worker, and builds the worker.
 
 use std::time::Duration;
 
@@ -12,12 +12,14 @@ use crate::worker::Worker;
 use crate::worker::state::WorkerState;
 
 impl WorkerBuilder {
-    /// Checks the configuration and returns the worker. No queue is opened yet.
+    /// Checks the configuration and returns the worker. Opens no queue yet.
     ///
     /// # Errors
-    /// [`Configuration`](ErrorKind::Configuration), with a text that names the change: there is no handler and no
-    /// schedule, two handlers accept one kind, a kind is `*` or begins with `jobqueue.`, a handler asks for state that was not given, the concurrency is
-    /// zero, the [source](Self::source) is empty or has more than 1,024 bytes, a limit is given for a queue or a kind that has no handler, or a handler takes more jobs at once than can run.
+    /// [`Configuration`](ErrorKind::Configuration), with a text that says how to correct the mistake: there
+    /// is no handler and no schedule, two handlers accept the same kind, a kind is `*` or begins with
+    /// `jobqueue.`, a handler needs state that was not set, the concurrency is zero, the
+    /// [source](Self::source) is empty or longer than 1,024 bytes, a limit is set for a queue or a kind that
+    /// has no handler, or a handler takes more jobs at once than can run.
     pub fn build(mut self) -> Result<Worker, Error> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
@@ -32,8 +34,9 @@ impl WorkerBuilder {
         self.options.limits.check(&registry)?;
         self.options.limits.check_chunks(self.options.concurrency, &registry)?;
         let storage = self.storage.observed_by(self.events);
-        let deliveries = DeliveryState::new(storage, self.deliveries, self.core, self.states, self.hooks);
-        Ok(Worker::new(WorkerState::new(deliveries, registry, self.options), self.background))
+        let delivery_state =
+            DeliveryState::new(storage, self.delivery_options, self.core, self.states, self.hooks);
+        Ok(Worker::new(WorkerState::new(delivery_state, registry, self.options), self.background))
     }
 
     /// Checks the options that do not depend on the registry.

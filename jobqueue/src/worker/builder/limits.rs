@@ -1,4 +1,4 @@
-//! Adds limits to a worker that is put together.
+//! The builder's limits of queues and handlers.
 
 use super::WorkerBuilder;
 use crate::message::QueueMessage;
@@ -7,11 +7,12 @@ use crate::worker::limits::{HandlerLimits, QueueLimits};
 impl WorkerBuilder {
     /// Limits a queue within this worker: its concurrency, and its weight among the worker's queues.
     ///
-    /// Without limits all queues have the same weight. A quarter of the slots of [`concurrency`](Self::concurrency) is
-    /// reserved: the queues divide it by weight, and each has at least one slot. A queue whose jobs run for hours cannot
-    /// take the reserved slots of another. The other slots go to the queues that have work; if several have, the next
-    /// slot goes to the queue with the fewest running jobs for its weight. A worker with fewer slots than queues reserves
-    /// none. The worker fetches only messages that may run at once.
+    /// Without limits all queues have the same weight. A quarter of the slots of
+    /// [`concurrency`](Self::concurrency) is reserved: the queues divide it by weight, and each queue has at
+    /// least one slot. A queue whose jobs run for hours cannot take the reserved slots of another queue. The
+    /// other slots go to the queues that have work. If several queues have work, the next slot goes to the
+    /// queue with the fewest running jobs relative to its weight. A worker with fewer slots than queues
+    /// reserves none. The worker fetches only messages that may run at once.
     ///
     /// ```
     /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
@@ -36,13 +37,15 @@ impl WorkerBuilder {
         self
     }
 
-    /// Limits the handler of `M` within this worker: how many of its jobs run at the same time, and how often they begin.
+    /// Limits the handler of `M` within this worker: how many of its jobs run at the same time, and how often
+    /// they begin.
     ///
-    /// A worker cannot know the kind of a message before it has fetched it. From a queue of one kind, the worker fetches
-    /// only messages that may run. If several kinds with different limits share a queue, the worker puts a message whose
-    /// kind may not run now back for a second or two, or until the rate allows it. That costs no attempt, but requests to
-    /// the storage: give a kind with a tight limit a queue of its own. If queues of both sorts share a limit, the next job after such a message
-    /// is its own: a place is kept for it for up to five seconds.
+    /// A worker cannot know the kind of a message before it has fetched the message. From a queue of one
+    /// kind, the worker fetches only messages that may run. If several kinds with different limits share a
+    /// queue, the worker puts a message whose kind may not run now back for a second or two, or until the
+    /// rate allows the job. That costs no attempt, but requests to the storage: give a kind with a tight
+    /// limit its own queue. If queues of one kind and queues of several kinds share a limit, a message that
+    /// was put back gets the next free place, which is reserved for it for up to five seconds.
     pub fn limit<M: QueueMessage>(mut self, limits: HandlerLimits) -> Self {
         self.options.limits.limit_handler(M::KIND, limits);
         self

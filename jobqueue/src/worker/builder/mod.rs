@@ -71,14 +71,14 @@ pub struct WorkerBuilder {
     registrations: Vec<(Option<String>, Registration)>,
     layers: Vec<Wrap>,
     options: WorkerOptions,
-    deliveries: DeliveryOptions,
+    delivery_options: DeliveryOptions,
     core: QueueCoreOptions,
     events: Observers,
     background: Vec<Background>,
-    /// The names of the background work; each may occur once.
+    /// The names of schedules; each name may occur once.
     #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     names: BTreeSet<String>,
-    /// The state that the background work shares.
+    /// The state that the schedules share.
     #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     shared: Option<Arc<dyn Any + Send + Sync>>,
     mistake: Option<Error>,
@@ -95,7 +95,7 @@ impl WorkerBuilder {
             registrations: Vec::new(),
             layers: Vec::new(),
             options: WorkerOptions { swept, ..WorkerOptions::default() },
-            deliveries: DeliveryOptions::default(),
+            delivery_options: DeliveryOptions::default(),
             core: QueueCoreOptions::default(),
             events: Observers::default(),
             background: Vec::new(),
@@ -117,7 +117,7 @@ impl WorkerBuilder {
         self.register(queue.into(), Registration::new(handler))
     }
 
-    /// Adds a handler without its types on a queue.
+    /// Adds a type-erased handler on a queue.
     pub(crate) fn register(mut self, queue: String, registration: Registration) -> Self {
         self.registrations.push((Some(queue), registration));
         self
@@ -127,7 +127,7 @@ impl WorkerBuilder {
         &self.storage
     }
 
-    /// Adds a value that handlers take by [`State`](crate::State). Each type can have one value.
+    /// Adds a value that handlers extract with [`State`](crate::State). Each type can have one value.
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Self {
         if self.states.insert(state) {
             self.repeated_state = Some(std::any::type_name::<T>());
@@ -135,13 +135,14 @@ impl WorkerBuilder {
         self
     }
 
-    /// Wraps every handler in a [layer of tower](tower_layer::Layer). The layer added last is outermost, as in axum.
+    /// Wraps every handler in a [layer of tower](tower_layer::Layer). The layer added last is outermost, as
+    /// in axum.
     ///
-    /// The layer wraps a [`JobService`]; a layer for any service fits. It receives a [`Job`] and returns `()` or an
-    /// error. An error of the layer itself, for instance a timeout, counts as a failed attempt.
+    /// The layer wraps a [`JobService`]; a layer for any service fits. It receives a [`Job`] and returns `()`
+    /// or an error. An error of the layer itself, for example a timeout, counts as a failed attempt.
     ///
-    /// A layer must not call its service twice, as tower's `Retry` does: the first call consumes the message. Use the
-    /// queue's own retries.
+    /// A layer must not call its service twice, as tower's `Retry` does: the first call consumes the message.
+    /// Use the queue's own retries.
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<JobService> + Send + Sync + 'static,
@@ -154,108 +155,118 @@ impl WorkerBuilder {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the maximum number of handlers that run at the same time, over all queues. The default is 64. A message
-        /// whose handler has returned and whose deletion is under way does not count; there can be as many of those
-        /// again. [`limit_queue`](Self::limit_queue) says how the queues share the slots.
+        /// Sets the maximum number of handlers that run at the same time, over all queues. The default is 64.
+        /// A message whose handler has returned and which is being deleted does not count; there can be as
+        /// many of these messages again. [`limit_queue`](Self::limit_queue) says how the queues share the
+        /// slots.
         concurrency(jobs: usize) => options.concurrency;
 
-        /// Sets the longest pause between two requests to an empty queue, on storages that cannot notify. The default is
-        /// 5 seconds; on Azure each request is billed.
+        /// Sets the maximum pause between two requests to an empty queue, on storages that cannot notify. The
+        /// default is 5 seconds; on Azure each request is billed.
         max_idle_delay(delay: Duration) => options.max_idle_delay =
             delay.clamp(Duration::from_millis(10), WITHOUT_END);
 
-        /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25 seconds.
-        /// The whole shutdown takes at most the [cancel grace](Self::cancel_grace) and 18 seconds more, if the storage does not answer: set
-        /// the limit of an orchestrator 18 seconds and the grace above this timeout. Kubernetes allows 30 seconds unless configured otherwise.
+        /// Sets how long a shutdown waits for running handlers before it cancels them. The default is 25
+        /// seconds. If the storage does not answer, the whole shutdown takes up to 18 seconds and the [cancel
+        /// grace](Self::cancel_grace) longer: set the limit of an orchestrator to at least this timeout plus
+        /// the grace plus 18 seconds. Kubernetes allows 30 seconds unless configured otherwise.
         shutdown_timeout(timeout: Duration) => options.shutdown_timeout = timeout.min(WITHOUT_END);
 
-        /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The default is 2
-        /// seconds.
+        /// Sets how long a handler may continue after its token has fired. Then its future is dropped. The
+        /// default is 2 seconds.
         ///
-        /// A handler whose lease is about to end is dropped before another worker can get its message, even if its grace lasts for
-        /// longer. A handler that blocks its thread cannot be dropped.
-        cancel_grace(grace: Duration) => deliveries.cancel_grace = grace.min(WITHOUT_END);
+        /// A handler whose lease is about to end is dropped before another worker can receive its message,
+        /// even if its grace is longer. A handler that blocks its thread cannot be dropped.
+        cancel_grace(grace: Duration) => delivery_options.cancel_grace = grace.min(WITHOUT_END);
 
-        /// Sets how long a job may run, lease renewals included, unless its message type declares a `max_run_time` of its own. Then it is
-        /// cancelled, and the attempt counts as failed. The default is 12 hours.
+        /// Sets how long a job may run, lease renewals included, unless its message type declares a
+        /// `max_run_time`. After that time the job is cancelled, and the attempt counts as failed. The
+        /// default is 12 hours.
         max_run_time(time: Duration) => core.max_run_time =
             time.clamp(Duration::from_millis(100), WITHOUT_END);
 
-        /// Sets the maximum size of a payload that a handler is given, in bytes. The default is 32 MiB. A larger one, of up to 256 MiB, is
-        /// read only to copy it for its dead letter, and one at a time.
+        /// Sets the maximum size of a payload that a handler receives, in bytes. The default is 32 MiB. A
+        /// larger payload, of up to 256 MiB, is read only to copy it for its dead letter, one payload at a
+        /// time.
         max_payload_bytes(bytes: u64) => core.max_payload_bytes;
 
-        /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default is
-        /// `<program>@<host>:<process id>`. The name does not affect the ownership of messages; two workers may have the same.
+        /// Sets the name of this worker in dead letters, records, the journal and the dashboard. The default
+        /// is `<program>@<host>:<process id>`. The name does not affect the ownership of messages; two
+        /// workers may have the same name.
         name(name from Arc<str>) => core.worker;
 
-        /// Sets the `source` of the events that handlers of this worker send: a URI reference of 1 to 1,024 bytes. The default is
-        /// `/jobqueue/<program>`. Source and id together identify a job: if handlers of several workers send the same
-        /// jobs under the same ids, the workers need the same source.
+        /// Sets the `source` of the events that handlers of this worker send: a URI reference of 1 to 1,024
+        /// bytes. The default is `/jobqueue/<program>`. Source and id together identify a job: if handlers of
+        /// several workers send the same jobs under the same ids, the workers need the same source.
         source(source from Arc<str>) => core.source;
 
-        /// Sets queue settings that take precedence in this process over those in the queues' metadata.
+        /// Sets queue settings that take precedence in this process over the settings in the queues'
+        /// metadata.
         overrides(overrides: SettingOverrides) => core.overrides;
 
         /// Sets how often settings are read again from the queues' metadata. The default is 30 seconds.
         settings_refresh(every: Duration) => core.settings_refresh;
     }
 
-    /// Sets a policy that decides about every failure: retry or dead-letter. If it returns `None`, the error itself
-    /// decides. The poison threshold bounds the attempts in either case. A [snooze](crate::JobError::snooze) is no failure: the policy is not asked.
+    /// Sets a policy that decides about every failure: retry or dead-letter. If it returns `None`, the error
+    /// itself decides. The poison threshold bounds the attempts in either case. A
+    /// [snooze](crate::JobError::snooze) is not a failure: the policy is not called.
     pub fn retry_policy(
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
     ) -> Self {
-        self.deliveries.retry_policy = Some(Arc::new(policy));
+        self.delivery_options.retry_policy = Some(Arc::new(policy));
         self
     }
 
     jobqueue_storage::setters! {
-        /// Sets when the worker stops fetching from a queue on which every job fails, so that an outage does not use up
-        /// all attempts; `None` for never. The default is [`CircuitBreaker::new`].
+        /// Sets when the worker stops fetching from a queue on which every job fails, so that an outage does
+        /// not use up all attempts; `None` for no circuit breaker. The default is [`CircuitBreaker::new`].
         circuit_breaker(breaker from Option<CircuitBreaker>) => options.circuit;
 
-        /// Sets how many messages per second may go to their dead-letter queues without having run: unreadable, invalid,
-        /// or over a bound. The rate covers all queues; `None` removes the limit. The default is 100.
+        /// Sets how many messages per second may go to their dead-letter queues without having run:
+        /// unreadable messages, invalid messages, and messages over a bound. The rate covers all queues;
+        /// `None` removes the limit. The default is 100.
         ///
-        /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad messages thus
-        /// neither displaces good messages nor empties a queue before an operator notices.
+        /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad
+        /// messages thus neither displaces good messages nor empties a queue before an operator notices.
         /// [`run_until_idle`](crate::Worker::run_until_idle) ignores the rate.
         rejections_per_second(messages from Option<u32>) => options.rejections_per_second;
 
-        /// Records in blobs which jobs are done although a message of theirs may still be delivered: jobs whose deletion
-        /// got no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a message is
-        /// then not run again.
+        /// Records completed jobs in blobs if their message may be delivered again: jobs whose deletion got
+        /// no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a
+        /// message is then not run again.
         ///
-        /// This costs a request for each job that is delivered a second time or was redriven, on Service Bus, which may not count a delivery,
-        /// for each job, and two for each job with a payload in a blob. The default is off: the worker remembers the last 10,000 of these jobs in memory.
-        durable_completions(record: bool) => deliveries.durable_completions;
+        /// This costs a request for each job that is delivered a second time or was redriven (on Service Bus
+        /// for every job, because the service may not count a delivery), and two requests for each job with a
+        /// payload in a blob. The default is off: the worker remembers the last 10,000 of these jobs in
+        /// memory.
+        durable_completions(record: bool) => delivery_options.durable_completions;
 
-        /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval, for the first time after a random part of
-        /// it, so that workers that are replaced more often than that sweep as often.
-        /// The default is never; one of several workers is enough.
+        /// Runs [`sweep`](crate::maintenance::sweep) with its default options at this interval. The first
+        /// sweep comes after a random part of the interval, so that workers that are replaced more often
+        /// sweep equally often. The default is never; one of several workers is enough.
         sweep_every(every: Duration) => options.sweep_every = Some(every.max(Duration::from_secs(60)));
     }
 
-    /// Calls `listener` for every [`Event`] of the worker and of the sends of its handlers. The listener must return
-    /// quickly. If it panics, the worker logs that and continues. [`Storage::on_event`] also reports the requests to
-    /// the storage.
+    /// Calls `listener` for every [`Event`] of the worker and of the sends of its handlers. The listener must
+    /// return quickly. If it panics, the worker logs that and continues. [`Storage::on_event`] also reports
+    /// the requests to the storage.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.events.add(listener);
         self
     }
 
-    /// Calls `hook` for each message that this worker has dead-lettered, after the dead letter is stored. Use it to
-    /// send an alert, or to record the failure in the application's own data.
+    /// Calls `hook` for each message that this worker has dead-lettered, after the dead letter is stored. Use
+    /// it to send an alert, or to record the failure in the application's own data.
     ///
-    /// The hook is called once for most dead letters, but not for all: it is not called if the process dies at that
-    /// moment, nor for messages that are dead-lettered by hand
-    /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. Read what
-    /// must not be missed from the [dead-letter queue](crate::dead_letters::DeadLetters).
+    /// The hook is called once for most dead letters, but not for all: it is not called if the process dies
+    /// at that moment, nor for messages that are dead-lettered by hand
+    /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. If no
+    /// dead letter may be missed, read the [dead-letter queue](crate::dead_letters::DeadLetters) instead.
     ///
-    /// A hook has 30 seconds. The worker waits for it and keeps the job's slot. If the hook panics, the worker logs
-    /// that. Hooks run in the order in which they were added.
+    /// A hook has 30 seconds. The worker waits for it and keeps the job's slot. If the hook panics, the
+    /// worker logs the panic. Hooks run in the order in which they were added.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -279,11 +290,12 @@ impl WorkerBuilder {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.deliveries.dead_letter_hooks.add(hook);
+        self.delivery_options.dead_letter_hooks.add(hook);
         self
     }
 
-    /// Adds work that starts with the worker and must end when its token fires.
+    /// Adds background work that starts with the worker and must end when the stop token of its context
+    /// fires.
     #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) fn background<F: Future<Output = ()> + Send + 'static>(
         mut self,
@@ -293,7 +305,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Returns the state that the background work of this worker shares; all of it has the same type.
+    /// Returns the state that the background work of this worker shares. Every caller must use the same `T`.
     #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
     pub(crate) fn shared<T: Default + Send + Sync + 'static>(&mut self) -> Arc<T> {
         let known = self.shared.clone().and_then(|shared| shared.downcast::<T>().ok());
@@ -313,7 +325,8 @@ impl WorkerBuilder {
         self.mistaken(Error::new(ErrorKind::Configuration, clash))
     }
 
-    /// Makes [`build`](Self::build) fail with this error, so that the methods that add things do not have to.
+    /// Makes [`build`](Self::build) fail with this error, so that methods of the builder need not return
+    /// errors.
     pub(crate) fn mistaken(mut self, mistake: Error) -> Self {
         self.mistake.get_or_insert(mistake);
         self

@@ -1,8 +1,10 @@
-//! The limits of one worker: how many handlers run at once, by queue and by handler, and how often they begin.
+//! The limits of one worker: how many handlers run at once, by queue and by handler, and how often they
+//! begin.
 //!
-//! This module knows numbers and times, and nothing of messages. The poller fetches a message only when its queue has a
-//! slot, and a token if the rate is limited, so that leased messages do not wait for a limit. One exception: if a storage was slow, many
-//! messages with tokens come at once. Their jobs begin at the rate all the same; each waits for a second at most, or is put back.
+//! This module knows numbers and times, and nothing of messages. The poller fetches a message only when its
+//! queue has a slot and, if the rate is limited, a token, so that leased messages do not wait for a limit.
+//! There is one exception: after a delay in the storage, many messages with tokens may arrive at once. Their
+//! jobs still begin at the rate; each message waits for at most a second, or is put back.
 
 mod handler_count;
 mod rate;

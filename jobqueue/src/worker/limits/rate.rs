@@ -11,14 +11,14 @@ use tokio::time::{Instant, sleep};
 use crate::clock::WITHOUT_END;
 use crate::sync::lock;
 
-/// Limits how often handlers begin. All clones are one limiter: give it to all handlers, and to all workers of the
-/// process, that call the same service.
+/// Limits how often handlers begin. All clones share one limit: give the same limiter to all handlers, and to
+/// all workers of the process, that call the same service.
 ///
-/// The limiter counts within this process: two processes with the same limit begin twice as many jobs. Divide the rate
-/// among the processes, or let one process run these handlers.
+/// The limiter counts within this process: two processes with the same limit begin twice as many jobs. Divide
+/// the rate among the processes, or let one process run these handlers.
 ///
-/// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts. The worker does not fetch
-/// messages that would wait for the limit, so that other workers can have them;
+/// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts. The worker
+/// does not fetch messages that would have to wait for the limit, so that other workers can receive them;
 /// [`WorkerBuilder::limit`](crate::WorkerBuilder::limit) describes queues of several kinds.
 ///
 /// ```
@@ -50,54 +50,63 @@ struct TokenBucket {
     /// The time between two tokens.
     interval: Duration,
     burst: u32,
-    /// Counts the messages to fetch.
+    /// Limits the tokens that are taken before messages are fetched.
     taken: Bucket,
-    /// Counts the jobs that have begun.
+    /// Limits the jobs that begin.
     begun: Bucket,
-    /// Keeps the waiting callers in their order.
+    /// Serves waiting callers in order.
     turn: tokio::sync::Mutex<()>,
     returned: Notify,
-    refused: Mutex<Refused>,
+    refused: Mutex<RefusedDelivery>,
 }
 
-/// True if a delivery was refused a token. It is put back, so it does not wait in the order of the callers, which would leave it none.
+/// The state of a delivery that was refused a token. Its message is put back, so the delivery does not wait
+/// in line, and the waiting callers would leave it no token.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Refused {
+enum RefusedDelivery {
     #[default]
     No,
     Yes,
-    /// A waiting caller has left its token to the next delivery.
+    /// A waiting caller has left its token for the next delivery.
     TokenIsKept,
 }
 
-/// The time at which the burst is complete again; in the past if it is.
+/// The time at which the full burst is available again; in the past if it is already available.
 type Bucket = Mutex<Option<Instant>>;
 
-/// The permission to fetch and to begin one job. If it is dropped unspent, it goes back to the limiter.
+/// The permission to fetch and begin one job. An unspent token returns to the limiter when dropped.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct RateToken {
     limit: Option<RateLimit>,
 }
 
 impl RateLimit {
-    /// Returns a limit of `jobs` (at least 1) in `per` (at least a microsecond for each job).
+    /// Returns a limiter for `jobs` (at least 1) per `per` (at least a microsecond for each job).
     pub fn new(jobs: u32, per: Duration) -> Self {
         let interval = (per.min(WITHOUT_END) / jobs.max(1)).max(Duration::from_micros(1));
         Self::of(interval, 1)
     }
 
-    /// Returns a limiter of the same rate that lets up to `jobs` begin at once after a quiet time. The default is 1. In
-    /// any time span, at most that many more jobs begin than the rate says. With a larger burst, a worker fetches more
-    /// messages by one request.
+    /// Returns a limiter of the same rate that lets up to `jobs` jobs begin at once after a quiet time. The
+    /// default is 1. Within any time span, at most that many more jobs begin than the rate allows. With a
+    /// larger burst, a worker fetches more messages per request.
     #[must_use]
     pub fn burst(self, jobs: u32) -> Self {
         Self::of(self.inner.interval, jobs.max(1))
     }
 
     fn of(interval: Duration, burst: u32) -> Self {
-        let (taken, begun) = (Bucket::default(), Bucket::default());
-        let (turn, returned, refused) = Default::default();
-        Self { inner: Arc::new(TokenBucket { interval, burst, taken, begun, turn, returned, refused }) }
+        Self {
+            inner: Arc::new(TokenBucket {
+                interval,
+                burst,
+                taken: Bucket::default(),
+                begun: Bucket::default(),
+                turn: tokio::sync::Mutex::default(),
+                returned: Notify::default(),
+                refused: Mutex::default(),
+            }),
+        }
     }
 
     pub(super) fn per_second(&self) -> f64 {
@@ -108,18 +117,19 @@ impl RateLimit {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Waits for a token, in the order of the calls. Leaves the first one to a delivery that was refused. Cancel-safe.
-    pub(super) async fn take(&self) -> Token {
+    /// Waits for a token, in the order of the calls. Leaves the first token to a refused delivery, if there
+    /// is one. Cancel-safe.
+    pub(super) async fn take(&self) -> RateToken {
         let _turn = self.inner.turn.lock().await;
-        let mut has_left_one = false;
+        let mut has_left_a_token = false;
         loop {
             let mut returned = pin!(self.inner.returned.notified());
             returned.as_mut().enable();
             let Err(wait) = self.take_now() else {
-                if has_left_one || !self.keep_for_refused() {
-                    return Token { limit: Some(self.clone()) };
+                if has_left_a_token || !self.keep_for_refused() {
+                    return RateToken { limit: Some(self.clone()) };
                 }
-                has_left_one = true;
+                has_left_a_token = true;
                 continue;
             };
             tokio::select! {
@@ -130,47 +140,50 @@ impl RateLimit {
         }
     }
 
-    /// Takes a token if one is free and no other caller waits for it; otherwise returns the time until the next.
-    pub(super) fn try_take(&self) -> Result<Token, Duration> {
+    /// Takes a token if one is free and no other caller waits for it. Otherwise returns the time until the
+    /// next token.
+    pub(super) fn try_take(&self) -> Result<RateToken, Duration> {
         let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
-        self.take_now().map(|()| Token { limit: Some(self.clone()) })
+        self.take_now().map(|()| RateToken { limit: Some(self.clone()) })
     }
 
-    /// Takes a token for a delivery that is put back otherwise.
-    pub(super) fn try_take_for_delivery(&self) -> Result<Token, Duration> {
+    /// Takes a token for a delivery. Without a token the delivery is put back.
+    pub(super) fn try_take_for_delivery(&self) -> Result<RateToken, Duration> {
         let mut refused = lock(&self.inner.refused);
         let taken = match *refused {
-            Refused::TokenIsKept => Ok(Token { limit: Some(self.clone()) }),
-            Refused::No | Refused::Yes => self.try_take(),
+            RefusedDelivery::TokenIsKept => Ok(RateToken { limit: Some(self.clone()) }),
+            RefusedDelivery::No | RefusedDelivery::Yes => self.try_take(),
         };
-        *refused = if taken.is_ok() { Refused::No } else { Refused::Yes };
+        *refused = if taken.is_ok() { RefusedDelivery::No } else { RefusedDelivery::Yes };
         taken
     }
 
-    /// Keeps the token that was just taken for the next delivery, if one was refused.
+    /// Leaves the token that was just taken for the next delivery, if a delivery was refused. Returns whether
+    /// it did.
     fn keep_for_refused(&self) -> bool {
         let mut refused = lock(&self.inner.refused);
-        let is_refused = *refused == Refused::Yes;
+        let is_refused = *refused == RefusedDelivery::Yes;
         if is_refused {
-            *refused = Refused::TokenIsKept;
+            *refused = RefusedDelivery::TokenIsKept;
         }
         is_refused
     }
 
-    /// Takes a token, or returns the time until the next.
+    /// Takes a token, or returns the time until the next token.
     fn take_now(&self) -> Result<(), Duration> {
         self.count(&self.inner.taken, Duration::ZERO).map(drop)
     }
 
-    /// Counts one more job, unless it would wait for more than `at_most`. Returns for how long it waits, or would wait.
-    fn count(&self, bucket: &Bucket, at_most: Duration) -> Result<Duration, Duration> {
+    /// Counts one more job in `bucket`, and returns the time for which the job must wait. Returns `Err(wait)`
+    /// and does not count the job if it would wait for longer than `max_wait`.
+    fn count(&self, bucket: &Bucket, max_wait: Duration) -> Result<Duration, Duration> {
         let TokenBucket { interval, burst, .. } = &*self.inner;
         let mut full_at = lock(bucket);
         let now = Instant::now();
         let after = full_at.map_or(now, |full_at| full_at.max(now)) + *interval;
-        // Capped, so that the sum with an instant stays a valid one.
+        // Capped, so that the sum with an instant does not overflow.
         let wait = after.saturating_duration_since(now + interval.saturating_mul(*burst).min(WITHOUT_END));
-        if wait > at_most {
+        if wait > max_wait {
             return Err(wait);
         }
         *full_at = Some(after);
@@ -192,12 +205,14 @@ impl fmt::Debug for RateLimit {
     }
 }
 
-impl Token {
-    /// Begins a job, and returns for how long it waits before. Tokens are taken before messages are fetched: a storage that was slow since then
-    /// hands many over at once. Begins none that would wait for more than `at_most`, and returns for how long.
-    pub(super) fn begin(self, at_most: Duration) -> Result<Duration, Duration> {
+impl RateToken {
+    /// Spends the token to begin a job, and returns the time for which the job must wait first. Returns
+    /// `Err(wait)` instead if it would wait for longer than `max_wait`. A second limit is necessary because
+    /// tokens are taken before messages are fetched: a storage that is slow after that returns many messages
+    /// at once.
+    pub(super) fn begin(self, max_wait: Duration) -> Result<Duration, Duration> {
         let wait = match &self.limit {
-            Some(limit) => limit.count(&limit.inner.begun, at_most)?,
+            Some(limit) => limit.count(&limit.inner.begun, max_wait)?,
             None => Duration::ZERO,
         };
         self.spend();
@@ -209,7 +224,7 @@ impl Token {
     }
 }
 
-impl Drop for Token {
+impl Drop for RateToken {
     fn drop(&mut self) {
         if let Some(limit) = &self.limit {
             limit.put_back();
@@ -232,12 +247,12 @@ mod tests {
         }
         assert_eq!(started.elapsed().as_millis(), 2_000);
         tokio::time::sleep(SECOND * 60).await;
-        let saved = std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count();
+        let saved = std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count();
         assert_eq!(saved, 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_unused_token_goes_to_the_next_who_waits() {
+    async fn unused_token_goes_to_the_next_waiter() {
         let limit = RateLimit::new(1, SECOND * 3_600);
         let unused = limit.take().await;
         let started = Instant::now();
@@ -246,11 +261,11 @@ mod tests {
             async move { limit.take().await.spend() }
         });
         tokio::task::yield_now().await;
-        assert!(limit.try_take().is_err(), "somebody waits before");
+        assert!(limit.try_take().is_err(), "another caller waits first");
         drop(unused);
         waits.await.unwrap();
         assert_eq!(started.elapsed(), Duration::ZERO);
-        let next = limit.try_take().map(Token::spend).unwrap_err();
+        let next = limit.try_take().map(RateToken::spend).unwrap_err();
         assert_eq!(next, SECOND * 3_600);
     }
 
@@ -260,10 +275,9 @@ mod tests {
         let unused = [limit.take().await, limit.take().await];
         tokio::time::sleep(SECOND * 10).await;
         drop(unused);
-        assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(Token::spend).count(), 2);
+        assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count(), 2);
     }
 
-    // audit 13, C13-3
     #[tokio::test(start_paused = true)]
     async fn tokens_that_were_held_up_begin_at_the_rate() {
         let limit = RateLimit::new(10, SECOND).burst(2);

@@ -1,4 +1,4 @@
-//! The limits that an application sets, and their application to the queues of a worker.
+//! The limits that an application sets, and their resolution for the queues of a worker.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use crate::error::{Error, ErrorKind};
 use crate::presence::{KindLimits, ListeningQueue};
 use crate::storage::QueueName;
 
-/// Limits one queue within one worker. Given to [`WorkerBuilder::limit_queue`](crate::WorkerBuilder::limit_queue).
+/// Limits one queue within one worker. Given to
+/// [`WorkerBuilder::limit_queue`](crate::WorkerBuilder::limit_queue).
 ///
 /// Every worker counts for itself: three workers with a limit of 4 run up to 12 jobs at once.
 ///
@@ -32,24 +33,25 @@ impl Default for QueueLimits {
 }
 
 impl QueueLimits {
-    /// Returns limits that limit nothing: no bound of its own, and a weight of 1.
+    /// Returns limits that limit nothing: no maximum concurrency, and a weight of 1.
     pub fn new() -> Self {
         Self::default()
     }
 
     jobqueue_storage::setters! {
-        /// Sets the maximum number of handlers of the queue that run at the same time in this worker. The worker's own
-        /// concurrency holds as well.
+        /// Sets the maximum number of handlers of the queue that run at the same time in this worker. The
+        /// worker's own concurrency applies as well.
         concurrency(jobs: usize) => concurrency;
 
-        /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3 gets three times
-        /// as many as one of weight 1. The default is 1. While the other queues have no work, a queue may have more than its
-        /// share.
+        /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3
+        /// gets three times as many as one of weight 1. The default is 1. While the other queues have no
+        /// work, a queue may have more than its share.
         weight(weight: u32);
     }
 }
 
-/// Limits the handler of one kind within one worker. Given to [`WorkerBuilder::limit`](crate::WorkerBuilder::limit).
+/// Limits the handler of one kind within one worker. Given to
+/// [`WorkerBuilder::limit`](crate::WorkerBuilder::limit).
 ///
 /// ```
 /// use jobqueue::worker::{HandlerLimits, RateLimit};
@@ -72,11 +74,12 @@ impl HandlerLimits {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the maximum number of jobs of the kind that run at the same time in this worker, over all its queues.
+        /// Sets the maximum number of jobs of the kind that run at the same time in this worker, over all its
+        /// queues.
         concurrency(jobs: usize) => concurrency;
 
-        /// Sets the rate at which jobs of the kind begin. All handlers that have the same limiter, or clones of it, share the
-        /// rate.
+        /// Sets the maximum rate at which jobs of the kind begin. All handlers with the same limiter, or
+        /// clones of it, share the rate.
         rate(limit: &RateLimit) => rate = Some(limit.clone());
     }
 }
@@ -100,7 +103,7 @@ pub(super) struct HandlerLimit {
 pub(super) struct Resolved<W> {
     pub(super) shares: Shares<W>,
     pub(super) handlers: BTreeMap<&'static str, HandlerLimit>,
-    /// The limiter of each queue whose handlers all have the same one.
+    /// For each queue, the limiter that all of its handlers share, if they do.
     pub(super) rates: Vec<Option<RateLimit>>,
 }
 
@@ -113,7 +116,7 @@ impl LimitSettings {
         self.handlers.insert(kind, limits);
     }
 
-    /// Checks that every limit can be kept and has something to limit.
+    /// Checks that every limit has a queue or a handler, and lets at least one job run.
     pub(in crate::worker) fn check(&self, registry: &Registry) -> Result<(), Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
         for (queue, limits) in &self.queues {
@@ -142,7 +145,7 @@ impl LimitSettings {
         Ok(())
     }
 
-    /// Checks that the jobs of one call of a handler can have slots at the same time.
+    /// Checks that the jobs of one call of a handler can all have slots at the same time.
     pub(in crate::worker) fn check_chunks(
         &self,
         concurrency: usize,
@@ -152,7 +155,7 @@ impl LimitSettings {
         for (number, (queue, handlers)) in registry.0.iter().enumerate() {
             for handler in handlers.all().filter(|handler| handler.chunk > 1) {
                 let own = self.handlers.get(handler.kind).and_then(|limits| limits.concurrency);
-                let (chunk, slots) = (handler.chunk, shares.most(number).min(own.unwrap_or(usize::MAX)));
+                let (chunk, slots) = (handler.chunk, shares.max_slots(number).min(own.unwrap_or(usize::MAX)));
                 if chunk > slots {
                     let text = format!(
                         "the handler for `{}` takes up to {chunk} jobs at once, and at most {slots} jobs of the queue `{queue}` run at once in this worker; raise its `.concurrency(…)` or the limits, or take fewer jobs",
@@ -182,15 +185,19 @@ impl LimitSettings {
             let counted = of_queue.kinds().map(|kind| limits(kind).and_then(|limit| limit.count)).collect();
             let own = self.of_queue(queue);
             queues.push(Share::new(own.weight, own.concurrency.unwrap_or(usize::MAX), counted));
-            rates.push(common(
+            rates.push(shared_limiter(
                 of_queue.kinds().map(|kind| limits(kind).and_then(|limit| limit.rate.as_ref())),
             ));
         }
         Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
     }
 
-    /// Returns the entries of the queues in the record of a worker with so many slots.
-    pub(in crate::worker) fn shown(&self, concurrency: usize, registry: &Registry) -> Vec<ListeningQueue> {
+    /// Returns the entries of the queues for the record of a worker with this concurrency.
+    pub(in crate::worker) fn record_entries(
+        &self,
+        concurrency: usize,
+        registry: &Registry,
+    ) -> Vec<ListeningQueue> {
         let shares = self.resolve::<()>(concurrency, registry).shares;
         let queues = registry.0.iter().enumerate().map(|(number, (name, handlers))| {
             let queue = ListeningQueue::new(name.to_string(), handlers.all_kinds());
@@ -214,8 +221,8 @@ impl LimitSettings {
     }
 }
 
-/// Returns the limiter of all handlers, if they have the same one.
-fn common<'r>(mut rates: impl Iterator<Item = Option<&'r RateLimit>>) -> Option<RateLimit> {
+/// Returns the limiter that all handlers share, if they do.
+fn shared_limiter<'r>(mut rates: impl Iterator<Item = Option<&'r RateLimit>>) -> Option<RateLimit> {
     let first = rates.next()??;
     rates.all(|rate| rate.is_some_and(|rate| rate.is_same(first))).then(|| first.clone())
 }

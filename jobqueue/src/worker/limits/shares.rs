@@ -1,16 +1,17 @@
-//! Decides which queue gets the next slot. This module holds data only: a waiting caller is a value of type `W`.
+//! Decides which queue gets the next slot. This module only holds data: a waiting caller is a value of type
+//! `W`.
 //!
-//! A quarter of the slots is reserved: it is split among the queues by weight, and each queue has at least one, if there
-//! are enough. No other queue takes a reserved slot, so that a queue continues however long the jobs of another run. The
-//! other slots are common. If several queues wait, the next slot goes to the one with the fewest running jobs for its
-//! weight.
+//! A quarter of the slots is reserved. The queues divide it by weight, and each queue has at least one slot
+//! if there are enough. No other queue takes a reserved slot, so that a queue makes progress however long the
+//! jobs of another queue run. The other slots are common. If several queues wait, the next slot goes to the
+//! queue with the fewest running jobs relative to its weight.
 
 use std::collections::VecDeque;
 
 use super::handler_count::HandlerCount;
 
-/// The divisor of the concurrency that gives the number of reserved slots.
-const RESERVED: usize = 4;
+/// The concurrency is divided by this for the number of reserved slots.
+const RESERVED_DIVISOR: usize = 4;
 
 #[derive(Debug)]
 pub(super) struct Shares<W> {
@@ -23,22 +24,22 @@ pub(super) struct Shares<W> {
     granted: u64,
 }
 
-/// The part of one queue.
+/// The share of one queue.
 #[derive(Debug)]
 pub(super) struct Share<W> {
     weight: u32,
     running: Count,
     reserved: usize,
-    /// The index of the count of each handler of the queue, if the handler is limited.
+    /// For each handler of the queue, the index of its count if the handler is limited.
     handlers: Vec<Option<usize>>,
-    /// The waiting callers, each with whether it has its message already.
+    /// The waiting callers, each with a flag that is true if the caller already has a message.
     waiting: VecDeque<(bool, W)>,
     /// True from the grant of a slot to the poller until its fetch has returned.
     is_fetching: bool,
-    /// True if the last fetch returned as many messages as it asked for.
+    /// True if the last fetch returned as many messages as requested.
     has_backlog: bool,
     /// The number of the last grant to this queue.
-    last: u64,
+    last_grant: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +63,7 @@ impl Count {
 struct Demand {
     /// The sum of the weights of the queues that have work and may have more slots.
     weights: u128,
-    /// The number of queues whose fetch is under way.
+    /// The number of queues with a pending fetch.
     fetching: usize,
 }
 
@@ -70,7 +71,7 @@ struct Demand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) queue: usize,
-    /// The index of the handler's count in which the slot takes a place.
+    /// The index of the handler's count in which the slot has a place.
     pub(super) handler: Option<usize>,
 }
 
@@ -85,7 +86,7 @@ impl<W> Share<W> {
             waiting: VecDeque::new(),
             is_fetching: false,
             has_backlog: false,
-            last: 0,
+            last_grant: 0,
         }
     }
 
@@ -101,13 +102,13 @@ impl<W> Shares<W> {
         let weights: usize = queues.iter().map(|queue| queue.weight as usize).sum();
         if concurrency >= queues.len() {
             for queue in &mut queues {
-                let part =
-                    (concurrency / RESERVED) as u128 * u128::from(queue.weight) / weights.max(1) as u128;
+                let part = (concurrency / RESERVED_DIVISOR) as u128 * u128::from(queue.weight)
+                    / weights.max(1) as u128;
                 queue.reserved = (part as usize).max(1).min(queue.running.limit);
             }
         }
         let mut excess = queues.iter().map(|queue| queue.reserved).sum::<usize>().saturating_sub(concurrency);
-        // One for each queue, rounded up, may be more than there are.
+        // The minimum of one slot per queue may add up to more than the concurrency.
         while excess > 0
             && let Some(largest) = queues.iter_mut().max_by_key(|queue| queue.reserved)
         {
@@ -120,31 +121,32 @@ impl<W> Shares<W> {
         Self { queues, handlers, common, concurrency, granted: 0 }
     }
 
-    /// Returns the number of slots that no other queue takes.
+    /// Returns the number of slots that are reserved for the queue.
     pub(super) fn reserved(&self, queue: usize) -> usize {
         self.queues[queue].reserved
     }
 
-    /// Returns the most slots that a queue has at once.
-    pub(super) fn most(&self, queue: usize) -> usize {
+    /// Returns the maximum number of slots that a queue can have at once.
+    pub(super) fn max_slots(&self, queue: usize) -> usize {
         let share = &self.queues[queue];
         (share.reserved + self.common.limit).min(share.running.limit)
     }
 
-    pub(super) fn free(&self, queue: usize) -> usize {
+    pub(super) fn free_slots(&self, queue: usize) -> usize {
         let share = &self.queues[queue];
         let own = share.reserved.saturating_sub(share.running.now);
         (own + self.common.limit - self.common.now).min(share.running.limit - share.running.now)
     }
 
-    /// Adds a waiting caller. Those that have their messages already are ahead of the poller, first come first served.
+    /// Adds a waiting caller. Callers that already have a message come before the poller, in order of
+    /// arrival.
     pub(super) fn wait(&mut self, queue: usize, has_message: bool, caller: W) {
         let waiting = &mut self.queues[queue].waiting;
         let at = if has_message { waiting.partition_point(|(has, _)| *has) } else { waiting.len() };
         waiting.insert(at, (has_message, caller));
     }
 
-    /// Removes the callers that wait no more.
+    /// Removes the callers that no longer wait.
     pub(super) fn forget(&mut self, gone: impl Fn(&W) -> bool) {
         for queue in &mut self.queues {
             queue.waiting.retain(|(_, caller)| !gone(caller));
@@ -156,27 +158,28 @@ impl<W> Shares<W> {
         let (numbers, demand) = (0..self.queues.len(), self.demand());
         let waiting = numbers.filter(|queue| !self.queues[*queue].waiting.is_empty());
         let ready = waiting.filter(|queue| self.may_run(*queue) && self.leaves_room(*queue, demand));
-        let next = ready.min_by(|one, other| self.order(*one, *other))?;
+        let next = ready.min_by(|left, right| self.order(*left, *right))?;
         let share = &mut self.queues[next];
         let (has_message, caller) = share.waiting.pop_front()?;
         share.is_fetching |= !has_message;
         self.grant(next).map(|grant| (grant, caller))
     }
 
-    fn order(&self, one: usize, other: usize) -> std::cmp::Ordering {
-        let (one, other) = (&self.queues[one], &self.queues[other]);
+    /// Orders queues by their running jobs relative to their weight, then by their last grant.
+    fn order(&self, left: usize, right: usize) -> std::cmp::Ordering {
+        let (left, right) = (&self.queues[left], &self.queues[right]);
         let by_weight = |a: &Share<W>, b: &Share<W>| a.running.now as u128 * u128::from(b.weight);
-        by_weight(one, other).cmp(&by_weight(other, one)).then(one.last.cmp(&other.last))
+        by_weight(left, right).cmp(&by_weight(right, left)).then(left.last_grant.cmp(&right.last_grant))
     }
 
-    /// Grants a slot to a queue, if one is free for it.
+    /// Grants a slot to a queue, if one is free for the queue.
     pub(super) fn grant(&mut self, queue: usize) -> Option<Grant> {
         if !self.may_run(queue) {
             return None;
         }
         self.granted += 1;
         let share = &mut self.queues[queue];
-        share.last = self.granted;
+        share.last_grant = self.granted;
         share.running.now += 1;
         if share.running.now > share.reserved {
             self.common.now += 1;
@@ -191,12 +194,13 @@ impl<W> Shares<W> {
         Some(Grant { queue, handler })
     }
 
-    /// Grants a further slot to a queue that has one already, if that leaves their shares to the queues with a backlog.
+    /// Grants a further slot to a queue that already has one, if the queue stays within its share among the
+    /// queues that have work.
     pub(super) fn grant_further(&mut self, queue: usize) -> Option<Grant> {
         if self.is_within_share(queue, self.demand()) { self.grant(queue) } else { None }
     }
 
-    /// Returns what all queues together ask for. It is counted once for each slot, however many queues could take it.
+    /// Returns the demand of all queues. Computed once per grant, for any number of queues.
     fn demand(&self) -> Demand {
         let none = Demand { weights: 0, fetching: 0 };
         self.queues.iter().fold(none, |sum, share| Demand {
@@ -213,7 +217,8 @@ impl<W> Shares<W> {
         (share.running.now as u128) * weights < self.concurrency as u128 * weight
     }
 
-    /// Returns whether the queue may take a slot without taking it from another queue whose fetch is under way.
+    /// Returns whether the queue may take a slot without taking the share of another queue with a pending
+    /// fetch.
     fn leaves_room(&self, queue: usize, demand: Demand) -> bool {
         let others_fetching = demand.fetching - usize::from(self.queues[queue].is_fetching);
         others_fetching == 0 || self.is_within_share(queue, demand)
@@ -223,12 +228,12 @@ impl<W> Shares<W> {
         self.queues[queue].is_fetching = false;
     }
 
-    /// Notes whether a queue has more messages than its last fetch has returned.
+    /// Records whether a queue has more messages than its last fetch returned.
     pub(super) fn note_backlog(&mut self, queue: usize, has_backlog: bool) {
         self.queues[queue].has_backlog = has_backlog;
     }
 
-    /// Takes a place in the count of a handler for a delivery. Returns false if there is none.
+    /// Takes a place in the count of a handler for a delivery. Returns false if no place is free.
     pub(super) fn enter_handler(&mut self, handler: usize) -> bool {
         self.handlers[handler].enter_delivery()
     }
@@ -238,7 +243,7 @@ impl<W> Shares<W> {
         self.handlers[handler].leave();
     }
 
-    /// Takes back a slot.
+    /// Takes a slot back.
     pub(super) fn release(&mut self, grant: Grant) {
         let share = &mut self.queues[grant.queue];
         if share.running.now > share.reserved {
@@ -276,28 +281,31 @@ mod tests {
     }
 
     #[test]
-    fn no_queue_takes_the_slots_reserved_for_another() {
+    fn no_queue_takes_slots_reserved_for_another() {
         let mut shares = Shares::new(64, vec![queue(1), queue(3)], vec![]);
-        assert_eq!((shares.most(0), shares.free(0)), (52, 52));
+        assert_eq!(shares.max_slots(0), 52);
+        assert_eq!(shares.free_slots(0), 52);
         assert_eq!(take_all(&mut shares, 0), 52);
-        assert_eq!((shares.free(0), take_all(&mut shares, 1)), (0, 12));
+        assert_eq!(shares.free_slots(0), 0);
+        assert_eq!(take_all(&mut shares, 1), 12);
         let mut alone = Shares::new(64, vec![queue(1)], vec![]);
         assert_eq!(take_all(&mut alone, 0), 64);
     }
 
     #[test]
-    fn with_more_queues_than_slots_nothing_is_reserved() {
+    fn nothing_is_reserved_with_more_queues_than_slots() {
         let mut shares = Shares::new(1, vec![queue(1), queue(1)], vec![]);
         let grant = shares.grant(0).unwrap();
-        assert!(shares.grant(0).is_none() && shares.grant(1).is_none());
-        shares.wait(0, false, "again");
-        shares.wait(1, false, "at last");
+        assert!(shares.grant(0).is_none());
+        assert!(shares.grant(1).is_none());
+        shares.wait(0, false, "had a slot");
+        shares.wait(1, false, "had none");
         shares.release(grant);
-        assert_eq!(shares.grant_next().unwrap().1, "at last");
+        assert_eq!(shares.grant_next().unwrap().1, "had none");
     }
 
     #[test]
-    fn slots_reserved_are_never_more_than_there_are() {
+    fn no_more_slots_are_reserved_than_exist() {
         for weight in [1, 2, 1_000, u32::MAX] {
             let mut shares = Shares::new(3, vec![queue(weight), queue(1), queue(1)], vec![]);
             let taken: usize = (0..3).map(|queue| take_all(&mut shares, queue)).sum();
@@ -318,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_queue_leaves_their_share_to_queues_with_a_backlog() {
+    fn greedy_queue_leaves_queues_with_a_backlog_their_share() {
         let mut shares = Shares::new(64, vec![queue(3), queue(1)], vec![]);
         shares.note_backlog(0, true);
         assert_eq!(std::iter::from_fn(|| shares.grant_further(1)).count(), 16);
@@ -334,13 +342,14 @@ mod tests {
         let limited = || Share::new(1, usize::MAX, vec![Some(0)]);
         let mut shares = Shares::<&str>::new(64, vec![limited(), limited()], vec![2]);
         let grant = shares.grant(0).unwrap();
-        assert!(shares.grant(1).is_some() && shares.grant(1).is_none());
+        assert!(shares.grant(1).is_some());
+        assert!(shares.grant(1).is_none());
         shares.release(grant);
         assert!(shares.grant(1).is_some());
     }
 
     #[test]
-    fn delivery_with_a_message_goes_before_a_fetch() {
+    fn delivery_with_a_message_gets_a_slot_before_a_fetch() {
         let mut shares = Shares::new(2, vec![queue(1)], vec![]);
         shares.wait(0, false, "fetches");
         shares.wait(0, true, "has waited in order");
@@ -351,7 +360,7 @@ mod tests {
         assert!(shares.grant_next().is_none());
     }
 
-    /// C12: a slot cost the square of the number of queues: this took minutes.
+    /// The cost of a slot was once quadratic in the number of queues: this test took minutes.
     #[test]
     fn slots_are_granted_among_thousands_of_queues() {
         let mut shares = Shares::new(1_024, (0..10_000).map(|_| queue(1)).collect(), vec![]);

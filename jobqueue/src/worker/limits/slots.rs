@@ -1,9 +1,9 @@
-//! The limit of concurrent handlers: a slot for each handler, and as many places again for deliveries whose handler
-//! has finished and whose message must be deleted.
+//! The limit of concurrent handlers: a slot for each handler, and as many places again for deliveries whose
+//! handler has finished and whose message must be deleted.
 //!
-//! A handler that has finished frees its slot at once, so that the next message can be fetched while the storage
-//! deletes this one. The number of places is limited: if the storage is slow to delete, deliveries keep their slots,
-//! and fetching waits.
+//! A finished handler frees its slot at once, so that the next message can be fetched while the storage
+//! deletes the finished one. The number of places is limited: if the storage is slow to delete, deliveries
+//! keep their slots, and fetching waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,22 +12,22 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
-use super::handler_count::KEPT_FOR;
-use super::rate::{RateLimit, Token};
+use super::handler_count::RESERVATION_TIME;
+use super::rate::{RateLimit, RateToken};
 use super::settings::{HandlerLimit, LimitSettings};
 use super::shares::{Grant, Shares};
 use crate::delivery::Registry;
 use crate::sync::lock;
 
-/// The shortest time for which a message is put back whose handler has reached its limit.
-const HANDLER_IS_BUSY: Duration = Duration::from_secs(1);
+/// The minimum put-back of a message whose handler has reached its limit.
+const MIN_BUSY_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
 pub(in crate::worker) struct Slots {
     core: Arc<Core>,
 }
 
-/// The slots of a worker as one of its queues sees them.
+/// The slots that one queue of the worker can use.
 #[derive(Debug, Clone)]
 pub(in crate::worker) struct QueueSlots {
     core: Arc<Core>,
@@ -47,7 +47,7 @@ struct Core {
 pub(in crate::worker) struct Slot {
     core: Arc<Core>,
     grant: Grant,
-    token: Option<Token>,
+    token: Option<RateToken>,
 }
 
 impl Slots {
@@ -69,9 +69,9 @@ impl Slots {
 }
 
 impl QueueSlots {
-    pub(in crate::worker) fn free_and_most(&self) -> (usize, usize) {
+    pub(in crate::worker) fn free_and_max(&self) -> (usize, usize) {
         let shares = lock(&self.core.shares);
-        (shares.free(self.queue), shares.most(self.queue))
+        (shares.free_slots(self.queue), shares.max_slots(self.queue))
     }
 
     /// Waits for a slot. Cancel-safe.
@@ -79,7 +79,7 @@ impl QueueSlots {
         self.take_in_turn(false).await
     }
 
-    /// Takes a further slot if one is free and no queue with a backlog should have it.
+    /// Takes a further slot if one is free and is not another queue's share.
     pub(in crate::worker) fn try_take_further(&self) -> Option<Slot> {
         let grant = {
             let mut shares = lock(&self.core.shares);
@@ -93,19 +93,19 @@ impl QueueSlots {
         }
     }
 
-    /// Notes that a fetch is over, or is not begun after all.
+    /// Records that a fetch has ended, or does not begin after all.
     pub(in crate::worker) fn fetched(&self) {
         lock(&self.core.shares).fetched(self.queue);
         grant_all(&self.core);
     }
 
-    /// Notes whether the queue has more messages than its last fetch has returned.
+    /// Records whether the queue has more messages than its last fetch returned.
     pub(in crate::worker) fn note_backlog(&self, has_backlog: bool) {
         lock(&self.core.shares).note_backlog(self.queue, has_backlog);
     }
 
     pub(in crate::worker) fn occupied(&self, slot: Slot) -> Occupied {
-        Occupied { slots: self.clone(), held: Mutex::new(Held::Slot(slot)) }
+        Occupied { slots: self.clone(), held: Mutex::new(HeldSlot::Slot(slot)) }
     }
 
     fn rate(&self) -> Option<&RateLimit> {
@@ -114,7 +114,8 @@ impl QueueSlots {
 
     async fn take_in_turn(&self, has_message: bool) -> Slot {
         let Some(rate) = self.rate() else { return self.wait_for_slot(has_message).await };
-        // A waiter for a slot holds no token, and the reverse: neither can block the other.
+        // A waiter for a slot holds no token, and a waiter for a token holds no slot, so neither can block
+        // the other.
         loop {
             let token = rate.take().await;
             if let Some(slot) = self.try_take_slot() {
@@ -144,8 +145,8 @@ impl QueueSlots {
         lock(&self.core.shares).wait(self.queue, has_message, sender);
         loop {
             grant_all(&self.core);
-            // Nothing else ends the time for which a place is kept.
-            match timeout(KEPT_FOR, &mut receiver).await {
+            // Nothing else wakes the waiter when the reservation of a place ends.
+            match timeout(RESERVATION_TIME, &mut receiver).await {
                 Ok(Ok(slot)) => return slot,
                 // A sender is dropped only after its receiver.
                 Ok(Err(_)) => std::future::pending().await,
@@ -155,7 +156,7 @@ impl QueueSlots {
     }
 }
 
-/// Hands free slots to the waiting callers.
+/// Grants free slots to waiting callers.
 fn grant_all(core: &Arc<Core>) {
     loop {
         let next = {
@@ -164,39 +165,41 @@ fn grant_all(core: &Arc<Core>) {
             shares.grant_next()
         };
         let Some((grant, waiting)) = next else { return };
-        // Sent without the lock: a slot whose caller has gone is dropped here, which takes the lock.
+        // Sent without the lock: if the caller is gone, the slot is dropped here, which takes the lock.
         drop(waiting.send(Slot { core: Arc::clone(core), grant, token: None }));
     }
 }
 
 impl Slot {
-    fn with(mut self, token: Token) -> Self {
+    fn with(mut self, token: RateToken) -> Self {
         self.token = Some(token);
         self
     }
 
-    /// Takes the place and the token that the handler of `kind` needs, unless they were taken before. The slot returns what is not spent.
+    /// Takes the place and the token that the handler of `kind` needs, unless the slot already has them.
+    /// Dropping the slot returns the place, and the token if it was not spent.
     fn reserve(&mut self, kind: &str) -> Result<(), Duration> {
         if let Some(limit) = self.core.handlers.get(kind) {
             if self.grant.handler.is_none()
                 && let Some(count) = limit.count
             {
                 if !lock(&self.core.shares).enter_handler(count) {
-                    return Err(HANDLER_IS_BUSY);
+                    return Err(MIN_BUSY_DELAY);
                 }
                 self.grant.handler = Some(count);
             }
             if self.token.is_none()
                 && let Some(rate) = &limit.rate
             {
-                let taken = rate.try_take_for_delivery().map_err(|wait| wait.max(HANDLER_IS_BUSY));
+                let taken = rate.try_take_for_delivery().map_err(|wait| wait.max(MIN_BUSY_DELAY));
                 self.token = Some(taken?);
             }
         }
         Ok(())
     }
 
-    /// Gives the place to another delivery of the kind. A token is kept: it delays no later one.
+    /// Gives the handler's place to another delivery of the kind. Keeps the token, which delays no later
+    /// delivery.
     fn give_back(&mut self) {
         if let Some(handler) = self.grant.handler.take() {
             lock(&self.core.shares).leave_handler(handler);
@@ -204,10 +207,11 @@ impl Slot {
         }
     }
 
-    /// Consumes the permits of `kind`. Returns the time until the handler may start.
+    /// Takes the place and spends the token of `kind`. Returns the time until the handler may start, or else
+    /// the put-back of the message.
     fn admit(&mut self, kind: &str) -> Result<Duration, Duration> {
         self.reserve(kind)?;
-        self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(HANDLER_IS_BUSY))
+        self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(MIN_BUSY_DELAY))
     }
 }
 
@@ -222,32 +226,33 @@ impl Drop for Slot {
 #[derive(Debug)]
 pub(in crate::worker) struct Occupied {
     slots: QueueSlots,
-    held: Mutex<Held>,
+    held: Mutex<HeldSlot>,
 }
 
 #[derive(Debug)]
-enum Held {
+enum HeldSlot {
     Slot(Slot),
     #[expect(dead_code, reason = "held until it is dropped")]
     PlaceToSettle(OwnedSemaphorePermit),
-    /// The delivery waits.
+    /// The delivery has given up its slot while it waits.
     Nothing,
 }
 
 impl Occupied {
-    /// Keeps the place of a handler of `kind`, or returns the time for which the message is put back.
+    /// Takes the place and the token for a handler of `kind`, or returns the put-back of the message.
     pub(in crate::worker) fn reserve(&self, kind: &str) -> Result<(), Duration> {
         self.with_slot(|slot| slot.reserve(kind))
     }
 
-    /// Gives the place of a handler to other deliveries of its kind.
+    /// Gives the handler's place to other deliveries of its kind.
     pub(in crate::worker) fn give_back(&self) {
-        if let Held::Slot(slot) = &mut *lock(&self.held) {
+        if let HeldSlot::Slot(slot) = &mut *lock(&self.held) {
             slot.give_back();
         }
     }
 
-    /// Returns the time after which the handler of `kind` may begin, a second at most, else the time for which the message is put back.
+    /// Returns the time until the handler of `kind` may begin, at most a second, or else the put-back of the
+    /// message.
     pub(in crate::worker) fn admit(&self, kind: &str) -> Result<Duration, Duration> {
         self.with_slot(|slot| slot.admit(kind))
     }
@@ -257,31 +262,31 @@ impl Occupied {
         ask: impl FnOnce(&mut Slot) -> Result<T, Duration>,
     ) -> Result<T, Duration> {
         match &mut *lock(&self.held) {
-            Held::Slot(slot) => ask(slot),
-            Held::PlaceToSettle(_) | Held::Nothing => Ok(T::default()),
+            HeldSlot::Slot(slot) => ask(slot),
+            HeldSlot::PlaceToSettle(_) | HeldSlot::Nothing => Ok(T::default()),
         }
     }
 
-    /// Frees the slot for another handler, if there is a place to settle in. Returns whether it is free.
+    /// Frees the slot for another handler, if a place to settle is free. Returns whether the slot was freed.
     pub(in crate::worker) fn handler_is_done(&self) -> bool {
         let place = Arc::clone(&self.slots.core.settling).try_acquire_owned();
-        place.map(|place| self.replace(Held::PlaceToSettle(place))).is_ok()
+        place.map(|place| self.replace(HeldSlot::PlaceToSettle(place))).is_ok()
     }
 
     /// Frees the slot for another delivery before the handler runs.
     pub(in crate::worker) fn leave(&self) {
-        self.replace(Held::Nothing);
+        self.replace(HeldSlot::Nothing);
     }
 
-    /// Waits for a slot again, ahead of the poller. Cancel-safe.
+    /// Waits for a slot again, before the poller. Cancel-safe.
     pub(in crate::worker) async fn take_again(&self) {
-        if matches!(*lock(&self.held), Held::Nothing) {
+        if matches!(*lock(&self.held), HeldSlot::Nothing) {
             let slot = self.slots.take_in_turn(true).await;
-            self.replace(Held::Slot(slot));
+            self.replace(HeldSlot::Slot(slot));
         }
     }
 
-    fn replace(&self, held: Held) {
+    fn replace(&self, held: HeldSlot) {
         let former = std::mem::replace(&mut *lock(&self.held), held);
         // Dropped without the lock.
         drop(former);
@@ -292,10 +297,10 @@ impl Occupied {
 mod tests {
     use super::*;
 
-    fn one() -> QueueSlots {
-        let resolved = super::super::shares::Share::new(1, usize::MAX, vec![None]);
+    fn single_slot() -> QueueSlots {
+        let share = super::super::shares::Share::new(1, usize::MAX, vec![None]);
         let core = Core {
-            shares: Mutex::new(Shares::new(1, vec![resolved], vec![])),
+            shares: Mutex::new(Shares::new(1, vec![share], vec![])),
             settling: Arc::new(Semaphore::new(1)),
             handlers: BTreeMap::new(),
             rates: vec![None],
@@ -305,34 +310,35 @@ mod tests {
 
     #[test]
     fn slot_is_free_while_its_message_settles() {
-        let slots = one();
+        let slots = single_slot();
         let first = slots.occupied(slots.try_take_further().unwrap());
-        assert!(slots.try_take_further().is_none() && slots.free_and_most() == (0, 1));
+        assert!(slots.try_take_further().is_none());
+        assert_eq!(slots.free_and_max(), (0, 1));
         assert!(first.handler_is_done());
         let second = slots.occupied(slots.try_take_further().unwrap());
         assert!(!second.handler_is_done());
-        assert!(slots.try_take_further().is_none(), "the first still settles");
+        assert!(slots.try_take_further().is_none(), "the first delivery still settles");
         drop(first);
         assert!(second.handler_is_done());
-        assert_eq!(slots.free_and_most(), (1, 1));
+        assert_eq!(slots.free_and_max(), (1, 1));
     }
 
     #[tokio::test]
     async fn waiting_delivery_leaves_its_slot_and_takes_it_again() {
-        let slots = one();
+        let slots = single_slot();
         let waiting = slots.occupied(slots.try_take_further().unwrap());
         waiting.leave();
-        assert_eq!(slots.free_and_most().0, 1);
+        assert_eq!(slots.free_and_max().0, 1);
         waiting.take_again().await;
         waiting.take_again().await;
-        assert_eq!(slots.free_and_most().0, 0);
+        assert_eq!(slots.free_and_max().0, 0);
         drop(waiting);
-        assert_eq!(slots.free_and_most().0, 1);
+        assert_eq!(slots.free_and_max().0, 1);
     }
 
     #[tokio::test]
-    async fn a_slot_for_somebody_who_is_gone_goes_to_the_next() {
-        let slots = one();
+    async fn slot_of_a_dropped_waiter_goes_to_the_next() {
+        let slots = single_slot();
         let taken = slots.take().await;
         let mut gone = Box::pin(slots.take());
         assert!(futures_util::poll!(&mut gone).is_pending());

@@ -1,6 +1,6 @@
 //! The circuit breaker: stops fetching from a queue while every job on it fails.
 //!
-//! It knows how and when attempts ended. It knows nothing of messages, so that any queue can have one.
+//! This module knows how and when attempts ended. It knows nothing of messages.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,11 +15,12 @@ use crate::sync::lock;
 
 /// The rules by which a worker stops fetching from a queue on which every job fails.
 ///
-/// When a service that all handlers need is down, every message would use up its attempts within minutes and fill the
-/// dead-letter queue. The circuit breaker prevents that. The circuit opens after `failures` failed attempts in a row,
-/// of at least `jobs` different jobs. The worker then fetches nothing for the pause. After the pause it tries one
-/// message. If that fails too, the pause doubles; after the first success the worker fetches as before. While it neither fails nor
-/// succeeds, because it runs for long, the number of jobs under test doubles after each pause, of at least 30 seconds.
+/// When a service that all handlers need is down, every message would use up its attempts within minutes and
+/// fill the dead-letter queue. The circuit breaker prevents that. The circuit opens after `failures` failed
+/// attempts in a row, of at least `jobs` different jobs. The worker then fetches nothing for the pause. After
+/// the pause it tries one message. If that fails too, the pause doubles; after the first success the worker
+/// fetches as before. While the tried message runs for long, neither failing nor succeeding, the number of
+/// messages under test doubles after each pause, or after 30 seconds if the pause is shorter.
 ///
 /// ```
 /// use jobqueue::worker::CircuitBreaker;
@@ -32,13 +33,14 @@ use crate::sync::lock;
 pub struct CircuitBreaker {
     failures: u32,
     jobs: u32,
-    first: Duration,
-    longest: Duration,
+    first_pause: Duration,
+    max_pause: Duration,
 }
 
 impl Default for CircuitBreaker {
     fn default() -> Self {
-        Self { failures: 20, jobs: 5, first: Duration::from_secs(5), longest: Duration::from_secs(300) }
+        let (first_pause, max_pause) = (Duration::from_secs(5), Duration::from_secs(300));
+        Self { failures: 20, jobs: 5, first_pause, max_pause }
     }
 }
 
@@ -48,22 +50,17 @@ impl CircuitBreaker {
         Self::default()
     }
 
-    /// Sets how many attempts in a row must fail; at least 1.
-    #[must_use]
-    pub fn failures(mut self, attempts: u32) -> Self {
-        self.failures = attempts.max(1);
-        self
+    jobqueue_storage::setters! {
+        /// Sets how many attempts in a row must fail; at least 1.
+        failures(attempts: u32) => failures = attempts.max(1);
+
+        /// Sets how many different jobs the failures must belong to, so that one bad job alone does not stop
+        /// a queue. Values above the number of failures have no further effect.
+        jobs(jobs: u32) = jobs.max(1);
     }
 
-    /// Sets how many different jobs the failures must belong to, so that one bad job alone does not stop a queue.
-    /// Values above the number of failures have no further effect.
-    #[must_use]
-    pub fn jobs(mut self, jobs: u32) -> Self {
-        self.jobs = jobs.max(1);
-        self
-    }
-
-    /// Returns the rules for handlers of up to `chunk` jobs a call, which fail together: the circuit opens only after several calls have failed.
+    /// Returns the rules for handlers of up to `chunk` jobs per call. The jobs of a call fail together, so
+    /// the circuit opens only after several calls have failed.
     pub(in crate::worker) fn beyond_chunks_of(self, chunk: usize) -> Self {
         let least = if chunk > 1 { u32::try_from(chunk).unwrap_or(u32::MAX).saturating_add(1) } else { 1 };
         Self { failures: self.failures.max(least), jobs: self.jobs.max(least), ..self }
@@ -72,67 +69,76 @@ impl CircuitBreaker {
     /// Sets the first pause, and the maximum to which it doubles.
     #[must_use]
     pub fn pause(mut self, first: Duration, longest: Duration) -> Self {
-        self.first = first.clamp(Duration::from_millis(1), WITHOUT_END);
-        self.longest = longest.clamp(self.first, WITHOUT_END);
+        self.first_pause = first.clamp(Duration::from_millis(1), WITHOUT_END);
+        self.max_pause = longest.clamp(self.first_pause, WITHOUT_END);
         self
     }
 }
 
-/// The shortest time after which more probes may follow one that has not ended: longer than most calls of a service that hangs.
-const LONG_PROBE: Duration = Duration::from_secs(30);
+/// The minimum period of pending probes, after each of which their number may double: longer than most calls
+/// of a service that hangs.
+const MIN_PROBE_PERIOD: Duration = Duration::from_secs(30);
 
-/// The circuit's permission for a poller to fetch.
+/// A circuit's permission for a poller to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum Permit {
-    /// Fetch for all free slots.
+    /// Fetch messages for all free slots.
     Closed,
     /// Fetch one message, to test whether jobs succeed again.
     Probe,
     /// Fetch nothing before this instant.
     OpenUntil(Instant),
-    /// Fetch nothing before a probe has ended, or this instant has come.
+    /// Fetch nothing before a probe has ended or this instant has come.
     Probing(Instant),
 }
 
 /// A change of the circuit that the worker reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::worker) enum Change {
+pub(in crate::worker) enum CircuitChange {
     Opened(Duration),
     Closed,
 }
 
 #[derive(Debug)]
 pub(in crate::worker) struct Circuit {
-    terms: Option<CircuitBreaker>,
+    rules: Option<CircuitBreaker>,
     state: Mutex<CircuitState>,
+    /// Wakes the poller when a delivery or a probe has ended.
     ended: Notify,
 }
 
 #[derive(Debug, Default)]
 struct CircuitState {
-    /// The jobs of the latest failed attempts, the latest last; empty after a success.
+    /// The jobs of the latest failed attempts, newest last; empty after a success.
     failed: VecDeque<Arc<str>>,
-    /// The time at which the pause ends; `None` while closed.
+    /// The time at which the pause ends; `None` while the circuit is closed.
     open_until: Option<Instant>,
     pause: Duration,
-    /// The numbers of the probes that are under way.
+    /// The numbers of the pending probes.
     probing: HashSet<u64>,
-    /// The start of the first of them.
+    /// The start of the first pending probe.
     probing_since: Option<Instant>,
     probes: u64,
 }
 
 impl CircuitState {
-    /// Returns when the next probe may start; `None` for now. The number of probes doubles with each period in which none has ended.
+    fn open(&mut self, pause: Duration) -> CircuitChange {
+        self.pause = pause;
+        self.open_until = Some(Instant::now() + pause);
+        CircuitChange::Opened(pause)
+    }
+
+    /// Returns when the next probe may start; `None` for now. The number of probes doubles after each period
+    /// in which no probe has ended.
     fn next_probe(&self) -> Option<Instant> {
         let since = self.probing_since.filter(|_| !self.probing.is_empty())?;
-        let period = self.pause.max(LONG_PROBE);
+        let period = self.pause.max(MIN_PROBE_PERIOD);
         let periods = (since.elapsed().as_nanos() / period.as_nanos()).min(16) as u32;
         (self.probing.len() >= 1 << periods).then(|| since + period * (periods + 1))
     }
 }
 
-/// A delivery that tests an open circuit. If it is dropped without an outcome, for instance with its task,
+/// A delivery that tests an open circuit. If it is dropped without an outcome, for example with its task,
 /// another probe may follow.
 #[derive(Debug)]
 pub(in crate::worker) struct Probe {
@@ -141,7 +147,7 @@ pub(in crate::worker) struct Probe {
 }
 
 impl Probe {
-    /// Lets another probe follow: this delivery waits for something, and tests nothing before it runs.
+    /// Lets another probe follow, because this delivery waits and tests nothing before it runs.
     pub(in crate::worker) fn give_back(&self) {
         self.circuit.state().probing.remove(&self.number);
         self.circuit.ended.notify_one();
@@ -155,8 +161,8 @@ impl Drop for Probe {
 }
 
 impl Circuit {
-    pub(super) fn new(terms: Option<CircuitBreaker>) -> Self {
-        Self { terms, state: Mutex::default(), ended: Notify::new() }
+    pub(super) fn new(rules: Option<CircuitBreaker>) -> Self {
+        Self { rules, state: Mutex::default(), ended: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, CircuitState> {
@@ -172,7 +178,7 @@ impl Circuit {
         }
     }
 
-    /// Records that a probe was fetched: for a while, no other follows until it has ended.
+    /// Records that a probe was fetched. Until it ends, or for a period, no other probe follows.
     pub(in crate::worker) fn probe(self: &Arc<Self>) -> Probe {
         let mut state = self.state();
         state.probes += 1;
@@ -195,64 +201,67 @@ impl Circuit {
         job: Option<&Arc<str>>,
         outcome: &Outcome,
         probe: Option<&Probe>,
-    ) -> Option<Change> {
-        let terms = self.terms?;
-        let change = self.apply(terms, job, outcome, probe);
+    ) -> Option<CircuitChange> {
+        let rules = self.rules?;
+        let change = self.apply(rules, job, outcome, probe);
         self.ended.notify_one();
         change
     }
 
     fn apply(
         &self,
-        terms: CircuitBreaker,
+        rules: CircuitBreaker,
         job: Option<&Arc<str>>,
         outcome: &Outcome,
         probe: Option<&Probe>,
-    ) -> Option<Change> {
+    ) -> Option<CircuitChange> {
         let mut state = self.state();
-        // The end of a delivery that was fetched before the circuit opened does not permit a second probe.
+        // A delivery that was fetched before the circuit opened is no probe: its end does not permit another
+        // probe.
         let is_probe = probe.is_some_and(|probe| state.probing.remove(&probe.number));
-        match verdict(outcome) {
-            None => None,
-            Some(true) => {
+        match CircuitEffect::of(outcome) {
+            CircuitEffect::None => None,
+            CircuitEffect::Success => {
                 state.failed.clear();
                 let was_open = state.open_until.take().is_some();
-                was_open.then_some(Change::Closed)
+                was_open.then_some(CircuitChange::Closed)
             }
-            Some(false) if state.open_until.is_some() => {
-                // Deliveries that were running when the circuit opened are no new evidence.
+            CircuitEffect::Failure if state.open_until.is_some() => {
+                // Failures of deliveries that were running when the circuit opened are no new evidence.
                 is_probe.then(|| {
                     state.probing.clear();
-                    state.pause = (state.pause * 2).min(terms.longest);
-                    state.open_until = Some(Instant::now() + state.pause);
-                    Change::Opened(state.pause)
+                    let pause = (state.pause * 2).min(rules.max_pause);
+                    state.open(pause)
                 })
             }
-            Some(false) => {
+            CircuitEffect::Failure => {
                 state.failed.extend(job.cloned());
-                let excess = state.failed.len().saturating_sub(terms.failures as usize);
+                let excess = state.failed.len().saturating_sub(rules.failures as usize);
                 state.failed.drain(..excess);
                 let jobs: HashSet<&Arc<str>> = state.failed.iter().collect();
-                let (failures, least) = (terms.failures as usize, terms.jobs.min(terms.failures) as usize);
-                let open = state.failed.len() >= failures && jobs.len() >= least;
-                open.then(|| {
-                    state.pause = terms.first;
-                    state.open_until = Some(Instant::now() + terms.first);
-                    Change::Opened(terms.first)
-                })
+                let (failures, least) = (rules.failures as usize, rules.jobs.min(rules.failures) as usize);
+                let opens = state.failed.len() >= failures && jobs.len() >= least;
+                opens.then(|| state.open(rules.first_pause))
             }
         }
     }
 }
 
-/// Returns `true` if the outcome counts as a success, `false` if it counts as a failure, `None` if it counts as
-/// neither.
-fn verdict(outcome: &Outcome) -> Option<bool> {
-    match outcome {
-        Outcome::Completed | Outcome::CompletedUncertain => Some(true),
-        Outcome::Retried(_) => Some(false),
-        Outcome::DeadLettered(reason) => (*reason == Reason::ATTEMPTS_EXHAUSTED).then_some(false),
-        _ => None,
+/// The effect of an outcome on the circuit.
+enum CircuitEffect {
+    Success,
+    Failure,
+    None,
+}
+
+impl CircuitEffect {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Outcome::Completed | Outcome::CompletedUncertain => Self::Success,
+            Outcome::Retried(_) => Self::Failure,
+            Outcome::DeadLettered(reason) if *reason == Reason::ATTEMPTS_EXHAUSTED => Self::Failure,
+            _ => Self::None,
+        }
     }
 }
 
@@ -260,11 +269,11 @@ fn verdict(outcome: &Outcome) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn fail(circuit: &Circuit, job: &str) -> Option<Change> {
+    fn fail(circuit: &Circuit, job: &str) -> Option<CircuitChange> {
         circuit.record(Some(&job.into()), &Outcome::Retried(Duration::ZERO), None)
     }
 
-    fn probe_fails(circuit: &Arc<Circuit>) -> Option<Change> {
+    fn probe_fails(circuit: &Arc<Circuit>) -> Option<CircuitChange> {
         let probe = circuit.probe();
         assert!(is_probing(circuit));
         circuit.record(Some(&"a".into()), &Outcome::Retried(Duration::ZERO), Some(&probe))
@@ -275,12 +284,12 @@ mod tests {
     }
 
     fn circuit() -> Arc<Circuit> {
-        let terms = CircuitBreaker::new().failures(4).jobs(2);
-        Arc::new(Circuit::new(Some(terms.pause(Duration::from_secs(1), Duration::from_secs(3)))))
+        let rules = CircuitBreaker::new().failures(4).jobs(2);
+        Arc::new(Circuit::new(Some(rules.pause(Duration::from_secs(1), Duration::from_secs(3)))))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn jobs_that_fail_in_one_call_do_not_open_it() {
+    async fn jobs_that_fail_in_one_call_do_not_open_the_circuit() {
         let circuit = Circuit::new(Some(CircuitBreaker::new().beyond_chunks_of(50)));
         opens_with_the_51st(&circuit);
     }
@@ -289,7 +298,7 @@ mod tests {
         for job in 0..50 {
             assert_eq!(fail(circuit, &format!("{job}")), None);
         }
-        assert!(matches!(fail(circuit, "another"), Some(Change::Opened(_))));
+        assert!(matches!(fail(circuit, "another"), Some(CircuitChange::Opened(_))));
     }
 
     #[tokio::test(start_paused = true)]
@@ -301,10 +310,8 @@ mod tests {
         }
         let circuit = Circuit::new(Some(CircuitBreaker::new().jobs(5).failures(2)));
         assert_eq!(fail(&circuit, "a"), None);
-        assert!(
-            matches!(fail(&circuit, "b"), Some(Change::Opened(_))),
-            "more jobs than failures are not asked for"
-        );
+        let opened = fail(&circuit, "b");
+        assert!(matches!(opened, Some(CircuitChange::Opened(_))), "more jobs than failures are not required");
     }
 
     fn opened() -> Arc<Circuit> {
@@ -316,30 +323,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn opens_when_everything_fails_and_probes_with_one() {
+    async fn circuit_opens_when_all_jobs_fail_and_tries_one_at_a_time() {
         let circuit = circuit();
         for job in ["a", "b", "c"] {
             assert_eq!(fail(&circuit, job), None);
         }
         assert_eq!(circuit.permit(), Permit::Closed);
-        assert_eq!(fail(&circuit, "a"), Some(Change::Opened(Duration::from_secs(1))));
+        assert_eq!(fail(&circuit, "a"), Some(CircuitChange::Opened(Duration::from_secs(1))));
         assert!(matches!(circuit.permit(), Permit::OpenUntil(_)));
         assert_eq!(fail(&circuit, "b"), None, "a straggler does not make the pause longer");
         for pause in [2, 3, 3] {
             tokio::time::advance(Duration::from_secs(3)).await;
             assert_eq!(circuit.permit(), Permit::Probe);
-            assert_eq!(probe_fails(&circuit), Some(Change::Opened(Duration::from_secs(pause))));
+            assert_eq!(probe_fails(&circuit), Some(CircuitChange::Opened(Duration::from_secs(pause))));
         }
         tokio::time::advance(Duration::from_secs(3)).await;
         let probe = circuit.probe();
         assert_eq!(circuit.record(None, &Outcome::Released(Duration::ZERO), Some(&probe)), None);
-        assert_eq!(circuit.permit(), Permit::Probe, "a snooze says nothing; the next one is tried");
-        assert_eq!(circuit.record(None, &Outcome::Completed, None), Some(Change::Closed));
+        assert_eq!(circuit.permit(), Permit::Probe, "a snooze proves nothing; another probe follows");
+        assert_eq!(circuit.record(None, &Outcome::Completed, None), Some(CircuitChange::Closed));
         assert_eq!(circuit.permit(), Permit::Closed);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_another_delivery_does_not_end_the_probe() {
+    async fn end_of_another_delivery_does_not_end_the_probe() {
         let circuit = opened();
         tokio::time::advance(Duration::from_secs(3)).await;
         let probe = circuit.probe();
@@ -348,7 +355,7 @@ mod tests {
             assert!(is_probing(&circuit));
         }
         drop(probe);
-        assert_eq!(circuit.permit(), Permit::Probe, "a probe whose task is dropped makes room");
+        assert_eq!(circuit.permit(), Permit::Probe, "a dropped probe makes room for another");
         let (late, next) = (circuit.probe(), circuit.probe());
         drop(late);
         assert!(is_probing(&circuit));
@@ -356,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_bad_job_or_a_success_between_keeps_it_closed() {
+    async fn circuit_stays_closed_for_one_bad_job_and_after_a_success() {
         let circuit = circuit();
         for _ in 0..20 {
             assert_eq!(fail(&circuit, "bad"), None);
@@ -368,33 +375,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn probes_that_last_long_let_more_of_them_in() {
+    async fn long_probes_permit_more_probes() {
         let circuit = opened();
         tokio::time::advance(Duration::from_secs(3)).await;
         let mut probes = Vec::new();
-        for most in [1, 2, 4, 8] {
+        for max in [1, 2, 4, 8] {
             while circuit.permit() == Permit::Probe {
                 probes.push(circuit.probe());
             }
-            assert_eq!(
-                (probes.len(), circuit.permit()),
-                (most, Permit::Probing(Instant::now() + LONG_PROBE))
-            );
-            tokio::time::advance(LONG_PROBE).await;
+            assert_eq!(probes.len(), max);
+            assert_eq!(circuit.permit(), Permit::Probing(Instant::now() + MIN_PROBE_PERIOD));
+            tokio::time::advance(MIN_PROBE_PERIOD).await;
         }
         let failed = Outcome::Retried(Duration::ZERO);
-        assert_eq!(
-            circuit.record(None, &failed, probes.pop().as_ref()),
-            Some(Change::Opened(Duration::from_secs(2)))
-        );
-        assert_eq!(
-            circuit.record(None, &failed, probes.pop().as_ref()),
-            None,
-            "the others are no new evidence"
-        );
+        let mut fail_a_probe = || circuit.record(None, &failed, probes.pop().as_ref());
+        assert_eq!(fail_a_probe(), Some(CircuitChange::Opened(Duration::from_secs(2))));
+        assert_eq!(fail_a_probe(), None, "the other probes are no new evidence");
         tokio::time::advance(Duration::from_secs(2)).await;
         let probe = circuit.probe();
-        assert!(is_probing(&circuit), "one again");
-        assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(Change::Closed));
+        assert!(is_probing(&circuit), "one probe again");
+        assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(CircuitChange::Closed));
     }
 }

@@ -1,7 +1,8 @@
-//! The pace at which a worker fetches from one queue: less while every job fails, or while the messages are for other workers;
-//! nothing while a handler has snoozed the queue. It also bounds the rate at which messages that cannot run become dead letters.
+//! The pace at which a worker fetches from one queue: slower while every job fails or the messages are for
+//! other workers, and not at all while a handler has snoozed the queue. Also bounds the rate at which
+//! messages that cannot run become dead letters.
 //!
-//! It knows how requests and attempts ended, and nothing of messages.
+//! This module knows the results of requests and attempts. It knows nothing of messages.
 
 mod circuit;
 mod rejections;
@@ -12,14 +13,14 @@ use std::sync::Arc;
 use crate::delivery::Snooze;
 use circuit::Circuit;
 pub use circuit::CircuitBreaker;
-pub(super) use circuit::{Change, Permit, Probe};
+pub(super) use circuit::{CircuitChange, Permit, Probe};
 pub(super) use rejections::Rejections;
 use unknown::UnknownRatio;
 
 pub(super) struct Pacing {
     pub(super) circuit: Arc<Circuit>,
     pub(super) unknown: UnknownRatio,
-    /// The rate of all queues of the worker.
+    /// The rate limit that all queues of the worker share.
     pub(super) rejections: Arc<Rejections>,
     pub(super) snooze: Arc<Snooze>,
 }

@@ -1,8 +1,8 @@
 //! The rate at which messages that cannot run go to the dead-letter queue.
 //!
-//! A flood of such messages comes from one mistake: a producer that uses the wrong queue, or a release that cannot
-//! read the messages. The flood must neither displace good messages nor empty a queue before an operator notices.
-//! This module knows nothing of messages.
+//! A flood of such messages usually comes from a single mistake: a producer that uses the wrong queue, or a
+//! release that cannot read the messages. The flood must neither displace good messages nor empty a queue
+//! before an operator notices. This module knows nothing of messages.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use crate::sync::lock;
 
-/// The shortest put-back. Services count in seconds, and the message should not come back at once.
-const LEAST: Duration = Duration::from_secs(1);
+/// The minimum put-back: services count in seconds, and the message should not come back at once.
+const MIN_PUT_BACK: Duration = Duration::from_secs(1);
 
-/// The longest put-back. A message that comes back too early is put back again.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// The maximum put-back. A message that comes back too early is put back again.
+const MAX_PUT_BACK: Duration = Duration::from_secs(3600);
 
-/// The rate of one worker, over all its queues.
+/// The rate limit of a worker, over all its queues.
 #[derive(Debug)]
 pub(in crate::worker) struct Rejections {
     /// The rate per second; `None` for no limit.
@@ -29,7 +29,7 @@ pub(in crate::worker) struct Rejections {
 
 #[derive(Debug)]
 struct Permits {
-    /// The number of messages that may go now, up to the rate of one second.
+    /// The number of messages that may be dead-lettered now, up to the rate of one second.
     permits: f64,
     counted: Instant,
     /// The time at which the last put-back message comes back.
@@ -53,8 +53,8 @@ impl Rejections {
         self.lifted.store(true, Ordering::Relaxed);
     }
 
-    /// Takes a permit to dead-letter one message now. Without one, returns for how long to put the message back.
-    /// Put-back messages come back one after the other, at the rate.
+    /// Takes a permit to dead-letter one message now. If none is left, returns how long to put the message
+    /// back. Put-back messages come back one after the other, at the rate.
     pub(in crate::worker) fn permit(&self) -> Result<(), Duration> {
         let Some(rate) = self.per_second.filter(|_| !self.lifted.load(Ordering::Relaxed)).map(f64::from)
         else {
@@ -69,8 +69,8 @@ impl Rejections {
             state.permits -= 1.0;
             return Ok(());
         }
-        let earliest = state.last_return.max(now + LEAST);
-        let latest = now + LONGEST;
+        let earliest = state.last_return.max(now + MIN_PUT_BACK);
+        let latest = now + MAX_PUT_BACK;
         state.last_return = (earliest + Duration::from_secs_f64(1.0 / rate)).min(latest);
         Err(state.last_return - now)
     }
@@ -81,11 +81,11 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_second_of_rate_goes_at_once_the_rest_later() {
+    async fn rejections_beyond_one_second_of_the_rate_wait() {
         let rejections = Rejections::new(Some(10));
         assert!((0..10).all(|_| rejections.permit().is_ok()));
         let waits: Vec<_> = (0..20).map(|_| rejections.permit().unwrap_err()).collect();
-        assert!(waits.is_sorted() && waits[0] >= LEAST);
+        assert!(waits.is_sorted() && waits[0] >= MIN_PUT_BACK);
         assert!(waits[19] >= Duration::from_millis(2_900) && waits[19] <= Duration::from_millis(3_100));
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!((0..20).filter(|_| rejections.permit().is_ok()).count(), 5);
@@ -96,7 +96,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_rejection_waits_for_longer_than_an_hour() {
         let rejections = Rejections::new(Some(0));
-        assert!((0..10_000).filter_map(|_| rejections.permit().err()).all(|wait| wait <= LONGEST));
+        assert!((0..10_000).filter_map(|_| rejections.permit().err()).all(|wait| wait <= MAX_PUT_BACK));
         assert!(Rejections::new(None).permit().is_ok());
     }
 }

@@ -1,5 +1,5 @@
-//! The share of messages that a worker does not know or may not run now. While a newer release runs beside it, an older
-//! worker polls a moment later, and so leaves the messages to workers that know them.
+//! The share of messages that a worker does not know or may not run now. While workers of a newer release
+//! run, an older worker polls a moment later, and thus leaves the messages to workers that know them.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -8,45 +8,48 @@ use crate::delivery::MessageClass;
 use crate::runtime::Runtime;
 use crate::sync::lock;
 
-/// The pause before each fetch of a worker that knows none of its messages.
-const LONGEST: Duration = Duration::from_secs(1);
-/// The same after many fetches that brought nothing known and not as much as requested. It is much longer than the
-/// pause of an idle worker that would know the messages: such a worker must be the first at most of them.
-const LONGEST_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
+/// The maximum pause before a fetch, for a worker that knows none of its messages.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// The maximum pause after many fetches that returned no known message and fewer messages than requested. It
+/// is much longer than the pause of an idle worker that knows the messages, so that such a worker receives
+/// most of them first.
+const MAX_PAUSE_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
 /// The weight of the newest message.
 const WEIGHT: f64 = 0.125;
-/// A share that makes no difference.
-const NONE: f64 = 0.01;
+/// A ratio below which the worker does not pause.
+const NEGLIGIBLE_RATIO: f64 = 0.01;
 
-/// The ratio of messages for other workers among the latest ones of a queue.
+/// The ratio of messages for other workers among the latest messages of a queue.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct UnknownRatio(Mutex<Latest>);
+pub(in crate::worker) struct UnknownRatio(Mutex<RatioState>);
 
 #[derive(Debug, Default)]
-struct Latest {
-    share: f64,
-    /// True if an unknown message was seen since the last pause.
+struct RatioState {
+    /// The moving average of messages that are not [`MessageClass::Known`].
+    ratio: f64,
+    /// True if the latest message since the last pause was unknown.
     unknown: bool,
-    /// The number of pauses after unknown messages alone, since another message or a full fetch.
+    /// The number of pauses after unknown messages, since the last message of another class or the last full
+    /// fetch.
     doublings: u32,
 }
 
 impl UnknownRatio {
-    pub(in crate::worker) fn note(&self, class: MessageClass) {
+    pub(in crate::worker) fn record(&self, class: MessageClass) {
         let mut latest = lock(&self.0);
         if class != MessageClass::Unknown {
             latest.doublings = 0;
         }
         latest.unknown = class == MessageClass::Unknown;
         if class != MessageClass::Known {
-            latest.share += (1.0 - latest.share) * WEIGHT;
-        } else if latest.share > 0.0 {
-            latest.share -= latest.share * WEIGHT;
+            latest.ratio += (1.0 - latest.ratio) * WEIGHT;
+        } else if latest.ratio > 0.0 {
+            latest.ratio -= latest.ratio * WEIGHT;
         }
     }
 
-    /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
-    /// last fetch was full: messages that this worker knows may wait behind unknown ones.
+    /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is
+    /// false after a full fetch: messages that this worker knows may wait behind unknown messages.
     pub(in crate::worker) fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
         let mut latest = lock(&self.0);
         if !may_be_long {
@@ -54,11 +57,11 @@ impl UnknownRatio {
         } else if std::mem::take(&mut latest.unknown) {
             latest.doublings = latest.doublings.saturating_add(1).min(16);
         }
-        if latest.share < NONE {
+        if latest.ratio < NEGLIGIBLE_RATIO {
             return Duration::ZERO;
         }
-        let pause = LONGEST.mul_f64(latest.share) * (1 << latest.doublings);
-        runtime.jitter(pause.min(LONGEST_WITHOUT_BACKLOG), 0.5..=1.0)
+        let pause = MAX_PAUSE.mul_f64(latest.ratio) * (1 << latest.doublings);
+        runtime.jitter(pause.min(MAX_PAUSE_WITHOUT_BACKLOG), 0.5..=1.0)
     }
 }
 
@@ -66,40 +69,40 @@ impl UnknownRatio {
 mod tests {
     use super::*;
 
-    /// Returns the share after rounds that brought one unknown message each.
+    /// Returns the ratio after rounds that returned one unknown message each.
     fn after(rounds: u32) -> UnknownRatio {
-        let share = UnknownRatio::default();
+        let ratio = UnknownRatio::default();
         for _ in 0..rounds {
-            share.note(MessageClass::Unknown);
-            let _ = share.pause(true, &Runtime::new());
+            ratio.record(MessageClass::Unknown);
+            let _ = ratio.pause(true, &Runtime::new());
         }
-        share
+        ratio
     }
 
     #[test]
-    fn worker_that_knows_few_kinds_pauses_until_it_learns() {
-        let share = UnknownRatio::default();
-        share.note(MessageClass::Known);
-        assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
-        let share = after(40);
-        let pause = share.pause(false, &Runtime::new());
-        assert!(pause >= LONGEST.mul_f64(0.49) && pause <= LONGEST, "{pause:?}");
-        (0..40).for_each(|_| share.note(MessageClass::Known));
-        assert_eq!(share.pause(true, &Runtime::new()), Duration::ZERO);
+    fn worker_that_knows_no_message_pauses_until_it_knows_some() {
+        let ratio = UnknownRatio::default();
+        ratio.record(MessageClass::Known);
+        assert_eq!(ratio.pause(true, &Runtime::new()), Duration::ZERO);
+        let ratio = after(40);
+        let pause = ratio.pause(false, &Runtime::new());
+        assert!(pause >= MAX_PAUSE.mul_f64(0.49) && pause <= MAX_PAUSE, "{pause:?}");
+        (0..40).for_each(|_| ratio.record(MessageClass::Known));
+        assert_eq!(ratio.pause(true, &Runtime::new()), Duration::ZERO);
     }
 
     #[test]
     fn pauses_grow_while_there_is_nothing_but_a_few_unknown_messages() {
-        let share = after(40);
+        let ratio = after(40);
         // A fetch that finds nothing changes nothing.
-        let pause = share.pause(true, &Runtime::new());
-        assert!(pause >= LONGEST_WITHOUT_BACKLOG / 2 && pause <= LONGEST_WITHOUT_BACKLOG, "{pause:?}");
+        let pause = ratio.pause(true, &Runtime::new());
+        assert!(pause >= MAX_PAUSE_WITHOUT_BACKLOG / 2 && pause <= MAX_PAUSE_WITHOUT_BACKLOG, "{pause:?}");
         for short in [MessageClass::Known, MessageClass::OverLimit] {
-            let share = after(40);
-            share.note(short);
-            assert!(share.pause(true, &Runtime::new()) <= LONGEST, "{short:?}");
+            let ratio = after(40);
+            ratio.record(short);
+            assert!(ratio.pause(true, &Runtime::new()) <= MAX_PAUSE, "{short:?}");
         }
-        share.note(MessageClass::Unknown);
-        assert!(share.pause(false, &Runtime::new()) <= LONGEST, "a backlog");
+        ratio.record(MessageClass::Unknown);
+        assert!(ratio.pause(false, &Runtime::new()) <= MAX_PAUSE, "a backlog");
     }
 }

@@ -7,12 +7,13 @@ use serde_amqp::read::SliceReader;
 
 use super::*;
 
-/// The size of a thread's stack for 32 levels, in a build that is not optimized.
-const STACK: usize = 512 << 10;
+/// A stack that is large enough for 32 levels in an unoptimized build.
+const STACK_BYTES: usize = 512 << 10;
 
-/// Returns a value within as many containers, which the function begins for a number of bytes.
+/// Returns a value nested in `depth` containers; `begin` returns the head of a container for a content of
+/// that many bytes.
 fn nested(depth: usize, begin: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
-    // From the inside to the outside, in reverse.
+    // Built from the inside out, in reverse.
     let mut bytes = vec![0x40];
     for _ in 0..depth {
         let head = begin(u32::try_from(bytes.len()).unwrap());
@@ -48,7 +49,7 @@ fn section(code: u8, content: &[u8]) -> Vec<u8> {
     [&[DESCRIBED, 0x53, code], content].concat()
 }
 
-/// Decodes a message as the client does, in a small stack: too deep a recursion ends the process.
+/// Decodes a message as the client does, on a small stack, where too deep a recursion ends the process.
 fn decoded(mut bytes: Vec<u8>) -> Result<Message<Body<Value>>, String> {
     if let Some(at) = Nesting::default().take(&bytes) {
         bytes[at] = NO_TYPE;
@@ -57,13 +58,13 @@ fn decoded(mut bytes: Vec<u8>) -> Result<Message<Body<Value>>, String> {
         let message = Body::decode_message_from_reader(SliceReader::new(&bytes));
         message.map_err(|error: serde_amqp::Error| error.to_string())
     };
-    thread::Builder::new().stack_size(STACK).spawn(decode).unwrap().join().unwrap()
+    thread::Builder::new().stack_size(STACK_BYTES).spawn(decode).unwrap().join().unwrap()
 }
 
 #[test]
 fn each_kind_of_container_counts_one_level() {
     for begin in [list, map, described] {
-        // The section is one.
+        // The section counts as a level.
         let fits = section(0x77, &nested(MAX_DEPTH - 1, begin));
         assert_eq!(Nesting::default().take(&fits), None);
         decoded(fits).unwrap();
@@ -94,7 +95,7 @@ fn each_section_is_looked_through() {
 }
 
 #[test]
-fn a_message_in_pieces_is_one_message() {
+fn message_may_arrive_in_pieces() {
     let texts = [&[0xF0, 0, 0, 0, 9, 0, 0, 0, 2, 0xA1, 1][..], b"x\x01y", &[0xB1, 0, 0, 0, 2], b"\xD0\xD0"];
     let mut bytes = section(0x77, &compound(0xD0, 100, &[0x43; 2]));
     bytes.extend([texts.concat(), vec![0x82], vec![0xD0; 8], nested(40, map)].concat());
@@ -126,7 +127,7 @@ fn arrays_of_single_values_are_read() {
         let refused = Nesting::default().take(&followed);
         assert!(refused.is_some_and(|at| at > followed.len() - 450_000), "{refused:?}");
     }
-    // Those of the wrong reading: the client would take the type of the array for that of each value within.
+    // Indices at which the client would go wrong: it would take the type of the array for each inner value.
     for code in [0x00, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0] {
         assert_eq!(Nesting::default().take(&values(code, 1, &[0; 9])), Some(6), "{code:x}");
     }
@@ -134,9 +135,9 @@ fn arrays_of_single_values_are_read() {
     assert_eq!(Nesting::default().take(&section(0x77, &[0xE0, 1, 0])), None);
 }
 
-// The client reads such maps without their codes: what looks like a text is the head of the next one.
+// The client reads such maps without their codes: the bytes of a text are in fact the head of the next map.
 #[test]
-fn a_map_in_an_array_does_not_hide_others() {
+fn map_in_an_array_does_not_hide_other_maps() {
     let head = [0xA1, 6, 0, 0, 0, 0, 0, 2];
     let content = head.repeat(50_000);
     let length = u32::try_from(content.len()).unwrap();
@@ -148,7 +149,7 @@ fn a_map_in_an_array_does_not_hide_others() {
 }
 
 #[test]
-fn a_map_with_half_a_pair_is_read_no_further() {
+fn map_with_half_a_pair_is_not_read_further() {
     assert_eq!(Nesting::default().take(&section(0x77, &[0xC1, 2, 1, 0x40])), Some(6));
     assert_eq!(Nesting::default().take(&section(0x77, &[0xC1, 3, 2, 0x40, 0x40])), None);
 }
@@ -180,7 +181,7 @@ fn no_mixture_overflows_the_stack_of_the_client() {
                 _ => bytes.push([0x40, 0x41, 0x43, 0x44, 0x45][usize::from(random(5))]),
             }
         }
-        // Whether it is a message or not.
+        // Only a crash would be a failure.
         let _ = decoded(bytes);
     }
 }

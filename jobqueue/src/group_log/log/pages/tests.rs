@@ -1,13 +1,19 @@
 use super::*;
 use crate::envelope::Identity;
-use crate::group_log::Patience;
+use crate::group_log::OverdueWait;
 use crate::group_log::entry::Turn;
 use crate::group_log::log::{Confirmed, Position};
 use std::time::Duration;
 
 const START: Millis = Millis(1_000_000);
+/// For messages that no worker has leased, in a queue with a round of 200 seconds.
+const QUEUE_OF_200_S: OverdueWait = OverdueWait { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
 
-/// Returns the position that the `number`-th send of key `a` asks for.
+fn later(seconds: u64) -> Millis {
+    Millis(START.after(Duration::from_secs(seconds)))
+}
+
+/// Returns the announcement of the `number`-th send of key `a`.
 fn send(number: u64) -> Announcement {
     let entry = EntryRef::new("a", &Identity::new("/test", number.to_string()));
     Announcement { entry, nonce: number, delay: Duration::ZERO }
@@ -38,7 +44,7 @@ fn page(sends: &[Announcement]) -> GroupLog {
 fn head(pages: u64) -> GroupLog {
     let mut head = GroupLog::default();
     assert!(head.announce_all(&sends(1..33), START).is_ok());
-    assert_eq!(head.announce_all(&[send(33)], START), Err(Refused::Full));
+    assert_eq!(head.announce_all(&[send(33)], START), Err(AnnounceRefusal::Full));
     for page in 7..7 + pages {
         let last = (page > 7).then(|| page - 1);
         assert!(head.link(key(), last, page));
@@ -86,17 +92,17 @@ fn pages_come_into_the_head_in_their_order_and_once() {
     assert!(log.announce_all(&[send(70)], START).is_ok(), "the head takes sends again");
 }
 
-// audit 13, C13-1
 #[test]
 fn page_that_refused_a_job_takes_none_when_it_has_room_again() {
     let mut page = page(&sends(33..65));
-    assert_eq!(page.announce_in_page(false, &[send(65)], START), Err(Refused::Full));
+    assert_eq!(page.announce_in_page(false, &[send(65)], START), Err(AnnounceRefusal::Full));
     let (ended, turn) = (send(40).entry, Turn { copy: 40, delivery: 1 });
     assert!(page.end(&ended, turn, EndState::DeadLettered, START), "its entries count");
-    assert_eq!(page.announce_in_page(false, &[send(66)], START), Err(Refused::Full));
+    assert_eq!(page.announce_in_page(false, &[send(66)], START), Err(AnnounceRefusal::Full));
     assert!(page.announce_in_page(false, &[send(41)], START).is_ok(), "a job that it has is sent again");
     let stored: GroupLog = serde_json::from_value(serde_json::to_value(&page).unwrap()).unwrap();
-    assert!(stored.is_open() && stored.page == page.page);
+    assert!(stored.is_open());
+    assert_eq!(stored.page, page.page);
     assert_eq!(stored.clone().close().entries.len(), 31);
 }
 
@@ -104,8 +110,8 @@ fn page_that_refused_a_job_takes_none_when_it_has_room_again() {
 fn closed_page_or_one_that_is_gone_takes_nothing() {
     let mut page = page(&[send(33)]);
     drop(page.close());
-    assert_eq!(page.announce_in_page(true, &[send(34)], START), Err(Refused::Closed));
-    assert_eq!(GroupLog::default().announce_in_page(false, &[send(34)], START), Err(Refused::Closed));
+    assert_eq!(page.announce_in_page(true, &[send(34)], START), Err(AnnounceRefusal::Closed));
+    assert_eq!(GroupLog::default().announce_in_page(false, &[send(34)], START), Err(AnnounceRefusal::Closed));
     assert_eq!(
         GroupLog::default().close(),
         GroupLog::default(),
@@ -137,7 +143,7 @@ fn message_without_a_position_joins_behind_the_pages_that_exist() {
         log.adopt(key(), number, &page(&sends).close(), START);
     }
     assert_eq!(drain(&mut log), (1..97).collect::<Vec<_>>());
-    // It has no record of its only message: its turn is recorded.
+    // The entry has no record of its only message: the turn is recorded.
     assert_eq!(log.claim_position(&send(150).entry, turn, START), Position::First);
     assert!(log.end(&send(150).entry, turn, EndState::Done, START));
     assert_eq!(drain(&mut log), [97, 98]);
@@ -152,7 +158,7 @@ fn many_messages_without_positions_join_a_few_at_a_time() {
         let crowded = Position::Crowded { ahead: 2 * PAGE };
         assert_eq!(position == crowded, number > 2 * PAGE as u64, "{number}");
     }
-    // Nothing needs to be read for the others, unless the first job is overdue.
+    // The others need no read, unless the first job is overdue.
     let turn = Turn { copy: 100, delivery: 2 };
     let crowded = Position::Crowded { ahead: 2 * PAGE };
     assert_eq!(log.position(&send(100).entry, turn, START), Some(crowded));
@@ -208,17 +214,15 @@ fn end_in_a_page_replaces_an_older_one_of_the_head_unless_the_job_is_done() {
 
 #[test]
 fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
-    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
-    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
     let again = |seconds: u64| Turn { delivery: seconds as u32, ..turn };
     let mut log = head(1);
     let behind = |overdue| Position::Behind { ahead: 32, overdue };
     assert_eq!(log.claim_position(&paged, turn, later(301)), behind(true));
     for seconds in [301, 350, 400, 450, 500] {
-        assert!(!log.mark_overdue(&paged, again(seconds), PATIENCE, later(seconds)));
+        assert!(!log.mark_overdue(&paged, again(seconds), QUEUE_OF_200_S, later(seconds)));
     }
-    assert!(log.mark_overdue(&paged, again(501), PATIENCE, later(501)));
+    assert!(log.mark_overdue(&paged, again(501), QUEUE_OF_200_S, later(501)));
     assert!(log.is_low(key()));
     log.adopt(key(), 7, &page(&[send(33)]).close(), later(501));
     assert_eq!(log.claim_position(&paged, turn, later(501)), Position::First);
@@ -226,76 +230,75 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
 
 #[test]
 fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
-    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
-    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let turn = |copy| Turn { copy, delivery: 1 };
     let again = |copy, seconds: u64| Turn { copy, delivery: seconds as u32 };
     let mut log = head(4);
-    let ages = |log: &mut GroupLog| {
-        for seconds in [301, 350, 400, 450, 500] {
-            assert!(!log.mark_overdue(&in_page(65, 8), again(65, seconds), PATIENCE, later(seconds)));
-            assert!(!log.mark_overdue(&in_page(130, 10), again(130, seconds), PATIENCE, later(seconds)));
-        }
-    };
-    ages(&mut log);
+    for seconds in [301, 350, 400, 450, 500] {
+        assert!(!log.mark_overdue(&in_page(65, 8), again(65, seconds), QUEUE_OF_200_S, later(seconds)));
+        assert!(!log.mark_overdue(&in_page(130, 10), again(130, seconds), QUEUE_OF_200_S, later(seconds)));
+    }
     assert!(
-        log.mark_overdue(&in_page(130, 10), again(130, 501), PATIENCE, later(501)),
+        log.mark_overdue(&in_page(130, 10), again(130, 501), QUEUE_OF_200_S, later(501)),
         "the head is given up"
     );
     log.adopt(key(), 7, &page(&sends(33..65)).close(), later(501));
-    assert!(log.mark_overdue(&in_page(130, 10), again(130, 501), PATIENCE, later(501)), "and page 7 with it");
-    // The message of 65 may be on its way again; that of 66 may come with it.
+    assert!(
+        log.mark_overdue(&in_page(130, 10), again(130, 501), QUEUE_OF_200_S, later(501)),
+        "and page 7 with it"
+    );
+    // The message of 65 may be on its way again; the message of 66 may come with it.
     log.adopt(key(), 8, &page(&sends(65..97)).close(), later(501));
-    assert!(!log.mark_overdue(&in_page(130, 10), again(130, 502), PATIENCE, later(502)));
+    assert!(!log.mark_overdue(&in_page(130, 10), again(130, 502), QUEUE_OF_200_S, later(502)));
     assert_eq!(log.claim_position(&send(65).entry, turn(65), later(502)), Position::First);
 }
 
-/// Lets a delivery of page 10 call the messages before it overdue at these seconds. Returns whether it passes some by in the end.
-fn press(log: &mut GroupLog, seconds: &[u64]) -> bool {
-    const PATIENCE: Patience = Patience { hidden: Duration::ZERO, queue: Duration::from_secs(200) };
+/// Lets a delivery of page 10 mark the messages before it at these seconds. Returns whether it skips the
+/// first of them in the end.
+fn skips_overdue(log: &mut GroupLog, seconds: &[u64]) -> bool {
     let mut skipped = false;
     for second in seconds {
-        let now = Millis(START.after(Duration::from_secs(*second)));
         let turn = Turn { copy: 130, delivery: *second as u32 };
-        skipped = log.mark_overdue(&in_page(130, 10), turn, PATIENCE, now);
+        skipped = log.mark_overdue(&in_page(130, 10), turn, QUEUE_OF_200_S, later(*second));
     }
     skipped
 }
 
 #[test]
 fn arrival_of_the_overdue_first_job_ends_the_wait_for_the_pages_behind_it() {
-    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
     let mut log = head(4);
-    assert!(!press(&mut log, &[301, 350, 400, 450, 495]));
-    // All come at last: those of the head run, and those of page 7 are a few seconds behind them.
+    assert!(!skips_overdue(&mut log, &[301, 350, 400, 450, 495]));
+    // All arrive at last: the messages of the head run, and the messages of page 7 are a few seconds behind
+    // them.
     for number in 1..33 {
         let turn = Turn { copy: number, delivery: 1 };
         assert_eq!(log.claim_position(&send(number).entry, turn, later(498)), Position::First, "{number}");
         assert!(log.end(&send(number).entry, turn, EndState::Done, later(499)));
     }
     log.adopt(key(), 7, &page(&sends(33..65)).close(), later(500));
-    assert!(!press(&mut log, &[501, 502]), "the jobs of page 7 lose their positions");
+    assert!(!skips_overdue(&mut log, &[501, 502]), "the jobs of page 7 lose their positions");
     let turn = Turn { copy: 33, delivery: 1 };
     assert_eq!(log.claim_position(&in_page(33, 7), turn, later(503)), Position::First);
 }
 
 #[test]
 fn message_that_comes_while_none_is_overdue_keeps_its_page_from_being_passed_by() {
-    let later = |seconds| Millis(START.after(Duration::from_secs(seconds)));
-    let (last, paged) = ((send(32).entry, Turn { copy: 32, delivery: 1 }), in_page(33, 7));
-    let turn = Turn { copy: 33, delivery: 1 };
+    let (last, last_turn) = (send(32).entry, Turn { copy: 32, delivery: 1 });
+    let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
     let mut log = head(4);
-    assert!(!press(&mut log, &[301, 350, 400, 450, 495]));
-    assert!(matches!(log.claim_position(&last.0, last.1, later(496)), Position::Behind { .. }));
-    assert!(press(&mut log, &[501]), "the head is given up, but for its last job, which has answered");
-    assert_eq!(log.claim_position(&last.0, last.1, later(502)), Position::First);
-    assert_eq!(log.position(&paged, turn, later(502)), None, "to be noted");
+    assert!(!skips_overdue(&mut log, &[301, 350, 400, 450, 495]));
+    assert!(matches!(log.claim_position(&last, last_turn, later(496)), Position::Behind { .. }));
+    assert!(
+        skips_overdue(&mut log, &[501]),
+        "the head is given up, but for its last job, which has answered"
+    );
+    assert_eq!(log.claim_position(&last, last_turn, later(502)), Position::First);
+    assert_eq!(log.position(&paged, turn, later(502)), None, "to be recorded");
     let behind = Position::Behind { ahead: 1, overdue: false };
     assert_eq!(log.claim_position(&paged, turn, later(502)), behind);
-    assert_eq!(log.position(&paged, turn, later(502)), Some(behind), "it is noted");
-    assert!(log.end(&last.0, last.1, EndState::Done, later(503)));
+    assert_eq!(log.position(&paged, turn, later(502)), Some(behind), "it is recorded");
+    assert!(log.end(&last, last_turn, EndState::Done, later(503)));
     log.adopt(key(), 7, &page(&sends(33..65)).close(), later(503));
-    assert!(!press(&mut log, &[504, 505]), "the jobs of page 7 lose their positions");
+    assert!(!skips_overdue(&mut log, &[504, 505]), "the jobs of page 7 lose their positions");
     assert_eq!(log.claim_position(&paged, turn, later(506)), Position::First);
 }
 
@@ -305,7 +308,7 @@ fn second_message_of_a_job_that_is_done_waits_for_its_page() {
     let first = Turn { copy: 1, delivery: 1 };
     assert_eq!(log.claim_position(&send(1).entry, first, START), Position::First);
     assert!(log.end(&send(1).entry, first, EndState::Done, START));
-    // The page has an entry of its own, which would be left.
+    // The page has its own entry, which would be left over.
     let (again, turn) = (in_page(1, 7), Turn { copy: 101, delivery: 1 });
     let behind = Position::Behind { ahead: 31, overdue: false };
     assert_eq!(log.claim_position(&again, turn, START), behind);
@@ -321,9 +324,10 @@ fn later_sends_come_behind_a_job_that_was_moved_to_the_tail() {
     assert_eq!(log.confirm(&send(5).entry, 5, true, START), Confirmed::Acknowledged);
     assert_eq!(log.last_page(key()), None, "the pages are before the job that was acknowledged late");
     assert_eq!(log.passed_page(key()), Some(8), "it takes no later sends");
-    assert_eq!(log.announce_all(&[send(100)], START), Err(Refused::Full));
-    assert!(log.link(key(), None, 900), "a page of its own");
-    assert_eq!((log.last_page(key()), log.passed_page(key())), (Some(900), None));
+    assert_eq!(log.announce_all(&[send(100)], START), Err(AnnounceRefusal::Full));
+    assert!(log.link(key(), None, 900), "a separate page");
+    assert_eq!(log.last_page(key()), Some(900));
+    assert_eq!(log.passed_page(key()), None);
 }
 
 #[test]
