@@ -33,7 +33,7 @@ pub struct Storage {
     /// The load that the answers of the queues show, shared by all clones.
     throttle: Arc<Throttle>,
     /// The same storage over separate connections, shared by all clones, also by those with a listener.
-    apart: Arc<Apart>,
+    detached_stores: Arc<DetachedStores>,
     /// Set once the containers exist in which transactions of the application create blobs; shared by all
     /// clones.
     transaction_containers: Arc<OnceCell<()>>,
@@ -42,7 +42,7 @@ pub struct Storage {
 }
 
 /// A storage that is opened at its first use.
-type Apart = LazyLock<Stores, Box<dyn FnOnce() -> Stores + Send>>;
+type DetachedStores = LazyLock<Stores, Box<dyn FnOnce() -> Stores + Send>>;
 
 impl Storage {
     /// Returns a storage made of its two halves. Logs show `description`; it must not contain secrets.
@@ -106,8 +106,9 @@ impl Storage {
         let (observer, throttle) = (Arc::new(only.clone()), Arc::clone(&self.throttle));
         let observed =
             move |stores: &Stores| stores.observed(Arc::clone(&observer) as _, Arc::clone(&throttle));
-        let (stores, apart) = (observed(&self.stores), Arc::clone(&self.apart));
-        Self { stores, apart: when_needed(move || observed(&apart)), ..self }.observed_by(only)
+        let (stores, detached_stores) = (observed(&self.stores), Arc::clone(&self.detached_stores));
+        Self { stores, detached_stores: when_needed(move || observed(&detached_stores)), ..self }
+            .observed_by(only)
     }
 
     /// Returns this storage with a tracer, which creates the spans of its queues and workers. It replaces an
@@ -202,7 +203,7 @@ impl Storage {
     #[must_use]
     pub fn detached(&self) -> Self {
         let stores = self.stores.detached();
-        Self { apart: separate(&stores), stores, ..self.clone() }
+        Self { detached_stores: detach_when_needed(&stores), stores, ..self.clone() }
     }
 
     /// Returns the measured load of the storage, for callers that can wait.
@@ -212,18 +213,18 @@ impl Storage {
 
     /// Returns this storage over separate connections, for the runtime of the lease renewer; the same for all
     /// clones.
-    pub(crate) fn apart(&self) -> &Stores {
-        &self.apart
+    pub(crate) fn detached_stores(&self) -> &Stores {
+        &self.detached_stores
     }
 
     /// Returns the queues over separate connections.
-    pub(crate) fn queues_apart(&self) -> Arc<Queues> {
-        Arc::clone(&self.apart().queues)
+    pub(crate) fn detached_queues(&self) -> Arc<Queues> {
+        Arc::clone(&self.detached_stores().queues)
     }
 
     /// Returns the blobs over separate connections.
-    pub(crate) fn blobs_apart(&self) -> Arc<dyn BlobStore> {
-        Arc::clone(&self.apart().blobs)
+    pub(crate) fn detached_blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::clone(&self.detached_stores().blobs)
     }
 }
 
@@ -232,7 +233,7 @@ impl From<Stores> for Storage {
     fn from(stores: Stores) -> Self {
         let (stores, throttle) = stores.measured();
         Self {
-            apart: separate(&stores),
+            detached_stores: detach_when_needed(&stores),
             stores,
             throttle,
             transaction_containers: Arc::default(),
@@ -241,12 +242,12 @@ impl From<Stores> for Storage {
     }
 }
 
-fn separate(stores: &Stores) -> Arc<Apart> {
+fn detach_when_needed(stores: &Stores) -> Arc<DetachedStores> {
     let stores = stores.clone();
     when_needed(move || stores.detached())
 }
 
-fn when_needed(make: impl FnOnce() -> Stores + Send + 'static) -> Arc<Apart> {
+fn when_needed(make: impl FnOnce() -> Stores + Send + 'static) -> Arc<DetachedStores> {
     Arc::new(LazyLock::new(Box::new(make)))
 }
 
@@ -319,7 +320,7 @@ mod tests {
         let counter = Arc::clone(&events);
         let observed = storage.clone().on_event(move |_| _ = counter.fetch_add(1, Ordering::SeqCst));
         for storage in [observed, storage.clone().on_event(|_| {}), storage] {
-            storage.queues_apart().list_queues("").await.unwrap();
+            storage.detached_queues().list_queues("").await.unwrap();
         }
         assert_eq!(counting.made.load(Ordering::SeqCst), 1);
         assert_eq!(events.load(Ordering::SeqCst), 1, "requests over separate connections are events too");

@@ -75,7 +75,7 @@ impl Ledger<'_> {
         if position_of(delivery.leased_job).is_some() {
             return Ok(());
         }
-        let document = self.claim(place, &self.storage.blobs_apart())?;
+        let document = self.claim(place, &self.storage.detached_blobs())?;
         let (message, is_claimed) = (delivery.message.clone(), is_claimed.into());
         let turn = Arc::new(ClaimedTurn { document, message, is_claimed });
         let (until, confirm) = (Instant::now() + WITHOUT_END, move || Arc::clone(&turn).confirm());

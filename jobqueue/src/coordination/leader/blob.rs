@@ -48,7 +48,7 @@ impl LeaderBlob {
     /// # Errors
     /// `Unsupported` if the storage has no leases.
     pub(super) fn new(storage: &Storage, name: BlobName, lease: Duration) -> Result<Self, StoreError> {
-        let stores = storage.apart();
+        let stores = storage.detached_stores();
         Ok(Self { blobs: Arc::clone(&stores.blobs), leases: Arc::clone(stores.leases()?), name, lease })
     }
 

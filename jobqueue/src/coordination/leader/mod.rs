@@ -176,7 +176,7 @@ impl Leader {
             let (candidate_blob, next) = (blob.clone(), LeaseId::random(runtime));
             // Runs on the runtime of the renewals, over separate connections, so that neither the
             // application's runtime nor its hanging calls can delay the attempt.
-            let attempt = LeaseRenewer::spawn_apart(runtime, async move {
+            let attempt = LeaseRenewer::spawn_detached(runtime, async move {
                 let attempt = async {
                     if reads_first && candidate_blob.is_held().await? {
                         return Ok(Attempt::Taken);
@@ -195,7 +195,8 @@ impl Leader {
             self.seen.fetch_max(term, Ordering::AcqRel);
             let leader_lease = LeaderLease::new(blob, lease, term, requested);
             *lock(&self.current) = Arc::downgrade(&leader_lease);
-            let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&leader_lease).renew_until_closed());
+            let renewals =
+                LeaseRenewer::spawn_detached(runtime, Arc::clone(&leader_lease).renew_until_closed());
             let renewals = renewals.map_err(no_renewer)?;
             crate::log::info!(leader = %self.name, term, "leading");
             Ok(Some(Leadership::new(leader_lease, renewals)))
