@@ -29,7 +29,7 @@ const DELETION_RESERVE: Duration = Duration::from_secs(2);
 struct RevivedJob {
     text: String,
     key: Option<String>,
-    /// The group to whose end the job goes, if the storage itself keeps the order.
+    /// The group that the job joins at its end, if the storage itself keeps the order.
     group: Option<String>,
     blobs: Vec<StoredReference>,
 }

@@ -1,4 +1,4 @@
-//! The blobs of one batch. Each is written once and read by every process that ends a child. The table in
+//! The blobs of one batch. Most are written once; every process that ends a child reads them. The table in
 //! `names` lists for each event the blob that is written, and the process that continues after a crash.
 //!
 //! Every step can be repeated, and several processes may take it concurrently. A step that must happen once

@@ -215,7 +215,7 @@ impl Hook for Membership {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;
         }
-        // A redrive would send the job as another message, which must get the turn.
+        // A redrive would send the job as another message, which needs a free turn.
         match (continued, child) {
             (Some(ledger), _) => ledger.end_turn(CONTINUATION, hook_context).await,
             (None, Some(ChildPlace { ledger, index, .. })) => {

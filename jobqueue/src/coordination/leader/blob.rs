@@ -52,8 +52,8 @@ impl LeaderBlob {
         Ok(Self { blobs: Arc::clone(&stores.blobs), leases: Arc::clone(stores.leases()?), name, lease })
     }
 
-    /// Returns whether a candidate has the lease. A read costs less in a cloud storage than an attempt to
-    /// acquire.
+    /// Returns whether a candidate has the lease, by a read, which costs less in a cloud storage than an
+    /// attempt to acquire the lease.
     pub(super) async fn is_held(&self) -> Result<bool, Error> {
         match self.with_timeout("look at the lease", self.blobs.blob_properties(&self.name)).await {
             Ok(found) => Ok(found.is_leased),

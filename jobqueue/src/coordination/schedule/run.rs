@@ -183,7 +183,7 @@ impl<M: QueueMessage> Runner<M> {
         }))
     }
 
-    /// Sends the job of a trigger, unless its message cannot be made.
+    /// Sends the job of a trigger. Skips the trigger if its message cannot be made.
     async fn send_trigger(&self, queue: &Queue<M>, at: Timestamp) -> Result<(), Error> {
         match self.send_under(queue, at, self.trigger_id(at)).await {
             Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
