@@ -62,7 +62,7 @@ impl Scene {
         let queue = LeasedQueue {
             name: self.queue.clone(),
             store: Arc::clone(storage.queues()),
-            renewer_store: storage.queues_apart(),
+            renewer_store: storage.detached_queues(),
             renewer: self.renewer.clone(),
             observers: Arc::default(),
         };
