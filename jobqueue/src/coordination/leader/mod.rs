@@ -140,7 +140,7 @@ impl Leader {
         self.current_lease().filter(|lease| lease.has_control()).map(|lease| lease.term())
     }
 
-    fn held(&self) -> Option<Arc<LeaderLease>> {
+    fn current_lease(&self) -> Option<Arc<LeaderLease>> {
         lock(&self.current).upgrade()
     }
 
