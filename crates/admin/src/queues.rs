@@ -14,6 +14,7 @@ use jobqueue_storage::text::chain;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
+use super::event::Deed;
 use super::in_time::{PATIENCE, silent};
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
@@ -121,14 +122,16 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be created.
     pub async fn create_queue(&self, queue: &str) -> Result<bool, Error> {
-        self.create_queue_in(queue, async { Ok(self.storage.clone()) }).await
+        self.create_queue_in(queue, "", async { Ok(self.storage.clone()) }).await
     }
 
-    /// Does the same in another storage, which `open` may create or migrate: it is polled once the action is allowed and recorded.
+    /// Does the same in another storage, which `open` may create or migrate: it is polled once the action is allowed and recorded, with `first` as
+    /// the selection.
     #[doc(hidden)]
     pub async fn create_queue_in(
         &self,
         queue: &str,
+        first: &str,
         open: impl Future<Output = Result<Storage, Error>>,
     ) -> Result<bool, Error> {
         let work = async {
@@ -148,7 +151,8 @@ impl Admin {
             }
         };
         let summary = |new: &bool| if *new { "created".to_owned() } else { "it exists".to_owned() };
-        self.act(Action::CreateQueue, format!("queue {queue}"), work, summary).await
+        let deed = Deed { selection: first.to_owned(), ..format!("queue {queue}").into() };
+        self.act(Action::CreateQueue, deed, work, summary).await
     }
 
     async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
