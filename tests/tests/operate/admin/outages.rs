@@ -76,3 +76,20 @@ async fn jobs_are_explained_while_the_blobs_do_not_answer() {
         faulty.heal();
     }
 }
+
+// audit 28, operator C5
+#[tokio::test(start_paused = true)]
+async fn job_is_explained_while_its_payload_does_not_answer() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { data: "x".repeat(100_000), ..task("a") }).id("large").await.unwrap();
+    let admin = operator(&storage);
+    for fault in [Fault::Refuse(StoreErrorKind::Unavailable), Fault::Hang] {
+        faulty.plan_always(Operation::BlobProperties, fault);
+        let job = JobReference::new("tasks", "large");
+        let found = timeout(Duration::from_secs(20), admin.explain(&job)).await.unwrap().unwrap();
+        let codes: Vec<_> = found.reasons.iter().map(|reason| reason.code).collect();
+        assert_eq!(codes, ["no_worker", "payload_unread"], "{fault:?}");
+    }
+}
