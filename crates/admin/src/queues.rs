@@ -213,6 +213,8 @@ pub enum QueueHold {
     NoWorker,
     /// It cannot be read: the storage does not answer now.
     Unread,
+    /// Not all of its dead letters are visible, among which jobs are looked for.
+    HiddenLetters,
 }
 
 /// Writes what follows the name of the queue: `is paused by ada`.
@@ -222,6 +224,9 @@ impl fmt::Display for QueueHold {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
             Self::Unread => f.write_str("cannot be read now"),
+            Self::HiddenLetters => f.write_str(
+                "has dead letters that others hold, or that a request without an answer hides, for up to 10 minutes",
+            ),
         }
     }
 }
