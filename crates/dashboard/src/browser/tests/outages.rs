@@ -1,10 +1,40 @@
 //! Pages while the storage, or a part of it, does not answer, and pages that show only a part.
 
+use std::time::Duration;
 
 use jobqueue::storage::{BlobName, PutBlob};
-use jobqueue::{Storage, memory};
+use jobqueue::{JobError, Runtime, Storage, Worker, memory};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-use super::support::Browser;
+use super::support::{Browser, Mail, operate};
+use crate::browser::looks::Looks;
+use crate::snapshot::Snapshots;
+
+// audit 28, operator C1
+#[tokio::test(start_paused = true)]
+async fn pages_have_the_figures_of_the_metrics() {
+    let storage = memory::open_on(Runtime::paused());
+    operate(&storage).create_queue("mails").await.unwrap();
+    let looks = Looks::new(Snapshots::new(operate(&storage)), Duration::from_secs(5));
+    let stop = CancellationToken::new();
+    let deliver = async |_: Mail| Ok::<_, JobError>(());
+    let worker =
+        Worker::builder(storage.clone()).presence(Duration::from_secs(15)).handle(deliver).build().unwrap();
+    let look = async {
+        sleep(Duration::from_secs(20)).await;
+        let _ = looks.latest().await.unwrap();
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run_until(stop.cancelled()), look);
+    let _ = report.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    let look = looks.latest().await.unwrap();
+    let figures = &look.figures.queues["mails"];
+    // Those of the worker that was here before: one look alone does not show them.
+    assert!(figures.workers.as_ref().unwrap().slots_per_worker.is_some(), "{figures:?}");
+    assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
+}
 
 // audit 28, operator B2
 #[tokio::test]
