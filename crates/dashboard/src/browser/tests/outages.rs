@@ -2,14 +2,59 @@
 
 use std::time::Duration;
 
-use jobqueue::storage::{BlobName, PutBlob};
+use axum::http::StatusCode;
+use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{JobError, Runtime, Storage, Worker, memory};
-use tokio::time::sleep;
+use jobqueue_testing::faults::{Fault, Faulty};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Browser, Mail, operate};
+use super::support::{Browser, Mail, filled, operate};
 use crate::browser::looks::Looks;
 use crate::snapshot::Snapshots;
+
+/// The attribute of the element by which a page refreshes itself.
+const STREAM: &str = "id=\"stream\"";
+
+// audit 28, operator B4
+#[tokio::test(start_paused = true)]
+async fn pages_go_on_by_themselves_after_an_outage() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    for operation in [
+        Operation::QueueProperties,
+        Operation::QueueMetadata,
+        Operation::Peek,
+        Operation::ListBlobs,
+        Operation::GetBlob,
+    ] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unavailable));
+    }
+    for path in
+        ["/job?queue=mails&id=waiting", "/queues/mails/dead", "/batches", "/batch?id=import", "/schedules"]
+    {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {}", answer.text);
+        assert!(answer.text.contains(STREAM), "{path}: {}", answer.text);
+    }
+    let refused = browser.post("/do/pause", &[("queue", "mails")]).await;
+    assert_eq!(refused.status, StatusCode::BAD_GATEWAY, "{}", refused.text);
+    assert!(!refused.text.contains(STREAM), "a change is not made again: {}", refused.text);
+}
+
+// audit 28, operator B4: it waited for a minute.
+#[tokio::test(start_paused = true)]
+async fn queue_that_hangs_holds_up_no_search() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::Peek, Fault::Hang);
+    let began = Instant::now();
+    let page = browser.page("/search?id=waiting").await;
+    assert!(page.contains("Not looked at, because they cannot be read: mails"), "{page}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
 
 // audit 28, operator C1
 #[tokio::test(start_paused = true)]
