@@ -9,7 +9,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Browser, Mail, filled, operate};
+use super::support::{Browser, Mail, filled, operate, reject_all};
 use crate::browser::looks::Looks;
 use crate::snapshot::Snapshots;
 
@@ -79,6 +79,33 @@ async fn pages_have_the_figures_of_the_metrics() {
     // Those of the worker that was here before: one look alone does not show them.
     assert!(figures.workers.as_ref().unwrap().slots_per_worker.is_some(), "{figures:?}");
     assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
+}
+
+// audit 28, operator C7: each refresh read all messages of the queue, twice.
+#[tokio::test]
+async fn page_of_a_job_that_is_gone_is_not_refreshed() {
+    let browser = Browser::operating(&filled().await);
+    for (id, is_live) in [("waiting", true), ("dead", false), ("gone", false)] {
+        let page = browser.page(&format!("/job?queue=mails&id={id}")).await;
+        assert_eq!(page.contains(STREAM), is_live, "{id}: {page}");
+    }
+}
+
+// audit 28, operator C8
+#[tokio::test(start_paused = true)]
+async fn purge_of_a_child_warns_while_its_batch_cannot_be_read() {
+    let storage = Storage::memory();
+    let mut batch = storage.batch("import").await.unwrap();
+    batch.send(&Mail { to: "bob@example.org".to_owned() }).await.unwrap();
+    reject_all(&storage).await;
+    let faulty = Faulty::new(&storage);
+    let browser = Browser::operating(&faulty.storage());
+    let path = "/job?queue=mails&id=import/0";
+    assert!(browser.page(path).await.contains("A batch that waits for it never continues without it"));
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    sleep(Duration::from_secs(60)).await;
+    let page = browser.page(path).await;
+    assert!(page.contains("A batch may wait for it, which could not be read"), "{page}");
 }
 
 // audit 28, operator B2
