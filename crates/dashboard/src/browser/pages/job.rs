@@ -90,8 +90,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let of_sender = found.reference();
     let (ended, searched_to, unread_journal) = journal(&request, &of_sender).await?;
     let message = found.message.as_ref();
-    let wanted = fields.text("show") == Some("content");
-    let (payload, checkpoint) = contents(&request, message, wanted).await;
+    let (payload, checkpoint) = contents(&request, message, fields.text("show") == Some("content")).await;
     let access = request.admin.access();
     let (place, summary, reasons) = standing(&request, &found, has_ended(&found));
     let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
