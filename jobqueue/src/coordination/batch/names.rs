@@ -14,7 +14,7 @@
 //! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again, does not run, and ends the child if it was the last to return |
 //! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
 //! | the continuation has run | `done` | its message is delivered again and discarded |
-//! | swept | `swept`, for a year: the id is refused, except for the job that sent the batch; then all other blobs are removed | a later sweep removes the rest |
+//! | swept | a tombstone `<id>` in a container of its own, for a year: the id is refused, except for the job that sent the batch; then all blobs are removed | a later sweep removes the rest |
 
 use sha2::{Digest, Sha256};
 
@@ -27,6 +27,8 @@ use crate::storage::{BlobName, ContainerName};
 use jobqueue_storage::fast::hex::to_hex;
 
 const CONTAINER: &str = "jobqueue-batches";
+/// The container of tombstones. Listings of batches do not read it.
+const TOMBSTONES: &str = "jobqueue-swept-batches";
 /// The number of markers in a group, and so the maximum number of names that are listed after a marker was
 /// written.
 pub(super) const GROUP_SIZE: u64 = 100;
@@ -45,9 +47,6 @@ pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String
     }
     to_hex(&hash.finalize()[..16])
 }
-
-/// The tombstone that a sweep leaves of a batch.
-pub(super) const SWEPT: &str = "swept";
 
 /// The metadata key on a handover: the batch with whose continuation the child ends.
 pub(super) const INNER: &str = "inner";
@@ -77,6 +76,11 @@ impl BatchId {
         Ok(BlobName::new(container()?, format!("{}/{rest}", self.0))?)
     }
 
+    /// Returns the name of the tombstone of the batch.
+    pub(super) fn tombstone(&self) -> Result<BlobName, Error> {
+        Ok(BlobName::new(tombstones()?, &self.0)?)
+    }
+
     /// Returns the name of the marker of child or group `index` at a level.
     pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
         self.blob(&format!("{level}/{:08}/{:02}", index / GROUP_SIZE, index % GROUP_SIZE))
@@ -95,6 +99,10 @@ impl BatchId {
 
 pub(super) fn container() -> Result<ContainerName, Error> {
     Ok(ContainerName::new(CONTAINER)?)
+}
+
+pub(super) fn tombstones() -> Result<ContainerName, Error> {
+    Ok(ContainerName::new(TOMBSTONES)?)
 }
 
 /// Splits the name of a blob into the id of its batch and the rest; `None` for a blob of another program.

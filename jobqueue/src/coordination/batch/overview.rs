@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::ledger::{FAILED, Ledger, for_each_blob, page};
-use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, SWEPT, batch_of, child_of};
+use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, batch_of, child_of, container};
 use super::{BatchProgress, progress};
 use crate::envelope::{Parsed, parse};
 use crate::error::Error;
@@ -38,9 +38,9 @@ pub struct BatchRecord {
 /// of the batch in which the last page ends is read separately, because its blobs are listed after the
 /// markers of its children.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let (mut found, mut next) = (BatchListing::default(), None::<String>);
+    let (mut found, mut next, container) = (BatchListing::default(), None::<String>, container()?);
     for _ in 0..pages {
-        let page = page(storage, "", next.as_deref()).await?;
+        let page = page(storage, &container, "", next.as_deref()).await?;
         page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         next = page.next;
         if next.is_none() {
@@ -49,7 +49,7 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
     }
     if let Some((id, listed_until)) = found.last.take() {
         for rest in ["done", "handover/", "plan"] {
-            let page = page(storage, &format!("{id}/{rest}"), None).await?;
+            let page = page(storage, &container, &format!("{id}/{rest}"), None).await?;
             page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         }
         found.records.entry(id).or_default().listed_until = listed_until;
@@ -70,7 +70,7 @@ struct BatchListing {
 impl BatchListing {
     /// Adds a blob. The blobs of a batch are added in order of name.
     fn add(&mut self, name: &str, properties: &BlobProperties) {
-        let Some((id, rest)) = batch_of(name).filter(|(_, rest)| *rest != SWEPT) else { return };
+        let Some((id, rest)) = batch_of(name) else { return };
         let batch = self.records.entry(id.to_owned()).or_default();
         id.clone_into(&mut batch.id);
         batch.modified = batch.modified.max(Some(properties.modified));
@@ -190,6 +190,20 @@ mod tests {
         assert!(complete && listed.iter().all(|batch| batch.listed_until.is_none()));
         assert_eq!(listed[0].ended.len(), 5_001);
         assert_eq!(listed[0].failed.len(), 1);
+    }
+
+    // The tombstones of a year must not fill the listing.
+    #[tokio::test]
+    async fn tombstones_take_no_place_in_a_listing() {
+        let storage = Storage::memory();
+        put(&storage, "z", 1, 1).await;
+        for number in 0..5_001 {
+            let tombstone = BatchId::new(&format!("a-{number:04}")).unwrap().tombstone().unwrap();
+            put_creating(&**storage.blobs(), &tombstone, "{}".into(), PutBlob::if_absent()).await.unwrap();
+        }
+        let (listed, complete) = batches(&storage, 1).await.unwrap();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        assert!(complete && listed[0].id == "z");
     }
 
     #[tokio::test]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use super::ledger::{Ledger, for_each_blob, page};
-use super::names::{BatchId, SWEPT, batch_of, container};
+use super::ledger::{Ledger, for_each_blob, for_each_blob_in, page};
+use super::names::{BatchId, batch_of, container, tombstones};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
@@ -82,12 +82,14 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
         let found = batches.entry(id.to_owned()).or_default();
-        if rest == SWEPT {
-            found.swept = Some(properties.modified);
-            return;
-        }
         found.newest = found.newest.max(Some(properties.modified));
         found.is_done |= rest == "done";
+    })
+    .await?;
+    for_each_blob_in(storage, &tombstones()?, "", |id, properties| {
+        if BatchId::new(id).is_ok() {
+            batches.entry(id.to_owned()).or_default().swept = Some(properties.modified);
+        }
     })
     .await?;
     let now = listed.unwrap_or_else(|| storage.runtime().now());
@@ -154,7 +156,7 @@ impl Ledger<'_> {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if the batch was swept, and `job` has not sent it.
     pub(super) async fn swept(&self, job: Option<&JobInfo>) -> Result<Option<u64>, Error> {
-        let Some(swept) = self.read::<Tombstone>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
+        let Some(swept) = self.read::<Tombstone>(&self.id.tombstone()?).await? else { return Ok(None) };
         if swept.job.is_some() && swept.job == job.map(job_digest) {
             return Ok(Some(swept.children));
         }
@@ -175,9 +177,9 @@ impl Ledger<'_> {
     }
 }
 
-/// Deletes the blobs of a batch page by page, except for its tombstone, which is written first. Returns the
-/// number of removed batches: 0 if only a tombstone was left, or if a blob was written after the batch was
-/// listed. Such a batch is active again, although its first pages may be gone.
+/// Deletes the blobs of a batch page by page, after it has written the tombstone. Returns the number of
+/// removed batches: 0 if only a tombstone was left, or if a blob was written after the batch was listed. Such
+/// a batch is active again, although its first pages may be gone.
 async fn remove(
     storage: &Storage,
     id: String,
@@ -185,23 +187,24 @@ async fn remove(
     deletions: &Semaphore,
 ) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
-    let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.blob(SWEPT)?);
+    let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.tombstone()?);
     let Some(newest) = found.newest else {
         ledger.remove(swept).await?;
         return Ok(0);
     };
     let tombstone = ledger.tombstone(found.is_done).await?;
-    let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
+    let is_newer = |blob: &BlobProperties| blob.modified > newest;
     let mut is_active = false;
-    for_each_blob(storage, &prefix, |name, blob| is_active |= is_newer(name, blob)).await?;
+    for_each_blob(storage, &prefix, |_, blob| is_active |= is_newer(blob)).await?;
     if is_active {
         return Ok(0);
     }
     let (mut next, mut has_tombstone) = (None::<String>, false);
     loop {
-        let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
+        let BlobListing { blobs, next: following, .. } =
+            page(storage, &container()?, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes, in which the program may have resumed the batch.
-        if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
+        if blobs.iter().any(|(_, blob)| is_newer(blob)) {
             if has_tombstone {
                 crate::log::warn!(batch = %id, "the batch was resumed during its sweep: some of its blobs are gone, it may never end, and no job can send it again");
             }
@@ -215,13 +218,12 @@ async fn remove(
             ledger.remove(&ledger.id.blob("plan")?).await?;
             has_tombstone = true;
         }
-        let blobs = blobs.into_iter().filter(|(name, _)| name != swept.name());
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
             let _permit = deletions.acquire().await;
             ledger.remove(&blob).await
         };
-        stream::iter(blobs.map(Ok)).try_for_each_concurrent(CONCURRENT_DELETIONS, delete).await?;
+        stream::iter(blobs.into_iter().map(Ok)).try_for_each_concurrent(CONCURRENT_DELETIONS, delete).await?;
         next = following;
         if next.is_none() {
             return Ok(1);
