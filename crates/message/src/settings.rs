@@ -137,11 +137,12 @@ impl SettingWarning {
     /// value.
     pub fn without_type(&self) -> String {
         let Self { name, allowed, .. } = self;
-        match QueueSettings::OF_TYPES.contains(name) {
-            true => format!(
+        if QueueSettings::OF_TYPES.contains(name) {
+            format!(
                 "queue metadata `{name}` is not {allowed}; until it is corrected, the value of each message type is used, or the default"
-            ),
-            false => self.to_string(),
+            )
+        } else {
+            self.to_string()
         }
     }
 }
@@ -158,7 +159,7 @@ const DEFAULT_POISON_THRESHOLD: u32 = 5;
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_UNKNOWN_KIND_SECONDS: u64 = 86_400;
-const YEAR: u64 = 365 * 86_400;
+const SECONDS_PER_YEAR: u64 = 365 * 86_400;
 
 impl QueueSettings {
     /// Returns the effective settings: overrides first, then metadata, then the type's defaults, then the framework's.
@@ -180,7 +181,7 @@ impl QueueSettings {
         defaults: &MessageDefaults,
         overrides: &SettingOverrides,
     ) -> (Self, Vec<SettingWarning>) {
-        let mut reader = Reader { metadata, warnings: Vec::new() };
+        let mut reader = MetadataReader { metadata, warnings: Vec::new() };
         let threshold = threshold_of(defaults);
         let set =
             reader.number(POISON_THRESHOLD, "a whole number from 1 to 1000", 1..=1000, threshold.into());
@@ -192,13 +193,18 @@ impl QueueSettings {
         let set_timeout = overrides.timeout.map(|t| t.clamp(MIN_TIMEOUT, MAX_VISIBILITY));
         let set_timeout = set_timeout.or(set.map(Duration::from_secs));
 
-        let generous = generous(poison_threshold);
-        let set =
-            reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous.into());
+        let default_deliveries = max_deliveries_for(poison_threshold);
+        let set = reader.number(
+            MAX_DELIVERIES,
+            "a whole number from 1 to 1000000",
+            1..=1_000_000,
+            default_deliveries.into(),
+        );
         let set_max = overrides.max_deliveries.map(|n| n.clamp(1, 1_000_000)).or(set.map(|n| n as u32));
 
         let allowed = "seconds from 1 to 31536000";
-        let unknown = reader.number(UNKNOWN_KIND_SECONDS, allowed, 1..=YEAR, DEFAULT_UNKNOWN_KIND_SECONDS);
+        let unknown =
+            reader.number(UNKNOWN_KIND_SECONDS, allowed, 1..=SECONDS_PER_YEAR, DEFAULT_UNKNOWN_KIND_SECONDS);
         let unknown_kind_timeout = Duration::from_secs(unknown.unwrap_or(DEFAULT_UNKNOWN_KIND_SECONDS));
 
         let encoding = reader.word(
@@ -216,7 +222,7 @@ impl QueueSettings {
             encoding,
             paused,
             paused_until,
-            max_deliveries: set_max.unwrap_or(generous),
+            max_deliveries: set_max.unwrap_or(default_deliveries),
             unknown_kind_timeout,
             raw_version,
             set: SettingOverrides {
@@ -263,7 +269,10 @@ impl QueueSettings {
     /// ```
     pub fn limits(&self, defaults: &MessageDefaults) -> JobLimits {
         let attempts = self.set.poison_threshold.unwrap_or_else(|| threshold_of(defaults));
-        JobLimits { attempts, deliveries: self.set.max_deliveries.unwrap_or_else(|| generous(attempts)) }
+        JobLimits {
+            attempts,
+            deliveries: self.set.max_deliveries.unwrap_or_else(|| max_deliveries_for(attempts)),
+        }
     }
 
     /// The names of the settings that each message type decides for itself while neither metadata nor process sets them.
@@ -277,7 +286,7 @@ impl QueueSettings {
             MessageEncoding::Base64 => "base64",
         };
         let SettingOverrides { poison_threshold, timeout, max_deliveries } = self.set;
-        let max_deliveries = max_deliveries.or(poison_threshold.map(generous));
+        let max_deliveries = max_deliveries.or(poison_threshold.map(max_deliveries_for));
         let mut entries = Vec::new();
         entries.extend(poison_threshold.map(|attempts| (POISON_THRESHOLD, attempts.to_string())));
         entries.extend(timeout.map(|timeout| (DEFAULT_TIMEOUT, timeout.as_secs().to_string())));
@@ -298,16 +307,16 @@ fn threshold_of(defaults: &MessageDefaults) -> u32 {
 }
 
 /// Returns the number of deliveries for so many attempts: most deaths of workers are not the job's.
-fn generous(attempts: u32) -> u32 {
+fn max_deliveries_for(attempts: u32) -> u32 {
     attempts * 4 + 20
 }
 
-struct Reader<'a> {
+struct MetadataReader<'a> {
     metadata: &'a Metadata,
     warnings: Vec<SettingWarning>,
 }
 
-impl Reader<'_> {
+impl MetadataReader<'_> {
     fn number(
         &mut self,
         name: &'static str,

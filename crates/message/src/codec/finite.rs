@@ -13,27 +13,27 @@ use serde::ser::{
 /// The field that contains another number; empty for the value itself.
 pub(super) fn check_finite<T: Serialize + ?Sized>(value: &T) -> Result<(), String> {
     match value.serialize(FiniteCheck) {
-        Err(Found::NotFinite(path)) => Err(path),
+        Err(CheckError::NotFinite(path)) => Err(path),
         // `serde_json` has written the value: what stops this check is no number.
-        Ok(()) | Err(Found::Other) => Ok(()),
+        Ok(()) | Err(CheckError::Other) => Ok(()),
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Found {
+enum CheckError {
     #[error("a number is not finite")]
     NotFinite(String),
     #[error("not checked")]
     Other,
 }
 
-impl Error for Found {
+impl Error for CheckError {
     fn custom<T: std::fmt::Display>(_: T) -> Self {
         Self::Other
     }
 }
 
-impl Found {
+impl CheckError {
     fn inside(self, field: &str) -> Self {
         match self {
             Self::NotFinite(path) if path.is_empty() => Self::NotFinite(field.to_owned()),
@@ -46,14 +46,14 @@ impl Found {
 /// A serializer that writes nothing.
 struct FiniteCheck;
 
-fn finite(is_finite: bool) -> Result<(), Found> {
-    if is_finite { Ok(()) } else { Err(Found::NotFinite(String::new())) }
+fn finite(is_finite: bool) -> Result<(), CheckError> {
+    if is_finite { Ok(()) } else { Err(CheckError::NotFinite(String::new())) }
 }
 
 /// Implements the methods for values that hold no number that could be infinite.
 macro_rules! always_finite {
     ($($method:ident($($value:ty),*);)*) => {
-        $(fn $method(self, $(_: $value),*) -> Result<(), Found> {
+        $(fn $method(self, $(_: $value),*) -> Result<(), CheckError> {
             Ok(())
         })*
     };
@@ -62,7 +62,7 @@ macro_rules! always_finite {
 /// Implements the methods that begin a value of several others, each of which is checked.
 macro_rules! starts {
     ($($method:ident($($value:ty),*);)*) => {
-        $(fn $method(self, $(_: $value),*) -> Result<Self, Found> {
+        $(fn $method(self, $(_: $value),*) -> Result<Self, CheckError> {
             Ok(self)
         })*
     };
@@ -70,7 +70,7 @@ macro_rules! starts {
 
 impl Serializer for FiniteCheck {
     type Ok = ();
-    type Error = Found;
+    type Error = CheckError;
     type SerializeSeq = Self;
     type SerializeTuple = Self;
     type SerializeTupleStruct = Self;
@@ -100,15 +100,15 @@ impl Serializer for FiniteCheck {
         serialize_unit_variant(&'static str, u32, &'static str);
     }
 
-    fn serialize_f32(self, value: f32) -> Result<(), Found> {
+    fn serialize_f32(self, value: f32) -> Result<(), CheckError> {
         finite(value.is_finite())
     }
 
-    fn serialize_f64(self, value: f64) -> Result<(), Found> {
+    fn serialize_f64(self, value: f64) -> Result<(), CheckError> {
         finite(value.is_finite())
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Found> {
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), CheckError> {
         value.serialize(self)
     }
 
@@ -116,7 +116,7 @@ impl Serializer for FiniteCheck {
         self,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Found> {
+    ) -> Result<(), CheckError> {
         value.serialize(self)
     }
 
@@ -126,7 +126,7 @@ impl Serializer for FiniteCheck {
         _: u32,
         variant: &'static str,
         value: &T,
-    ) -> Result<(), Found> {
+    ) -> Result<(), CheckError> {
         value.serialize(self).map_err(|found| found.inside(variant))
     }
 
@@ -140,7 +140,7 @@ impl Serializer for FiniteCheck {
         serialize_struct_variant(&'static str, u32, &'static str, usize);
     }
 
-    fn collect_str<T: std::fmt::Display + ?Sized>(self, _: &T) -> Result<(), Found> {
+    fn collect_str<T: std::fmt::Display + ?Sized>(self, _: &T) -> Result<(), CheckError> {
         Ok(())
     }
 }
@@ -150,13 +150,13 @@ macro_rules! each_in_a_row {
     ($($name:ident::$method:ident;)*) => {
         $(impl $name for FiniteCheck {
             type Ok = ();
-            type Error = Found;
+            type Error = CheckError;
 
-            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Found> {
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CheckError> {
                 value.serialize(FiniteCheck)
             }
 
-            fn end(self) -> Result<(), Found> {
+            fn end(self) -> Result<(), CheckError> {
                 Ok(())
             }
         })*
@@ -172,18 +172,18 @@ each_in_a_row! {
 
 impl SerializeMap for FiniteCheck {
     type Ok = ();
-    type Error = Found;
+    type Error = CheckError;
 
     /// Keys are names: `serde_json` refuses a key that is not finite.
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Found> {
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), CheckError> {
         Ok(())
     }
 
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Found> {
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CheckError> {
         value.serialize(FiniteCheck)
     }
 
-    fn end(self) -> Result<(), Found> {
+    fn end(self) -> Result<(), CheckError> {
         Ok(())
     }
 }
@@ -193,13 +193,13 @@ macro_rules! each_named {
     ($($name:ident;)*) => {
         $(impl $name for FiniteCheck {
             type Ok = ();
-            type Error = Found;
+            type Error = CheckError;
 
-            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Found> {
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), CheckError> {
                 value.serialize(FiniteCheck).map_err(|found| found.inside(name))
             }
 
-            fn end(self) -> Result<(), Found> {
+            fn end(self) -> Result<(), CheckError> {
                 Ok(())
             }
         })*

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_field_and_quotes_no_value() {
+    fn error_names_the_field_and_quotes_no_value() {
         for (text, said) in [
             (r#"{"number":1e400}"#, "the field `number` of the payload is a number out of range"),
             (r#"{"number":1,"number":2}"#, "the field `number` of the payload occurs twice"),
@@ -168,7 +168,6 @@ mod tests {
         }
     }
 
-    // audit 4, D1
     #[test]
     fn nesting_of_any_depth_does_not_overflow_the_stack() {
         for (depth, inner) in [(100, "1"), (100_000, "1"), (100_000, "")] {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_no_longer_than_values_are_deep() {
+    fn path_length_is_bounded() {
         let text = format!(r#"{}"{}":"#, "[".repeat(1_000), "a".repeat(1_000));
         assert_eq!(path_at(&text, 1, text.len()), "[0]".repeat(128));
         let key = path_at(&format!(r#"{{"{}":1}}"#, "a".repeat(1_000)), 1, 1_005);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_in_any_text_is_found_or_not_and_never_panics() {
+    fn search_for_any_position_does_not_panic() {
         let texts = [
             "",
             "]",

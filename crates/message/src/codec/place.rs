@@ -5,7 +5,7 @@
 //! wrote the text and chooses its depth: it is read in a loop, not by functions that call each other.
 
 /// The maximum number of characters of a key that are shown.
-const MAX_KEY: usize = 64;
+const MAX_KEY_CHARS: usize = 64;
 /// The depth to which `serde_json` reads values. What lies deeper is skipped there, and no error is about a field in it.
 const MAX_DEPTH: usize = 128;
 
@@ -95,8 +95,8 @@ impl Place<'_> {
             Self::Member(Some(key)) => serde_json::from_slice(key).unwrap_or_default(),
         };
         let plain = |c: char| c.is_alphanumeric() || "_-".contains(c);
-        if key.is_empty() || key.len() > MAX_KEY || !key.chars().all(plain) {
-            let shown: String = key.chars().take(MAX_KEY).collect();
+        if key.is_empty() || key.len() > MAX_KEY_CHARS || !key.chars().all(plain) {
+            let shown: String = key.chars().take(MAX_KEY_CHARS).collect();
             return path.push_str(&format!("[{shown:?}]"));
         }
         if !path.is_empty() {

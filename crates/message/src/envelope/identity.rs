@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_moves_to_a_blob_leaves_the_event_the_same() {
+    fn moving_a_payload_to_a_blob_keeps_the_digest() {
         let inline = event("/shop", "1", r#"{"name": "a"}"#);
         assert_eq!(inline.digest(), moved_out(inline.clone()).digest());
         let mut delivered = inline.clone();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_leaves_the_event_the_same() {
+    fn round_trip_over_the_wire_keeps_the_digest() {
         for data in ["\"a\u{ffff}b\u{fffe}\"", r#"{ "a" :  1.0e5, "é": "☃" }"#, "null"] {
             let sent = event("/shop", "1", data);
             let Ok(Parsed::Event(read)) = parse(&sent.to_json().unwrap()) else { panic!("no event") };

@@ -34,7 +34,7 @@ use read::MAX_ATTRIBUTES;
 pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
 pub use reference::{ReferenceError, Sha256Digest, StoredReference};
 pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
-use tracestate::STATE;
+use tracestate::TRACESTATE;
 pub use tracestate::{keep_state, state_of};
 
 /// The kind of a dead letter that holds the text of a message that could not be read as a job.
@@ -276,13 +276,13 @@ impl Envelope {
     /// # Errors
     /// [`EnvelopeError::TooMany`].
     pub fn check_attributes(&self) -> Result<(), EnvelopeError> {
-        let of_sender = |name: &&String| !is_own_header(name) && *name != STATE;
-        match self.extensions.len() <= MAX_ATTRIBUTES {
-            true => Ok(()),
-            false => match self.extensions.keys().filter(of_sender).count() {
-                0..=MAX_ATTRIBUTES => Ok(()),
-                count => Err(EnvelopeError::TooMany(count)),
-            },
+        let of_sender = |name: &&String| !is_own_header(name) && *name != TRACESTATE;
+        if self.extensions.len() <= MAX_ATTRIBUTES {
+            return Ok(());
+        }
+        match self.extensions.keys().filter(of_sender).count() {
+            0..=MAX_ATTRIBUTES => Ok(()),
+            count => Err(EnvelopeError::TooMany(count)),
         }
     }
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::members::{List, Members, declared_version, members};
+use super::members::{Members, RawMembers, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonText, Payload, own, text};
 
@@ -143,16 +143,16 @@ fn bare(json: &str) -> Result<Parsed, EnvelopeError> {
 
 /// The member that Azure Functions adds to the objects it sends. It is no name of a CloudEvents attribute: other SDKs refuse an event
 /// that has it.
-const PARENT: &str = "$AzureWebJobsParentId";
+const FUNCTIONS_PARENT: &str = "$AzureWebJobsParentId";
 
 /// Removes the member that Azure Functions adds.
 fn without_functions_parent(json: &str) -> Cow<'_, str> {
-    if !json.contains(PARENT) {
+    if !json.contains(FUNCTIONS_PARENT) {
         return Cow::Borrowed(json);
     }
     match serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(json) {
         Ok(mut members) => {
-            members.remove(PARENT);
+            members.remove(FUNCTIONS_PARENT);
             serde_json::to_string(&members).map_or(Cow::Borrowed(json), Cow::Owned)
         }
         Err(_) => Cow::Borrowed(json),
@@ -184,13 +184,13 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
         extensions: BTreeMap::new(),
     });
     if !members.others.is_empty() {
-        others(&mut envelope, Taker(members.others), members.data)?;
+        read_rare_attributes(&mut envelope, Taker(members.others), members.data)?;
     }
     Ok(envelope)
 }
 
 /// Reads the attributes that few events have.
-fn others(
+fn read_rare_attributes(
     envelope: &mut Envelope,
     mut take: Taker<'_>,
     data: Option<&RawValue>,
@@ -201,7 +201,7 @@ fn others(
     envelope.history = history(&mut take)?;
     envelope.dead_letter = dead_letter(&mut take)?;
     envelope.extensions = take.rest();
-    envelope.extensions.remove(PARENT);
+    envelope.extensions.remove(FUNCTIONS_PARENT);
     envelope.check_attributes()?;
     if let Some(payload) = elsewhere {
         envelope.payload = payload;
@@ -300,7 +300,7 @@ fn dead_letter(take: &mut Taker<'_>) -> Result<Option<DeadLetterNote>, EnvelopeE
 }
 
 /// The attributes that few events have. They are taken out by name, so that the extensions are left.
-struct Taker<'de>(List<'de>);
+struct Taker<'de>(RawMembers<'de>);
 
 impl<'de> Taker<'de> {
     fn raw(&mut self, name: &'static str) -> Option<&'de RawValue> {

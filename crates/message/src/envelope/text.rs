@@ -36,10 +36,7 @@ pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
 
 /// Returns the encoding that a message's text is written in.
 pub fn encoding_of(text: &str) -> MessageEncoding {
-    match is_plain(trimmed(text)) {
-        true => MessageEncoding::Plain,
-        false => MessageEncoding::Base64,
-    }
+    if is_plain(trimmed(text)) { MessageEncoding::Plain } else { MessageEncoding::Base64 }
 }
 
 /// Returns whether a text begins with a character with which JSON can begin and base64 cannot.

@@ -210,7 +210,7 @@ mod tests {
     struct Outer(#[source] std::num::ParseIntError);
 
     #[test]
-    fn a_chain_tells_each_cause_once_and_in_one_line() {
+    fn chain_shows_each_cause_once_in_one_line() {
         let error = JobError::from(Outer("x".parse::<u8>().unwrap_err()));
         assert_eq!(error.chain(), "outer: invalid digit found in string");
         assert_eq!(JobError::retry("a\n\u{1b}[31mb").chain(), "a  [31mb");

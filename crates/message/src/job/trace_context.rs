@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_nothing_malformed() {
+    fn written_context_is_read_back_and_malformed_one_is_refused() {
         let runtime = Runtime::new();
         let context = TraceContext::root(&runtime);
         assert_eq!(TraceContext::parse(&context.to_string()), Some(context));
