@@ -1,5 +1,5 @@
-//! Finds a number that JSON cannot express. `serde_json` writes `null` for it, which is read as no number or as none at
-//! all, and its writer does not say for which of the two it writes `null`.
+//! Finds a number that JSON cannot express. `serde_json` writes `null` for it, which a reader takes for a
+//! missing number or refuses. Its output does not show whether a `null` was a missing value or such a number.
 
 use serde::Serialize;
 use serde::ser::{
@@ -10,11 +10,11 @@ use serde::ser::{
 /// Checks that all numbers of a value are finite.
 ///
 /// # Errors
-/// The field that contains another number; empty for the value itself.
+/// The path of the field with a number that is not finite; empty for the value itself.
 pub(super) fn check_finite<T: Serialize + ?Sized>(value: &T) -> Result<(), String> {
     match value.serialize(FiniteCheck) {
         Err(CheckError::NotFinite(path)) => Err(path),
-        // `serde_json` has written the value: what stops this check is no number.
+        // `serde_json` has written the value, so the check failed for another reason than a number.
         Ok(()) | Err(CheckError::Other) => Ok(()),
     }
 }
@@ -43,14 +43,14 @@ impl CheckError {
     }
 }
 
-/// A serializer that writes nothing.
+/// A serializer that writes nothing and fails at a number that is not finite.
 struct FiniteCheck;
 
 fn finite(is_finite: bool) -> Result<(), CheckError> {
     if is_finite { Ok(()) } else { Err(CheckError::NotFinite(String::new())) }
 }
 
-/// Implements the methods for values that hold no number that could be infinite.
+/// Implements the methods for values that cannot contain a number that is not finite.
 macro_rules! always_finite {
     ($($method:ident($($value:ty),*);)*) => {
         $(fn $method(self, $(_: $value),*) -> Result<(), CheckError> {
@@ -59,7 +59,7 @@ macro_rules! always_finite {
     };
 }
 
-/// Implements the methods that begin a value of several others, each of which is checked.
+/// Implements the methods that begin a compound value, whose parts are checked one by one.
 macro_rules! starts {
     ($($method:ident($($value:ty),*);)*) => {
         $(fn $method(self, $(_: $value),*) -> Result<Self, CheckError> {
@@ -145,7 +145,7 @@ impl Serializer for FiniteCheck {
     }
 }
 
-/// Implements a trait of values in a row.
+/// Implements a trait for unnamed elements.
 macro_rules! each_in_a_row {
     ($($name:ident::$method:ident;)*) => {
         $(impl $name for FiniteCheck {
@@ -174,7 +174,7 @@ impl SerializeMap for FiniteCheck {
     type Ok = ();
     type Error = CheckError;
 
-    /// Keys are names: `serde_json` refuses a key that is not finite.
+    /// Does not check keys: `serde_json` refuses a key that is not finite.
     fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), CheckError> {
         Ok(())
     }
@@ -188,7 +188,7 @@ impl SerializeMap for FiniteCheck {
     }
 }
 
-/// Implements a trait of named fields.
+/// Implements a trait for named fields.
 macro_rules! each_named {
     ($($name:ident;)*) => {
         $(impl $name for FiniteCheck {

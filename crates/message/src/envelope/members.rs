@@ -1,6 +1,7 @@
 //! The members of a JSON object, read in one pass.
 //!
-//! The attributes of nearly every event are read by name into their types; all others are kept unchanged in a list.
+//! The attributes that nearly every event has are read by name into their types. All others are kept
+//! unchanged in a list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -37,8 +38,8 @@ pub(super) fn members(json: &str) -> serde_json::Result<Members<'_>> {
     serde_json::from_str(json)
 }
 
-/// Returns the declared version of an event, or `None` for an object that is not an event, whatever types its members
-/// have.
+/// Returns the declared version of an event, or `None` for an object that is not an event. The members may
+/// have any types.
 ///
 /// # Errors
 /// An error for text that is not an object, and for two members of one name.
@@ -88,7 +89,8 @@ impl<'de> Visitor<'de> for MembersVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let (mut found, mut seen) = (Members::default(), Vec::with_capacity(10));
         while let Some(name) = map.next_key()? {
-            // Before its value, which may be `null`: readers disagree on which of two counts, and an attacker could use that.
+            // Checked before the value is read, since that may be `null`. Readers disagree on which of two
+            // equal names counts, which an attacker could exploit.
             let attribute = discriminant(&name);
             if !matches!(name, Name::Other(_)) && seen.contains(&attribute) {
                 return Err(duplicate_attribute());
@@ -116,7 +118,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
     }
 }
 
-/// Reads an attribute. One that is `null` counts as unset ([JSON format], 2.2).
+/// Reads an attribute. `null` counts as unset ([JSON format], 2.2).
 ///
 /// [JSON format]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
 fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Cow<'de, str>>, A::Error> {

@@ -63,7 +63,7 @@ fn event_is_read_back_as_written() {
     assert_eq!(read.headers()["tenant"], "blue");
 }
 
-/// Returns a history in which all fields but the random reference are set.
+/// Returns the full history, with the checkpoint of `read`.
 fn full_history(read: &Envelope) -> History {
     History { checkpoint: read.history.checkpoint.clone(), ..full().history }
 }
@@ -240,7 +240,7 @@ fn array_of_one_event_is_that_event() {
     }
 }
 
-// Other SDKs refuse events with an attribute of this name.
+// Other SDKs refuse an event that has an attribute with this name.
 #[test]
 fn attribute_of_azure_functions_is_not_written_again() {
     let read =

@@ -2,13 +2,13 @@
 
 use super::Envelope;
 
-/// The extension attribute with the `tracestate`, as CloudEvents' extension for distributed tracing names it.
+/// The extension attribute for the `tracestate`, from CloudEvents' distributed tracing extension.
 pub(super) const TRACESTATE: &str = "tracestate";
 
-/// Writes the `tracestate` into a message, unless it has one.
+/// Sets the `tracestate` of a message that has none.
 pub fn keep_state(envelope: &mut Envelope, state: &str) {
     if !envelope.extensions.contains_key(TRACESTATE) {
-        // The name is allowed, and every text can be written.
+        // Cannot fail: the name is allowed, and every text can be written.
         drop(envelope.insert_header(TRACESTATE, state));
     }
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::text::xml_safe;
 use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
 
-/// The attributes with a meaning to the framework; all others are extensions that are kept unchanged.
+/// The attributes that the framework interprets. All others are extensions, which it keeps unchanged.
 const KNOWN: &[&str] = &[
     "specversion",
     "id",
@@ -51,10 +51,10 @@ pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// The number of bytes reserved for the attributes that most events have.
+/// The initial capacity, in bytes, for the attributes of an event.
 const ATTRIBUTE_BYTES: usize = 512;
 
-/// The name of an attribute with what stands around it, so that each attribute is written by few calls.
+/// Builds the name of an attribute with its comma, quotes and colon, so that a single call writes all of it.
 macro_rules! name {
     ($name:literal) => {
         concat!(",\"", $name, "\":")
@@ -132,12 +132,12 @@ fn history(event: &mut EventWriter, history: &History) {
     event.optional_text(name!("deadletterpast"), history.past.as_deref());
 }
 
-/// A JSON object that is being written. It is written by hand, since every message passes here, and a payload that is
-/// JSON already is copied instead of parsed. Names are those of [`name`].
+/// Writes the JSON object of an event. It is written by hand because every message passes here, and because a
+/// payload that is already JSON is copied without being parsed. The names come from [`name`].
 struct EventWriter(String);
 
 impl EventWriter {
-    /// Writes an attribute with the sender's name.
+    /// Writes an attribute whose name the sender chose.
     fn extension(&mut self, name: &str, json: &str) {
         self.0.push(',');
         self.string(name);
@@ -185,14 +185,14 @@ impl EventWriter {
     }
 
     fn string(&mut self, text: &str) {
-        // The loop has no break, so that the compiler can vectorise it.
+        // The loop has no early exit, so that the compiler can vectorise it.
         let needs_escapes = |suspect, byte| suspect | (byte < b' ') | (byte == b'"') | (byte == b'\\');
         if !text.bytes().fold(false, needs_escapes) {
             self.0.push('"');
             self.0.push_str(text);
             self.0.push('"');
         } else {
-            // The escapes are those of serde_json.
+            // serde_json writes the escapes.
             self.0.push_str(&serde_json::Value::from(text).to_string());
         }
     }
