@@ -33,16 +33,16 @@ const HORIZON: &str = "SELECT holder, seconds, transactions FROM (
 const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup, n_live_tup FROM pg_stat_user_tables
     WHERE schemaname = $1 AND n_dead_tup > $2 AND n_dead_tup > 4 * n_live_tup ORDER BY relname";
 
-const MISSING: &str = "SELECT wanted FROM pg_catalog.unnest($2) AS wanted WHERE NOT EXISTS (
+const MISSING_INDEXES: &str = "SELECT wanted FROM pg_catalog.unnest($2) AS wanted WHERE NOT EXISTS (
         SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         WHERE c.relname = wanted AND c.relnamespace = pg_catalog.to_regnamespace($1) AND i.indisvalid
     ) ORDER BY wanted";
 
 /// The dead rows that are worth a word: fewer are the work of a busy minute.
-const MANY: i64 = 100_000;
+const MIN_DEAD_ROWS: i64 = 100_000;
 /// The age of a snapshot that is worth a word, in seconds; in transactions if its time is not known.
-const LONG: i64 = 600;
-const LATE: i32 = 1_000_000;
+const MIN_SNAPSHOT_SECONDS: i64 = 600;
+const MIN_SNAPSHOT_TRANSACTIONS: i32 = 1_000_000;
 
 #[async_trait]
 impl Upkeep for Store {
@@ -55,11 +55,12 @@ impl Upkeep for Store {
         for row in database.query(call, ROLES, &[]).await? {
             all.push(of_role(call.get(&row, 0)?));
         }
-        let values = [(&LONG as _, Type::INT8), (&LATE as _, Type::INT4)];
+        let values =
+            [(&MIN_SNAPSHOT_SECONDS as _, Type::INT8), (&MIN_SNAPSHOT_TRANSACTIONS as _, Type::INT4)];
         if let Some(row) = database.query(call, HORIZON, &values).await?.first() {
             all.push(of_snapshot(call.get(row, 0)?, call.get(row, 1)?, call.get(row, 2)?));
         }
-        let values = [(&database.schema() as _, Type::TEXT), (&MANY as _, Type::INT8)];
+        let values = [(&database.schema() as _, Type::TEXT), (&MIN_DEAD_ROWS as _, Type::INT8)];
         for row in database.query(call, DEAD_ROWS, &values).await? {
             let (table, dead, live): (&str, i64, i64) =
                 (call.get(&row, 0)?, call.get(&row, 1)?, call.get(&row, 2)?);
@@ -69,7 +70,7 @@ impl Upkeep for Store {
         }
         let values =
             [(&quoted(database.schema()) as _, Type::TEXT), (&schema::indexes() as _, Type::TEXT_ARRAY)];
-        for row in database.query(call, MISSING, &values).await? {
+        for row in database.query(call, MISSING_INDEXES, &values).await? {
             let index: &str = call.get(&row, 0)?;
             all.push(Advice::warning(format!(
                 "the index {index} is missing or not valid: statements read whole tables; \

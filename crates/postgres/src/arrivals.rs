@@ -19,14 +19,14 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Notifier, QueueName, StoreError, Subscription};
 
 /// The time between two notifications, in which further commits join the second.
-const PAUSE: Duration = Duration::from_millis(5);
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(5);
 /// PostgreSQL takes less than 8,000 bytes.
-const MOST_BYTES: usize = 7_000;
+const MAX_PAYLOAD_BYTES: usize = 7_000;
 
 pub(crate) const NOTIFY: &str = "SELECT 1::bigint FROM pg_catalog.pg_notify($1, $2)";
 
 /// The sender of notifications that every process takes.
-pub(crate) const ANYBODY: &str = "-";
+pub(crate) const UNNAMED_SENDER: &str = "-";
 
 /// Returns the channel of a schema.
 pub(crate) fn channel(schema: &str) -> String {
@@ -106,7 +106,7 @@ impl ArrivalHub {
                 if let Err(error) = sending.hub.send(&database, &payload).await {
                     debug!(%error, "a notification was not sent");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(NOTIFY_INTERVAL).await;
             }
         });
     }
@@ -153,7 +153,7 @@ impl Sending {
     fn next(&mut self) -> Option<String> {
         let mut outgoing = lock(&self.hub.outgoing);
         let mut payload = self.hub.sender.clone();
-        while payload.len() < MOST_BYTES
+        while payload.len() < MAX_PAYLOAD_BYTES
             && let Some(queue) = outgoing.queues.pop_first()
         {
             payload.push(' ');

@@ -15,10 +15,10 @@ use jobqueue_storage::sync::lock;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The number of statements of one lane that run at once: the second is on its way while the first waits for the disk.
-const AT_ONCE: usize = 2;
+const CONCURRENT_STATEMENTS: usize = 2;
 /// The greatest number of operations in a statement, and of their bytes.
-const MOST: usize = 500;
-const MOST_BYTES: usize = 1 << 20;
+const MAX_OPERATIONS: usize = 500;
+const MAX_STATEMENT_BYTES: usize = 1 << 20;
 
 /// The operations of one kind that wait, by lanes of those that share statements.
 pub(crate) struct Combiner<K, T, A> {
@@ -31,11 +31,11 @@ pub(crate) struct Combiner<K, T, A> {
 }
 
 struct Lane<T, A> {
-    waiting: VecDeque<Waiting<T, A>>,
+    waiting: VecDeque<WaitingOperation<T, A>>,
     running: usize,
 }
 
-struct Waiting<T, A> {
+struct WaitingOperation<T, A> {
     number: u64,
     item: T,
     bytes: usize,
@@ -69,10 +69,10 @@ where
         F: Future<Output = Vec<Result<A, StoreError>>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let at_once = if permits.is_some() { 1 } else { AT_ONCE };
+        let at_once = if permits.is_some() { 1 } else { CONCURRENT_STATEMENTS };
         let (number, starts) = self.add(name, item, reply, at_once);
         if starts {
-            let mut running = Running { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
+            let mut running = LaneTask { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
             self.runtime.spawn(async move {
                 loop {
                     // What is given up meanwhile is not taken.
@@ -115,7 +115,7 @@ where
         let mut lanes = lock(&self.lanes);
         let lane = lanes.entry(name.clone());
         let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0 });
-        lane.waiting.push_back(Waiting { number, item, bytes, reply });
+        lane.waiting.push_back(WaitingOperation { number, item, bytes, reply });
         let starts = lane.running < at_once;
         lane.running += usize::from(starts);
         (number, starts)
@@ -140,7 +140,7 @@ jobqueue_storage::debug_fields! {
 }
 
 /// A task that runs the operations of a lane. If it ends early, with its runtime, the callers get an error.
-struct Running<K: Eq + Hash, T, A> {
+struct LaneTask<K: Eq + Hash, T, A> {
     combiner: Arc<Combiner<K, T, A>>,
     lane: K,
     has_ended: bool,
@@ -149,7 +149,7 @@ struct Running<K: Eq + Hash, T, A> {
 /// The operations of a statement, and the ways to their callers.
 type Batch<T, A> = (Vec<T>, Vec<oneshot::Sender<Result<A, StoreError>>>);
 
-impl<K: Eq + Hash, T, A> Running<K, T, A> {
+impl<K: Eq + Hash, T, A> LaneTask<K, T, A> {
     /// Takes the operations of the next statement; `None` if there are none, and then the task has ended: later ones start another.
     fn next(&mut self) -> Option<Batch<T, A>> {
         let mut lanes = lock(&self.combiner.lanes);
@@ -157,11 +157,11 @@ impl<K: Eq + Hash, T, A> Running<K, T, A> {
         // Their callers have given up.
         waiting.retain(|one| !one.reply.is_closed());
         let mut sum = 0;
-        let fits = |next: &&Waiting<T, A>| {
+        let fits = |next: &&WaitingOperation<T, A>| {
             sum += next.bytes;
-            sum <= MOST_BYTES
+            sum <= MAX_STATEMENT_BYTES
         };
-        let count = waiting.iter().take(MOST).take_while(fits).count().max(1).min(waiting.len());
+        let count = waiting.iter().take(MAX_OPERATIONS).take_while(fits).count().max(1).min(waiting.len());
         if count == 0 {
             self.has_ended = true;
             end(&mut lanes, &self.lane);
@@ -171,7 +171,7 @@ impl<K: Eq + Hash, T, A> Running<K, T, A> {
     }
 }
 
-impl<K: Eq + Hash, T, A> Drop for Running<K, T, A> {
+impl<K: Eq + Hash, T, A> Drop for LaneTask<K, T, A> {
     fn drop(&mut self) {
         if !self.has_ended {
             end(&mut lock(&self.combiner.lanes), &self.lane);
@@ -268,13 +268,13 @@ mod tests {
         let combiner = Combiner::<(), u32, u32>::new(Runtime::new(), |_| 1);
         let (reply, _answer) = oneshot::channel();
         let (number, _) = combiner.add(&(), 1, reply, 1);
-        let mut running = Running { combiner: Arc::clone(&combiner), lane: (), has_ended: false };
+        let mut running = LaneTask { combiner: Arc::clone(&combiner), lane: (), has_ended: false };
         assert_eq!(running.next().expect("an operation").0, [1]);
         assert!(running.next().is_none());
         let (reply, _answer) = oneshot::channel();
         combiner.add(&(), 2, reply, 1);
         assert!(!combiner.cancel(&(), number));
-        let mut running = Running { combiner, lane: (), has_ended: false };
+        let mut running = LaneTask { combiner, lane: (), has_ended: false };
         assert_eq!(running.next().expect("the later operation").0, [2]);
     }
 

@@ -24,12 +24,12 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
 /// The factor by which a server may take longer than a connection to one of its addresses: for further addresses of its name, and for the login.
-const WITH_LOGIN: u32 = 3;
+const LOGIN_FACTOR: u32 = 3;
 /// The time after which a caller begins another opening beside one that is under way. A server that is slow is not asked more often, and one opening that
 /// hangs does not hold up all.
-const BESIDE: Duration = Duration::from_secs(5);
+const SECOND_OPENING_DELAY: Duration = Duration::from_secs(5);
 /// The most openings that go on without a caller.
-const MOST_LEFT: usize = 4;
+const MAX_ABANDONED_OPENINGS: usize = 4;
 
 pub(crate) type Pool = managed::Pool<Connector>;
 pub(crate) type Object = managed::Object<Connector>;
@@ -48,7 +48,7 @@ pub(crate) struct Connector {
     runtime: Runtime,
     /// Openings whose callers gave up. A renewal of a lease has less time than a server that is gone takes, so an opening goes on, and the
     /// next caller takes it over. They are connections beside those of the pool.
-    left: Arc<Mutex<Vec<Opening>>>,
+    abandoned: Arc<Mutex<Vec<Opening>>>,
 }
 
 /// A connection that is being opened.
@@ -95,13 +95,13 @@ impl Connector {
             timeout: settings.timeout,
             tls,
             runtime,
-            left: Arc::default(),
+            abandoned: Arc::default(),
         }
     }
 
     /// Returns a connector for another pool, which prefers the same server.
-    pub(crate) fn again(&self) -> Self {
-        Self { left: Arc::default(), ..self.clone() }
+    pub(crate) fn for_another_pool(&self) -> Self {
+        Self { abandoned: Arc::default(), ..self.clone() }
     }
 
     /// Opens a connection to the first server that gives one, beginning with the one that did so last.
@@ -122,7 +122,7 @@ impl Connector {
             // Whoever opens a storage waits for `timeout`, for all of them.
             let share = self.timeout / u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
             let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-            let limit = limit.saturating_mul(WITH_LOGIN).min(share);
+            let limit = limit.saturating_mul(LOGIN_FACTOR).min(share);
             match timeout(limit, config.connect(self.tls.clone())).await {
                 Ok(Ok(connected)) => {
                     self.last.store(number, Ordering::Relaxed);
@@ -146,13 +146,13 @@ impl Connector {
     }
 
     /// Leaves openings to the next caller: the oldest, which comes to the next server first, and the youngest.
-    fn leave(&self, openings: Vec<Opening>) {
-        let mut left = lock(&self.left);
-        left.extend(openings);
-        left.sort_by_key(|opening| opening.began);
-        let excess = left.len().saturating_sub(MOST_LEFT);
-        let second = left.len().min(1);
-        left.drain(second..second + excess).for_each(|opening| opening.task.abort());
+    fn hand_over(&self, openings: Vec<Opening>) {
+        let mut abandoned = lock(&self.abandoned);
+        abandoned.extend(openings);
+        abandoned.sort_by_key(|opening| opening.began);
+        let excess = abandoned.len().saturating_sub(MAX_ABANDONED_OPENINGS);
+        let second = abandoned.len().min(1);
+        abandoned.drain(second..second + excess).for_each(|opening| opening.task.abort());
     }
 }
 
@@ -160,18 +160,18 @@ impl Manager for Connector {
     type Type = Session;
     type Error = ConnectError;
 
-    /// Returns the first connection that is open: of those that others have left, and of a new one if these are under way for long.
+    /// Returns the first connection that is open: of those that others have abandoned, and of a new one if these are under way for long.
     async fn create(&self) -> Result<Session, ConnectError> {
-        let left = mem::take(&mut *lock(&self.left));
+        let abandoned = mem::take(&mut *lock(&self.abandoned));
         // What failed a while ago says nothing of now.
-        let mut openings = guard(left, |openings| self.leave(openings));
+        let mut openings = guard(abandoned, |openings| self.hand_over(openings));
         let mut is_new = false;
         loop {
-            if !is_new && openings.iter().all(|opening| opening.began.elapsed() >= BESIDE) {
+            if !is_new && openings.iter().all(|opening| opening.began.elapsed() >= SECOND_OPENING_DELAY) {
                 openings.push(self.open());
                 is_new = true;
             }
-            let wait = if is_new { Duration::MAX } else { BESIDE };
+            let wait = if is_new { Duration::MAX } else { SECOND_OPENING_DELAY };
             let first = timeout(wait, poll_fn(|task| first_of(&mut openings, task))).await;
             let Ok((number, opened)) = first else { continue };
             let was_new = is_new && number + 1 == openings.len();
@@ -188,10 +188,10 @@ impl Manager for Connector {
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<ConnectError> {
-        match session.is_closed() {
-            false => Ok(()),
-            true => Err(RecycleError::message("the connection is closed")),
+        if session.is_closed() {
+            return Err(RecycleError::message("the connection is closed"));
         }
+        Ok(())
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
         given.add_permits(1);
         assert!(connector.create().await.is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        assert!(lock(&connector.left).is_empty());
+        assert!(lock(&connector.abandoned).is_empty());
     }
 
     /// Returns what a future has now, after the tasks that it has started had their turn.
@@ -288,11 +288,12 @@ mod tests {
                 Ok("a password".to_owned())
             })
         });
-        let settings = Settings { passwords: Some(passwords), timeout: BESIDE * 100, ..server.settings() };
+        let settings =
+            Settings { passwords: Some(passwords), timeout: SECOND_OPENING_DELAY * 100, ..server.settings() };
         let connector = connector(&settings);
         assert!(now(&mut Box::pin(connector.create())).await.is_none());
         assert!(connector.create().await.is_ok());
-        assert_eq!((asked.load(Ordering::SeqCst), lock(&connector.left).len()), (2, 1));
+        assert_eq!((asked.load(Ordering::SeqCst), lock(&connector.abandoned).len()), (2, 1));
     }
 
     /// Its machine accepts connections, and the server does not answer any more.
@@ -311,7 +312,7 @@ mod tests {
             let connected = timeout(Duration::from_secs(10), connector.connect()).await;
             assert!(connected.is_ok_and(|connected| connected.is_ok()));
         }
-        assert_eq!(connector.again().last.load(Ordering::Relaxed), 1);
+        assert_eq!(connector.for_another_pool().last.load(Ordering::Relaxed), 1);
         assert!(silent.accept().await.is_ok());
         // It was asked once.
         assert!(now(&mut Box::pin(silent.accept())).await.is_none());

@@ -44,7 +44,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     // Its error can quote a part of a password that was not encoded.
     let mut config = text.parse::<Config>().map_err(|_| MALFORMED.to_owned())?;
     fill(&mut config, variable)?;
-    if !own.has_attributes {
+    if !own.has_session_attrs {
         config.target_session_attrs(attributes(&config, variable)?);
     }
     let mode = own.mode.or_else(|| variable("PGSSLMODE")).unwrap_or_else(|| "prefer".to_owned());
@@ -65,7 +65,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     };
     config.ssl_mode(mode);
     check_servers(&config)?;
-    Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listens_not })
+    Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listen_is_off })
 }
 
 /// Returns whether a character of a password was not encoded: `tokio-postgres` takes all up to the first `@` for the role and its password, and
@@ -77,17 +77,17 @@ fn is_misread(text: &str) -> bool {
 
 /// The settings that `tokio-postgres` does not have, or does not return.
 #[derive(Default)]
-struct Own {
+struct OwnSettings {
     mode: Option<String>,
     root: Option<String>,
-    has_attributes: bool,
+    has_session_attrs: bool,
     uses_entra: bool,
-    listens_not: bool,
+    listen_is_off: bool,
 }
 
 /// Takes these settings out of a connection string, and adds the defaults of others.
-fn split(text: &str) -> Result<(String, Own), String> {
-    let mut own = Own::default();
+fn split(text: &str) -> Result<(String, OwnSettings), String> {
+    let mut own = OwnSettings::default();
     let (address, query) = text.split_once('?').unwrap_or((text, ""));
     let mut others = vec![DEFAULTS];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -99,14 +99,14 @@ fn split(text: &str) -> Result<(String, Own), String> {
             }
             Some(("credential", "entra")) => own.uses_entra = true,
             Some(("credential", _)) => return Err("`credential` is not entra".to_owned()),
-            Some(("listen", "off")) => own.listens_not = true,
+            Some(("listen", "off")) => own.listen_is_off = true,
             Some(("listen", "on")) => {}
             Some(("listen", _)) => return Err("`listen` is none of on and off".to_owned()),
             Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
                 return Err("certificates of clients (`sslcert`, `sslkey`) are not supported".to_owned());
             }
             _ => {
-                own.has_attributes |= pair.starts_with("target_session_attrs=");
+                own.has_session_attrs |= pair.starts_with("target_session_attrs=");
                 others.push(pair);
             }
         }
@@ -273,7 +273,6 @@ mod tests {
         assert!(parse("postgres://", &wrong).err().expect("it is refused").contains("PGPORT"));
     }
 
-    // audit 25, databases C7
     #[test]
     fn string_says_whether_to_listen() {
         let listens = |query: &str| parse(&format!("postgres://h/d{query}"), &none).unwrap().listens;

@@ -34,9 +34,9 @@ use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
 const SCHEMA: &str = "jobqueue";
 
 /// The time limit of a request to cancel a statement.
-const CANCELLING: Duration = Duration::from_secs(10);
+const CANCEL_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time in which the server cancels a statement that has taken too long, if it can be reached.
-const CANCELLED: Duration = Duration::from_secs(2);
+const CANCEL_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A value of a statement, and its type in SQL.
 pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
@@ -66,9 +66,10 @@ impl Database {
     ///
     /// # Errors
     /// `Configuration`, which is not expected: this handle uses the same settings.
-    pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
+    pub(crate) fn with_own_pool(&self, max_connections: usize) -> Result<Self, StoreError> {
         let settings = Settings { max_connections, ..self.settings.clone() };
-        let other = Self::with_connector(settings, self.connector().again(), self.runtime.clone())?;
+        let other =
+            Self::with_connector(settings, self.connector().for_another_pool(), self.runtime.clone())?;
         Ok(Self { lender: Some(self.pool.weak()), ..other })
     }
 
@@ -153,7 +154,7 @@ impl Database {
         if let Ok(handle) = Handle::try_current() {
             self.runtime.spawn_on(&handle, async move {
                 // Without it the statement goes on, as its result says: it may have been executed.
-                drop(timeout(CANCELLING, token.cancel_query(tls)).await);
+                drop(timeout(CANCEL_REQUEST_TIMEOUT, token.cancel_query(tls)).await);
                 // A pooler forgets the statement with the connection.
                 drop(client);
             });
@@ -200,7 +201,7 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
-        let mut is_asked = false;
+        let mut cancel_was_sent = false;
         let in_time = {
             let mut answer = pin!(client.query_typed(&text, parameters));
             match timeout(self.settings.timeout + further, &mut answer).await {
@@ -208,12 +209,12 @@ impl Database {
                 Err(_) => {
                     let cancel = client.cancel_token();
                     let cancelled = async {
-                        is_asked = cancel.cancel_query(self.connector().tls.clone()).await.is_ok();
+                        cancel_was_sent = cancel.cancel_query(self.connector().tls.clone()).await.is_ok();
                         answer.as_mut().await
                     };
                     // A server that has cancelled the statement has changed nothing. Rows can also come from a commit that it has not replicated yet.
                     let is_certain = |answer: &Result<_, _>| answer.as_ref().is_err_and(error::was_cancelled);
-                    timeout(CANCELLED, cancelled).await.ok().filter(is_certain)
+                    timeout(CANCEL_ANSWER_TIMEOUT, cancelled).await.ok().filter(is_certain)
                 }
             }
         };
@@ -225,13 +226,15 @@ impl Database {
             Some(Err(failure)) => {
                 // Nothing is left to cancel.
                 let client = ScopeGuard::into_inner(client);
-                if error::of_statement(&failure).ends_connection || !is_over(&client, &failure).await {
+                if error::of_statement(&failure).ends_connection
+                    || !has_released_locks(&client, &failure).await
+                {
                     drop(Object::take(client));
                 }
                 Err(call.failed(failure))
             }
             None => {
-                if is_asked {
+                if cancel_was_sent {
                     // The request was sent; the guard would send it again.
                     drop(Object::take(ScopeGuard::into_inner(client)));
                 }
@@ -248,9 +251,9 @@ jobqueue_storage::debug_fields! {
 
 /// Waits for the end of a statement that gave up a lock. The server reports that before it releases the locks that the statement has taken, and
 /// the next one, over another connection, would pass over what is still locked. Returns whether the connection can be used.
-async fn is_over(client: &Object, failure: &tokio_postgres::Error) -> bool {
+async fn has_released_locks(client: &Object, failure: &tokio_postgres::Error) -> bool {
     failure.code() != Some(&SqlState::LOCK_NOT_AVAILABLE)
-        || timeout(CANCELLED, client.simple_query("")).await.is_ok_and(|ended| ended.is_ok())
+        || timeout(CANCEL_ANSWER_TIMEOUT, client.simple_query("")).await.is_ok_and(|ended| ended.is_ok())
 }
 
 /// Returns a connection to the pool. Its statement was answered.
@@ -260,10 +263,10 @@ pub(crate) fn give_back<F: FnOnce(Object)>(client: ScopeGuard<Object, F>) {
 
 /// Returns a text with the name of the schema, which was checked, in place of `jobqueue`.
 pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
-    match schema == SCHEMA {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(text.replace("jobqueue.", &format!("{}.", quoted(schema)))),
+    if schema == SCHEMA {
+        return Cow::Borrowed(text);
     }
+    Cow::Owned(text.replace("jobqueue.", &format!("{}.", quoted(schema))))
 }
 
 /// Returns the name of a schema for a statement. Words of SQL, such as `user`, need the quotes.

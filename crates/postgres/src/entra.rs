@@ -18,14 +18,15 @@ pub(crate) fn tokens(source: TokenSource) -> Passwords {
         let state = Arc::clone(&state);
         Box::pin(async move {
             let (source, chosen) = &*state;
-            let credential = chosen.get_or_try_init(|| async { source.credential() }).await.map_err(none)?;
-            let token = credential.get_token(&[SCOPE], None).await.map_err(none)?;
+            let credential =
+                chosen.get_or_try_init(|| async { source.credential() }).await.map_err(no_token)?;
+            let token = credential.get_token(&[SCOPE], None).await.map_err(no_token)?;
             Ok(token.token.secret().to_owned())
         })
     })
 }
 
-fn none(error: azure_core::Error) -> StoreError {
+fn no_token(error: azure_core::Error) -> StoreError {
     let kind = match error.kind() {
         ErrorKind::Io => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Unauthorized,

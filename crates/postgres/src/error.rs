@@ -224,7 +224,7 @@ mod tests {
         database.query(call, "SELECT 1", &[]).await.unwrap_err()
     }
 
-    // audit 25, databases C8: the answers of PgBouncer 1.18 to a login
+    /// The texts are the answers of PgBouncer 1.18 to a login.
     #[tokio::test]
     async fn refusals_of_a_pooler_are_told_apart_by_their_text() {
         for (text, kind) in [

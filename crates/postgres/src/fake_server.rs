@@ -11,10 +11,10 @@ use crate::settings::{Settings, Tls};
 use jobqueue_storage::runtime::Runtime;
 
 /// Returns the answer to a message of this type; an empty one is none.
-type Answer = dyn Fn(u8) -> Vec<u8> + Send + Sync;
+type AnswerFn = dyn Fn(u8) -> Vec<u8> + Send + Sync;
 
 /// What the first message of a connection that cancels a statement begins with.
-const CANCEL: [u8; 4] = 80_877_102_u32.to_be_bytes();
+const CANCEL_REQUEST_CODE: [u8; 4] = 80_877_102_u32.to_be_bytes();
 
 /// A server on this machine. Its connections end with the runtime.
 pub(crate) struct FakeServer {
@@ -33,7 +33,7 @@ impl FakeServer {
     pub(crate) async fn start(answer: impl Fn(u8) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let answer: Arc<Answer> = Arc::new(answer);
+        let answer: Arc<AnswerFn> = Arc::new(answer);
         let (cancelled, cancels) = unbounded_channel();
         let sessions = Arc::new(Sessions { open: AtomicUsize::new(0), cancelled });
         let runtime = Runtime::new();
@@ -91,8 +91,8 @@ impl FakeServer {
     }
 }
 
-async fn accept(mut stream: TcpStream, answer: Arc<Answer>, sessions: Arc<Sessions>) -> Option<()> {
-    if read_body(&mut stream).await?.starts_with(&CANCEL) {
+async fn accept(mut stream: TcpStream, answer: Arc<AnswerFn>, sessions: Arc<Sessions>) -> Option<()> {
+    if read_body(&mut stream).await?.starts_with(&CANCEL_REQUEST_CODE) {
         return sessions.cancelled.send(sessions.open.load(Ordering::SeqCst)).ok();
     }
     sessions.open.fetch_add(1, Ordering::SeqCst);
@@ -102,7 +102,7 @@ async fn accept(mut stream: TcpStream, answer: Arc<Answer>, sessions: Arc<Sessio
 }
 
 /// Serves a session until it is closed or a message is malformed.
-async fn serve(mut stream: TcpStream, answer: Arc<Answer>) -> Option<()> {
+async fn serve(mut stream: TcpStream, answer: Arc<AnswerFn>) -> Option<()> {
     stream.write_all(&[message(b'R', &[0; 4]), ready()].concat()).await.ok()?;
     loop {
         let kind = stream.read_u8().await.ok()?;

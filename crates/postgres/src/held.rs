@@ -22,14 +22,15 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The time for which a list waits for a lock.
-const IN_LIST: Duration = Duration::from_millis(50);
+const LIST_LOCK_TIMEOUT: Duration = Duration::from_millis(50);
 /// The time for which an operation waits for a lock alone: longer than a list, which may have the lock for so long.
-const ALONE: Duration = Duration::from_millis(60);
-const _: () = assert!(ALONE.as_millis() > IN_LIST.as_millis(), "a single send outlasts a list");
+const SINGLE_LOCK_TIMEOUT: Duration = Duration::from_millis(60);
+const _: () =
+    assert!(SINGLE_LOCK_TIMEOUT.as_millis() > LIST_LOCK_TIMEOUT.as_millis(), "a single send outlasts a list");
 /// The time until a deletion is tried again, at first.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The time from one attempt to the next.
-const EACH: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The operations of a store that others hold up.
 #[derive(Debug)]
@@ -63,7 +64,12 @@ impl LockLimits {
             let within = wanted.min(limit / 2).as_millis().clamp(1, i32::MAX.unsigned_abs().into());
             format!("{within}ms")
         };
-        Self { in_list: text(IN_LIST), alone: text(ALONE), until_next: text(EACH), longest: text(limit) }
+        Self {
+            in_list: text(LIST_LOCK_TIMEOUT),
+            alone: text(SINGLE_LOCK_TIMEOUT),
+            until_next: text(RETRY_INTERVAL),
+            longest: text(limit),
+        }
     }
 
     /// Returns the limit of an attempt that has one of these permits.
@@ -74,12 +80,12 @@ impl LockLimits {
 
 /// Returns when to try an operation again that is tried now.
 pub(crate) fn next_attempt() -> Instant {
-    Instant::now() + EACH
+    Instant::now() + RETRY_INTERVAL
 }
 
 /// Returns the times after which a deletion is tried again.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
-    iter::successors(Some(FIRST_PAUSE), |pause| Some((*pause * 2).min(EACH)))
+    iter::successors(Some(FIRST_PAUSE), |pause| Some((*pause * 2).min(RETRY_INTERVAL)))
 }
 
 /// Returns the error of an operation that was held up for as long as it may take. Nothing was changed.
@@ -104,12 +110,13 @@ where
     let mut is_held_up = false;
     while Instant::now() < end {
         let next = next_attempt().min(end);
-        let permit = match is_held_up {
-            false => None,
-            true => match timeout_at(end, Arc::clone(permits).acquire_owned()).await {
+        let permit = if is_held_up {
+            match timeout_at(end, Arc::clone(permits).acquire_owned()).await {
                 Ok(Ok(permit)) => Some(permit),
                 _ => break,
-            },
+            }
+        } else {
+            None
         };
         let attempt = attempt();
         let attempted = runtime.spawn(async move {
@@ -160,19 +167,19 @@ mod tests {
         for _ in 0..200 {
             others.spawn(held_until(Arc::clone(&held), began + 2 * LIMIT));
         }
-        sleep(EACH).await;
-        held_until(Arc::clone(&held), Instant::now() + 2 * EACH).await.unwrap();
+        sleep(RETRY_INTERVAL).await;
+        held_until(Arc::clone(&held), Instant::now() + 2 * RETRY_INTERVAL).await.unwrap();
         assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
         for other in others.join_all().await {
             let error = other.unwrap_err();
             assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
         }
-        assert!(began.elapsed() < LIMIT + EACH);
+        assert!(began.elapsed() < LIMIT + RETRY_INTERVAL);
     }
 
     #[tokio::test(start_paused = true)]
     async fn operation_that_is_held_up_alone_goes_on_at_once() {
-        let free = Instant::now() + 5 * EACH / 2;
+        let free = Instant::now() + 5 * RETRY_INTERVAL / 2;
         held_until(Arc::new(HeldUp::new(10, LIMIT)), free).await.unwrap();
         assert_eq!(Instant::now(), free);
     }

@@ -16,7 +16,7 @@ use jobqueue_storage::rules::micros::{from_micros, to_micros};
 use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
 /// The number of rows that one statement adds, removes or reads.
-const ROWS: usize = 500;
+const ROWS_PER_STATEMENT: usize = 500;
 
 const INSERT: &str = "INSERT INTO jobqueue.journal
         (ended, number, attempt, inserted, ran, queue, id, source, kind, key, outcome, reason, error, worker, trace)
@@ -51,14 +51,14 @@ const ALL: &str = newest!("ended BETWEEN $1 AND $2", "ended DESC");
 #[async_trait]
 impl JournalStore for Store {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
-        for entries in entries.chunks(ROWS) {
+        for entries in entries.chunks(ROWS_PER_STATEMENT) {
             self.insert(entries).await?;
         }
         Ok(())
     }
 
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
-        query.search_by_slices(|rest| async move { self.slice(&rest, ROWS).await }).await
+        query.search_by_slices(|rest| async move { self.slice(&rest, ROWS_PER_STATEMENT).await }).await
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
@@ -66,13 +66,16 @@ impl JournalStore for Store {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut from = i64::MIN;
         loop {
-            let values =
-                [(&kept as _, Type::INT8), (&(ROWS as i64) as _, Type::INT8), (&from as _, Type::INT8)];
+            let values = [
+                (&kept as _, Type::INT8),
+                (&(ROWS_PER_STATEMENT as i64) as _, Type::INT8),
+                (&from as _, Type::INT8),
+            ];
             let removed = self.database.query(call, DELETE, &values).await?;
             for row in &removed {
                 from = from.max(call.get(row, 0)?);
             }
-            if removed.len() < ROWS {
+            if removed.len() < ROWS_PER_STATEMENT {
                 return Ok(());
             }
         }
@@ -112,7 +115,7 @@ impl Store {
     }
 
     /// Reads `most` rows, or fewer if the page is full. All rows of one moment are read together.
-    async fn slice(&self, query: &JournalQuery, most: usize) -> Result<JournalPage, StoreError> {
+    async fn slice(&self, query: &JournalQuery, max_rows: usize) -> Result<JournalPage, StoreError> {
         let call = Call::of_database(Operation::SearchJournal, &self.database);
         let (from, to) = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
         let (sql, wanted) = match (&query.id, &query.key) {
@@ -121,7 +124,7 @@ impl Store {
             (None, None) if query.selects_only_failures() => (FAILURES, None),
             (None, None) => (ALL, None),
         };
-        let limit = most as i64 + 1;
+        let limit = max_rows as i64 + 1;
         let mut values: Vec<Parameter<'_>> =
             vec![(&from, Type::INT8), (&to, Type::INT8), (&limit, Type::INT8)];
         if let Some(wanted) = &wanted {
@@ -131,13 +134,13 @@ impl Store {
         let ended = |row: &Row| call.get::<i64>(row, 0);
         // Of the moment of the last row there may be more.
         let cut = match rows.last() {
-            Some(last) if rows.len() > most => Some(ended(last)?),
+            Some(last) if rows.len() > max_rows => Some(ended(last)?),
             _ => None,
         };
         if let (Some(cut), Some(first)) = (cut, rows.first())
             && ended(first)? == cut
         {
-            return Box::pin(self.slice(query, most * 2)).await;
+            return Box::pin(self.slice(query, max_rows * 2)).await;
         }
         let (mut entries, mut moment) = (Vec::new(), None);
         for row in &rows {
@@ -181,18 +184,19 @@ fn read(call: Call<'_>, row: &Row) -> Result<JournalEntry, StoreError> {
 
 /// Returns a text without U+0000, which no text of PostgreSQL can have: `\0` stands for it, and `\\` for a backslash.
 fn to_column(text: &str) -> Cow<'_, str> {
-    match text.contains(['\0', '\\']) {
-        false => Cow::Borrowed(text),
-        true => Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0")),
+    if !text.contains(['\0', '\\']) {
+        return Cow::Borrowed(text);
     }
+    Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
 }
 
 fn from_column(column: &str) -> String {
     let (mut text, mut characters) = (String::with_capacity(column.len()), column.chars());
     while let Some(character) = characters.next() {
-        match (character, character == '\\') {
-            (_, true) => text.extend(characters.next().map(|next| if next == '0' { '\0' } else { next })),
-            (character, false) => text.push(character),
+        if character == '\\' {
+            text.extend(characters.next().map(|next| if next == '0' { '\0' } else { next }));
+        } else {
+            text.push(character);
         }
     }
     text

@@ -19,10 +19,10 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Backoff, StoreError};
 
 /// The time in which a notification of this process has come back, where notifications pass at all.
-const PROOF: Duration = Duration::from_secs(5);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two proofs that the connection lives: one that was cut off says nothing.
-const LOOK: Duration = Duration::from_secs(30);
-const AGAIN: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(30));
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(30);
+const RECONNECT_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(30));
 
 /// Starts to listen. Returns whether notifications come: behind a pooler that gives each transaction another connection they do not.
 ///
@@ -37,13 +37,13 @@ pub(crate) async fn start(
     closed: oneshot::Receiver<()>,
 ) -> Result<bool, StoreError> {
     let proof = format!("{:032x}", runtime.random_u128());
-    let (come, came) = oneshot::channel();
+    let (confirm, confirmed) = oneshot::channel();
     let listener = Listener {
         database: Arc::clone(database),
         channel: hub.channel().to_owned(),
         hub: Arc::downgrade(hub),
         runtime: runtime.clone(),
-        proof: Some((proof.clone(), come)),
+        proof: Some((proof.clone(), confirm)),
     };
     let line = listener.connect().await?;
     let task = runtime.spawn(async move {
@@ -56,11 +56,11 @@ pub(crate) async fn start(
         }
     });
     hub.send(database, &proof).await?;
-    let has_come = matches!(timeout(PROOF, came).await, Ok(Ok(())));
-    if !has_come {
+    let is_confirmed = matches!(timeout(PROOF_TIMEOUT, confirmed).await, Ok(Ok(())));
+    if !is_confirmed {
         task.abort();
     }
-    Ok(has_come)
+    Ok(is_confirmed)
 }
 
 /// Records that nothing listens any more, if the hub still needs it.
@@ -89,7 +89,7 @@ struct Listener {
 }
 
 /// A connection, and what comes without a request.
-struct Line {
+struct ListenConnection {
     client: Client,
     messages: UnboundedReceiver<AsyncMessage>,
 }
@@ -99,7 +99,7 @@ impl Listener {
     ///
     /// # Errors
     /// `Timeout` if the server does not answer in time; otherwise those of a connection.
-    async fn connect(&self) -> Result<Line, StoreError> {
+    async fn connect(&self) -> Result<ListenConnection, StoreError> {
         let call = Call::internal("listen for messages", &self.database);
         match timeout(self.database.settings().timeout, self.try_connect()).await {
             Ok(line) => line.map_err(|failure| self.database.not_connected(call, failure)),
@@ -107,7 +107,7 @@ impl Listener {
         }
     }
 
-    async fn try_connect(&self) -> Result<Line, ConnectError> {
+    async fn try_connect(&self) -> Result<ListenConnection, ConnectError> {
         let (client, mut connection) = self.database.connector().connect().await?;
         let (received, messages) = unbounded_channel();
         // It ends with the client, or when the connection is lost.
@@ -119,11 +119,11 @@ impl Listener {
             }
         });
         client.batch_execute(&format!("LISTEN {}", self.channel)).await?;
-        Ok(Line { client, messages })
+        Ok(ListenConnection { client, messages })
     }
 
     /// Receives until the hub is gone. A connection that is lost is opened again.
-    async fn run(mut self, first: Line) {
+    async fn run(mut self, first: ListenConnection) {
         let (mut line, mut failures) = (Ok(first), 0);
         while self.hub.strong_count() > 0 {
             match line {
@@ -140,17 +140,17 @@ impl Listener {
                 }
             }
             failures += 1;
-            tokio::time::sleep(AGAIN.delay(failures, &self.runtime)).await;
+            tokio::time::sleep(RECONNECT_BACKOFF.delay(failures, &self.runtime)).await;
             line = self.connect().await;
         }
     }
 
-    async fn receive_until_lost(&mut self, Line { client, mut messages }: Line) {
+    async fn receive_until_lost(&mut self, ListenConnection { client, mut messages }: ListenConnection) {
         while self.hub.strong_count() > 0 {
-            match timeout(LOOK, messages.recv()).await {
+            match timeout(LIVENESS_INTERVAL, messages.recv()).await {
                 Ok(Some(message)) => self.receive(&message),
                 Ok(None) => return,
-                Err(_) => match timeout(LOOK, client.batch_execute("")).await {
+                Err(_) => match timeout(LIVENESS_INTERVAL, client.batch_execute("")).await {
                     Ok(Ok(())) => {}
                     _ => return,
                 },
@@ -161,9 +161,9 @@ impl Listener {
     fn receive(&mut self, message: &AsyncMessage) {
         let AsyncMessage::Notification(notification) = message else { return };
         let is_proof = self.proof.as_ref().is_some_and(|(proof, _)| proof == notification.payload());
-        if is_proof && let Some((_, come)) = self.proof.take() {
+        if is_proof && let Some((_, confirm)) = self.proof.take() {
             // The caller may have given up.
-            let _ = come.send(());
+            let _ = confirm.send(());
         } else if let Some(hub) = self.hub.upgrade() {
             hub.receive(notification.payload());
         }
@@ -221,7 +221,7 @@ mod tests {
 
     /// A program that only sends ends without a word.
     #[test]
-    fn end_of_the_runtime_is_a_warning_if_somebody_waits_for_messages() {
+    fn end_of_the_runtime_is_a_warning_if_there_are_subscriptions() {
         let warnings = Warnings::default();
         let _counted = set_default(warnings.clone());
         for (subscribes, expected) in [(false, 0), (true, 1)] {

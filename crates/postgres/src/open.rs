@@ -31,9 +31,9 @@ impl OpenStores for Options {
         let database = Arc::new(Database::new(settings, runtime.clone())?);
         schema::prepare(&database, migrates).await?;
         if listens {
-            let come = listen::start(&database, &runtime, &arrivals, closed).await?;
-            arrivals.set_listening(come);
-            if !come {
+            let is_notified = listen::start(&database, &runtime, &arrivals, closed).await?;
+            arrivals.set_listening(is_notified);
+            if !is_notified {
                 warn!(
                     storage = description,
                     "no notification has come within 5 seconds: workers of this process poll until it opens the storage again. Where a \

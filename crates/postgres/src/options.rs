@@ -14,7 +14,7 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
 /// The greatest number of connections. The pool has memory for each, and a server has seldom more.
-const MOST_CONNECTIONS: usize = 10_000;
+const MAX_CONNECTIONS: usize = 10_000;
 
 /// Options that open queues and blobs in a PostgreSQL database. `Storage::open` takes them. `Debug` shows no password.
 ///
@@ -146,7 +146,7 @@ impl Options {
         /// two renew the leases of messages, and two are those of leaders, of records of workers and of claims of children. The journal of each worker
         /// uses one more, at times two. While these can open none, they borrow idle ones of the operations. After an outage up to four more of each kind may stay
         /// open until they are used. To cancel a statement that is given up, one more is opened for a moment.
-        max_connections(connections: usize) => settings.max_connections = connections.clamp(1, MOST_CONNECTIONS);
+        max_connections(connections: usize) => settings.max_connections = connections.clamp(1, MAX_CONNECTIONS);
 
         /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
         /// servers share equally, and of each statement. After

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use jobqueue_storage::sync::lock;
 
 /// A twentieth of the time at most.
-const PART: u32 = 20;
+const PAUSE_FACTOR: u32 = 20;
 
 /// Says when to repeat work: after a least interval, and after a multiple of what it took the last time.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let (now, part) = (Instant::now(), self.began.elapsed().saturating_mul(PART));
+        let (now, part) = (Instant::now(), self.began.elapsed().saturating_mul(PAUSE_FACTOR));
         let next = Some(now + self.least.max(part));
         *lock(&self.turn) = Turn { is_running: false, next, earliest: Some(now + part) };
     }

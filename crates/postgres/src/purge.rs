@@ -13,10 +13,10 @@ use jobqueue_storage::{Operation, QueueName, StoreError};
 use tokio_postgres::types::Type;
 
 /// The number of messages, and of blobs, that one statement removes.
-const MESSAGES: i64 = 500;
-const BLOBS: i64 = 16;
+const MESSAGES_PER_STATEMENT: i64 = 500;
+const BLOBS_PER_STATEMENT: i64 = 16;
 /// The statements of a kind in a pass.
-const STATEMENTS: usize = 4;
+const STATEMENTS_PER_PASS: usize = 4;
 /// The pause between two passes that find little: for expired messages, which can hold up their groups, and for garbage.
 const EXPIRED_PAUSE: Duration = Duration::from_secs(1);
 const GARBAGE_PAUSE: Duration = Duration::from_secs(10);
@@ -175,8 +175,8 @@ impl Purge {
     /// Removes expired messages of one kind. Returns whether there may be more.
     async fn expired_by(&self, sql: &str) -> Result<bool, StoreError> {
         let call = Call::of_database(Operation::Clear, &self.database);
-        for _ in 0..STATEMENTS {
-            let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
+        for _ in 0..STATEMENTS_PER_PASS {
+            let rows = self.database.query(call, sql, &[(&MESSAGES_PER_STATEMENT, Type::INT8)]).await?;
             let mut advanced = BTreeSet::new();
             for row in &rows {
                 let name: Option<&str> = call.get(row, 0)?;
@@ -185,7 +185,7 @@ impl Purge {
             for queue in &advanced {
                 self.arrivals.announce(&self.database, &self.runtime, queue);
             }
-            if rows.len() < MESSAGES as usize {
+            if rows.len() < MESSAGES_PER_STATEMENT as usize {
                 return Ok(false);
             }
         }
@@ -201,12 +201,13 @@ impl Purge {
             let owned: Parameter<'_> = (&owner, Type::INT4);
             if kind == "queue" {
                 for sql in DELETE_OF_QUEUE {
-                    let values = [owned.clone(), (&i64::MAX, Type::INT8), (&MESSAGES, Type::INT8)];
-                    has_more |= self.repeat(call, sql, &values, MESSAGES).await?;
+                    let values =
+                        [owned.clone(), (&i64::MAX, Type::INT8), (&MESSAGES_PER_STATEMENT, Type::INT8)];
+                    has_more |= self.repeat(call, sql, &values, MESSAGES_PER_STATEMENT).await?;
                 }
             } else {
-                let values = [owned, (&BLOBS, Type::INT8)];
-                has_more |= self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS).await?;
+                let values = [owned, (&BLOBS_PER_STATEMENT, Type::INT8)];
+                has_more |= self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS_PER_STATEMENT).await?;
             }
             let values = [(&kind as _, Type::TEXT), (&owner as _, Type::INT4)];
             self.database.query(call, FORGET, &values).await?;
@@ -220,10 +221,10 @@ impl Purge {
         call: Call<'_>,
         sql: &str,
         values: &[Parameter<'_>],
-        most: i64,
+        limit: i64,
     ) -> Result<bool, StoreError> {
-        for _ in 0..STATEMENTS {
-            if self.database.query(call, sql, values).await?.len() < most as usize {
+        for _ in 0..STATEMENTS_PER_PASS {
+            if self.database.query(call, sql, values).await?.len() < limit as usize {
                 return Ok(false);
             }
         }

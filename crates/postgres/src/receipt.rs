@@ -69,7 +69,7 @@ pub(crate) struct ReceiptUse {
 
 impl ReceiptUse {
     /// Returns whether an expired receipt is accepted.
-    pub(crate) fn is_late(&self) -> bool {
+    pub(crate) fn accepts_expired(&self) -> bool {
         self.expired == ExpiredReceipt::Allow
     }
 }

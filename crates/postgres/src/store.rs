@@ -14,7 +14,7 @@ use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace, Upda
 use tokio::sync::{Semaphore, oneshot};
 
 /// The approximate number of bytes of an operation besides a text.
-const ROW: usize = 64;
+const ROW_BYTES: usize = 64;
 
 /// A store of queues and blobs in one schema of a database.
 pub(crate) struct Store {
@@ -87,9 +87,9 @@ impl Store {
         let settings = database.settings();
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
-            puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
-            deletions: Combiner::new(runtime.clone(), |_| ROW),
-            renewals: Combiner::new(runtime.clone(), |_| ROW),
+            puts: Combiner::new(runtime.clone(), |message| ROW_BYTES + message.text.len()),
+            deletions: Combiner::new(runtime.clone(), |_| ROW_BYTES),
+            renewals: Combiner::new(runtime.clone(), |_| ROW_BYTES),
             held: Arc::new(HeldUp::new(settings.max_connections, settings.timeout)),
             releases: Semaphore::new(Semaphore::MAX_PERMITS),
             database,
@@ -106,11 +106,14 @@ impl Store {
     }
 
     /// Returns a handle with connections of its own: those of the renewer of leases, which needs few.
-    pub(crate) fn again(&self) -> Self {
-        const RENEWING: usize = 2;
-        let database = self.database.again(RENEWING).map_or_else(|_| Arc::clone(&self.database), Arc::new);
+    pub(crate) fn with_own_connections(&self) -> Self {
+        const RENEWER_CONNECTIONS: usize = 2;
+        let database = self
+            .database
+            .with_own_pool(RENEWER_CONNECTIONS)
+            .map_or_else(|_| Arc::clone(&self.database), Arc::new);
         // The other connection is left to renewals. The handle of the operations makes none.
-        let releases = Semaphore::new(RENEWING / 2);
+        let releases = Semaphore::new(RENEWER_CONNECTIONS / 2);
         Self { releases, ..Self::new(database, self.runtime.clone(), Arc::clone(&self.arrivals)) }
     }
 }

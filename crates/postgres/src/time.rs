@@ -9,9 +9,10 @@ const FAR_FUTURE: Duration = Duration::from_secs(253_402_300_799);
 /// if it is earlier.
 pub(crate) fn to_instant(millis: i64) -> SystemTime {
     let (epoch, distance) = (SystemTime::UNIX_EPOCH, Duration::from_millis(millis.unsigned_abs()));
-    match millis < 0 {
-        true => epoch.checked_sub(distance).unwrap_or(epoch),
-        false => epoch.checked_add(distance).unwrap_or_else(|| epoch + FAR_FUTURE),
+    if millis < 0 {
+        epoch.checked_sub(distance).unwrap_or(epoch)
+    } else {
+        epoch.checked_add(distance).unwrap_or_else(|| epoch + FAR_FUTURE)
     }
 }
 
@@ -29,8 +30,8 @@ pub(crate) fn to_duration(millis: i64) -> Duration {
 /// Returns whole milliseconds, rounded up, so that nothing positive becomes zero.
 pub(crate) fn to_millis(duration: Duration) -> i64 {
     // Far enough from the greatest number that sums with the time do not overflow.
-    const MOST: i64 = i64::MAX / 4;
-    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MOST, |millis| millis.min(MOST))
+    const MAX_MILLIS: i64 = i64::MAX / 4;
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MAX_MILLIS, |millis| millis.min(MAX_MILLIS))
 }
 
 #[cfg(test)]

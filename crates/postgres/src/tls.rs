@@ -30,10 +30,10 @@ pub(crate) type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 pub(crate) fn connector(settings: &Settings) -> Result<MakeRustlsConnect, StoreError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match &settings.tls {
-        Tls::Unchecked => Arc::new(Checked { provider: Arc::clone(&provider), inner: None }),
+        Tls::Unchecked => Arc::new(LenientVerifier { provider: Arc::clone(&provider), inner: None }),
         Tls::Authority(root) => {
             let inner = Some(authorities(Some(root), &provider).map_err(|text| refuse(settings, text))?);
-            Arc::new(Checked { provider: Arc::clone(&provider), inner })
+            Arc::new(LenientVerifier { provider: Arc::clone(&provider), inner })
         }
         Tls::Full(root) => authorities(root.as_deref(), &provider).map_err(|text| refuse(settings, text))?,
     };
@@ -71,12 +71,12 @@ fn refuse(settings: &Settings, detail: String) -> StoreError {
 /// Checks less than rustls does, for the weaker modes of libpq: the authority without the name (`inner`), or only that the server has the key of
 /// its certificate.
 #[derive(Debug)]
-struct Checked {
+struct LenientVerifier {
     provider: Arc<CryptoProvider>,
     inner: Option<Arc<dyn ServerCertVerifier>>,
 }
 
-impl ServerCertVerifier for Checked {
+impl ServerCertVerifier for LenientVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

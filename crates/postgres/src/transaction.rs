@@ -2,12 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::arrivals::{ANYBODY, NOTIFY, channel};
+use crate::arrivals::{NOTIFY, UNNAMED_SENDER, channel};
 use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
 use crate::database::{Call, check_schema, in_schema};
 use crate::driver::{Numbers, OpenTransaction, Value};
 use crate::metadata;
-use crate::queue::{LOOK_AT_ONE, PUT_ONE, Put, UPDATE, Update, look_at_one, reason};
+use crate::queue::{INSPECT_ONE, PUT_ONE, Put, UPDATE, Update, inspect_one, reason};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
@@ -107,7 +107,7 @@ pub async fn update_in(
         return Err(call.refuse(StoreErrorKind::Unavailable).with_detail(detail));
     }
     let rows =
-        query(&mut transaction, call, schema, LOOK_AT_ONE, &look_at_one(queue, &update.offered)).await?;
+        query(&mut transaction, call, schema, INSPECT_ONE, &inspect_one(queue, &update.offered)).await?;
     let reason = rows.first().and_then(|row| reason(call, queue, row, Some(update.visibility)));
     Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
 }
@@ -156,7 +156,7 @@ async fn notify(
     schema: &str,
     queue: &QueueName,
 ) -> Result<(), StoreError> {
-    let (channel, payload) = (channel(schema), format!("{ANYBODY} {queue}"));
+    let (channel, payload) = (channel(schema), format!("{UNNAMED_SENDER} {queue}"));
     let values = [Value::Text(Some(&channel)), Value::Text(Some(&payload))];
     query(transaction, call, schema, NOTIFY, &values).await.map(drop)
 }

@@ -44,13 +44,13 @@ pub(super) struct BlobRow {
 }
 
 /// A place in a container, and the blob that is there.
-pub(super) struct Place {
+pub(super) struct BlobLookup {
     pub(super) blob: Option<BlobRow>,
     /// The server's time.
     pub(super) now: SystemTime,
 }
 
-impl Place {
+impl BlobLookup {
     /// Finds the place of a blob.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ mod tests {
         let server = FakeServer::start(|_| error_response("FATAL", "57P01")).await;
         let database = Database::new(server.settings(), Default::default()).unwrap();
         let blob = BlobName::new("a-container".parse().unwrap(), "name").unwrap();
-        let found = Place::find(&database, Call::new(Operation::PutBlob, &blob), &blob).await;
+        let found = BlobLookup::find(&database, Call::new(Operation::PutBlob, &blob), &blob).await;
         let error = found.err().unwrap();
         assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
     }

@@ -12,7 +12,7 @@ use jobqueue_storage::{BlobName, Operation, PutBlob, StoreError, StoreErrorKind}
 const MAX_BLOB_BYTES: usize = 512 << 20;
 
 /// The greatest number of bytes of a blob that takes no further time, and so no turn among those that do.
-pub(super) const MAX_SHORT: u64 = (1 << 20) - 1;
+pub(super) const MAX_SHORT_BYTES: u64 = (1 << 20) - 1;
 
 /// Returns the further time for a blob of this size: 1 second for each mebibyte.
 pub(super) fn further_time(bytes: u64) -> Duration {

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_postgres::types::Type;
 
-use super::row::{BlobRow, LeaseColumns, Place, blob_columns, place, tag};
-use super::size::{MAX_SHORT, check_put, further_time};
+use super::row::{BlobLookup, BlobRow, LeaseColumns, blob_columns, place, tag};
+use super::size::{MAX_SHORT_BYTES, check_put, further_time};
 use crate::database::{Call, Parameter};
 use crate::metadata;
 use crate::store::Store;
@@ -22,7 +22,7 @@ use jobqueue_storage::{
 };
 
 /// The attempts of a change while others change the same blob: one of them succeeds each time.
-const ATTEMPTS: usize = 100;
+const MAX_ATTEMPTS: usize = 100;
 
 /// Creates a container. An attempt that finds one uses no number of the sequence, whose numbers have 32 bits.
 pub(crate) const CREATE_CONTAINER: &str = "INSERT INTO jobqueue.container (name)
@@ -105,16 +105,16 @@ impl BlobStore for Store {
         if creates && let Some(created) = self.create_blob(new).await? {
             return Ok(created);
         }
-        for _ in 0..ATTEMPTS {
-            let place = Place::find(&self.database, call, new.blob).await?;
-            let present = place.blob.as_ref();
+        for _ in 0..MAX_ATTEMPTS {
+            let lookup = BlobLookup::find(&self.database, call, new.blob).await?;
+            let present = lookup.blob.as_ref();
             let refused = |kind| call.refuse(kind);
             new.options.condition.check(present.map(|row| &row.etag)).map_err(refused)?;
             let lease = present.map_or(BlobLease::Available, |row| row.lease);
-            let lease = lease.write(place.now, new.options.lease).map_err(refused)?;
+            let lease = lease.write(lookup.now, new.options.lease).map_err(refused)?;
             let written = match present {
                 None => self.create_blob(new).await?,
-                Some(row) => self.replace_blob(new, row, lease, place.now).await?,
+                Some(row) => self.replace_blob(new, row, lease, lookup.now).await?,
             };
             if let Some(written) = written {
                 return Ok(written);
@@ -126,32 +126,32 @@ impl BlobStore for Store {
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let call = Call::new(Operation::GetBlob, blob);
         // Most contents are far shorter than what is allowed: a record must not wait for a turn among the large payloads.
-        let mut most = max_bytes.min(MAX_SHORT);
+        let mut limit = max_bytes.min(MAX_SHORT_BYTES);
         loop {
-            match self.read_blob(call, blob, most).await? {
+            match self.read_blob(call, blob, limit).await? {
                 Ok(found) => return Ok(found),
                 Err(length) if length > max_bytes => {
                     let detail = format!("it has {length} bytes; {max_bytes} are allowed");
                     return Err(call.refuse(StoreErrorKind::TooLarge).with_detail(detail));
                 }
-                Err(length) => most = length,
+                Err(length) => limit = length,
             }
         }
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
         let call = Call::new(Operation::BlobProperties, blob);
-        let place = Place::find(&self.database, call, blob).await?;
-        Ok(place.require(call)?.properties(place.now))
+        let lookup = BlobLookup::find(&self.database, call, blob).await?;
+        Ok(lookup.require(call)?.properties(lookup.now))
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         let call = Call::new(Operation::DeleteBlob, blob);
-        for _ in 0..ATTEMPTS {
-            let place = Place::find(&self.database, call, blob).await?;
-            let row = place.require(call)?;
-            row.lease.write(place.now, lease.copied()).map_err(|kind| call.refuse(kind))?;
-            let was_active = row.lease.is_active(place.now);
+        for _ in 0..MAX_ATTEMPTS {
+            let lookup = BlobLookup::find(&self.database, call, blob).await?;
+            let row = lookup.require(call)?;
+            row.lease.write(lookup.now, lease.copied()).map_err(|kind| call.refuse(kind))?;
+            let was_active = row.lease.is_active(lookup.now);
             let values = [
                 (&row.id as _, Type::INT8),
                 (&row.revision as _, Type::INT8),
@@ -172,12 +172,12 @@ impl BlobStore for Store {
     ) -> Result<BlobListing, StoreError> {
         let call = Call::new(Operation::ListBlobs, container);
         let NameRange { from, end } = NameRange::of_page(prefix, marker);
-        let most = MAX_LISTED_BLOBS as i64 + 1;
+        let limit = MAX_LISTED_BLOBS as i64 + 1;
         let values = [
             (&container.as_str() as _, Type::TEXT),
             (&from as _, Type::TEXT),
             (&end as _, Type::TEXT),
-            (&most as _, Type::INT8),
+            (&limit as _, Type::INT8),
         ];
         let rows = self.database.query(call, LIST, &values).await?;
         let mut listing = BlobListing::default();
@@ -238,7 +238,7 @@ impl BlobLeases for Store {
 
 impl Detach<dyn BlobStore> for Store {
     fn detached(&self) -> Arc<dyn BlobStore> {
-        Arc::new(self.again())
+        Arc::new(self.with_own_connections())
     }
 }
 
@@ -248,15 +248,15 @@ impl Store {
         &self,
         call: Call<'_>,
         blob: &BlobName,
-        most: u64,
+        max_bytes: u64,
     ) -> Result<Result<Blob, u64>, StoreError> {
-        let limit = i64::try_from(most).unwrap_or(i64::MAX);
+        let limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
         let values = [
             (&blob.container().as_str() as _, Type::TEXT),
             (&blob.name() as _, Type::TEXT),
             (&limit as _, Type::INT8),
         ];
-        let rows = self.database.query_longer(call, GET, &values, further_time(most)).await?;
+        let rows = self.database.query_longer(call, GET, &values, further_time(max_bytes)).await?;
         let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
         if call.get::<Option<i64>>(row, 0)?.is_none() {
             return Err(call.refuse(StoreErrorKind::BlobNotFound));
@@ -326,11 +326,11 @@ impl Store {
         rule: impl Fn(&BlobLease, SystemTime) -> Result<BlobLease, StoreErrorKind> + Send + Sync,
     ) -> Result<(), StoreError> {
         let call = Call::new(operation, blob);
-        for _ in 0..ATTEMPTS {
-            let place = Place::find(&self.database, call, blob).await?;
-            let row = place.require(call)?;
-            let columns = LeaseColumns::of(&rule(&row.lease, place.now).map_err(|kind| call.refuse(kind))?);
-            let was_active = row.lease.is_active(place.now);
+        for _ in 0..MAX_ATTEMPTS {
+            let lookup = BlobLookup::find(&self.database, call, blob).await?;
+            let row = lookup.require(call)?;
+            let columns = LeaseColumns::of(&rule(&row.lease, lookup.now).map_err(|kind| call.refuse(kind))?);
+            let was_active = row.lease.is_active(lookup.now);
             let values = [
                 (&row.id as _, Type::INT8),
                 (&row.revision as _, Type::INT8),

@@ -12,7 +12,6 @@ impl Database {
     }
 }
 
-// audit 25, databases C9
 #[tokio::test]
 async fn large_contents_leave_connections_to_other_statements() {
     let (server, mut arrived) = FakeServer::silent().await;
@@ -38,7 +37,6 @@ async fn large_contents_leave_connections_to_other_statements() {
     }
 }
 
-// review 25, databases DB-1
 #[tokio::test]
 async fn short_content_waits_for_no_large_one_whatever_is_allowed() {
     let (server, mut arrived) = FakeServer::silent().await;

@@ -21,7 +21,7 @@ use jobqueue_storage::{
 
 /// The time within which a get always looks for the next message that becomes visible. What is later it looks for in a part of the time:
 /// while a long transaction is open, it may have to pass the ends of many former leases.
-const NEAR: Duration = Duration::from_secs(10);
+const SHORT_LOOKAHEAD: Duration = Duration::from_secs(10);
 
 /// Leases messages. The function keeps its plans in the session; the statement is cheap to plan each time, as a pooler of connections needs it.
 const GET: &str = "SELECT * FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -55,7 +55,7 @@ impl Store {
         let stopped_at = found.scan.stopped_at.filter(|_| is_full);
         attempt.end(&Scan { stopped_at, ..found.scan });
         // What is not near was not looked for.
-        let next = found.next_visible_in.or_else(|| far.is_none().then_some(NEAR));
+        let next = found.next_visible_in.or_else(|| far.is_none().then_some(SHORT_LOOKAHEAD));
         if is_full {
             // Nothing was looked for: the turn stays due.
             far.iter_mut().for_each(Work::forget_time);
@@ -75,13 +75,13 @@ impl Store {
         options: &GetMessages,
         attempt: &Attempt<'_>,
         is_far: bool,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<GetAnswer, StoreError> {
         let call = Call::new(Operation::Get, queue);
         let receipts: Vec<Receipt> = (0..options.count).map(|_| receipt::random(&self.runtime)).collect();
         let receipts: Vec<&[u8]> = receipts.iter().map(<[u8; 16]>::as_slice).collect();
         let (count, visibility) = (i64::from(options.count), to_millis(options.visibility));
         let (running, since) = attempt.bound.running();
-        let ahead = to_millis(if is_far { Duration::MAX } else { NEAR });
+        let ahead = to_millis(if is_far { Duration::MAX } else { SHORT_LOOKAHEAD });
         let values = [
             (&queue.as_str() as _, Type::TEXT),
             (&count as _, Type::INT8),
@@ -94,12 +94,12 @@ impl Store {
             (&attempt.back as _, Type::INT8),
             (&self.held.limits.longest as _, Type::TEXT),
         ];
-        Found::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
+        GetAnswer::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
     }
 }
 
 /// The answer of the server.
-struct Found {
+struct GetAnswer {
     /// The scan, as if it had ended at its last message.
     scan: Scan,
     messages: Vec<LeasedMessage>,
@@ -107,7 +107,7 @@ struct Found {
     next_visible_in: Option<Duration>,
 }
 
-impl Found {
+impl GetAnswer {
     fn read(call: Call<'_>, rows: &[Row]) -> Result<Self, StoreError> {
         let first = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol).with_ambiguous(true))?;
         if !call.get(first, 2)? {

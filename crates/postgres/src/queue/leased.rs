@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tokio_postgres::types::Type;
 
-use super::refusal::{LOOK, Look, reason};
+use super::refusal::{INSPECT, Inspection, reason};
 use super::renew::renew;
 use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
@@ -57,16 +57,16 @@ pub(super) async fn delete(
     }
     let mut deleted = Deleted { answers: deletions.iter().map(|_| None).collect(), advances: false };
     deleted.note(deletions, ended);
-    let left = deleted.left(deletions);
-    if !left.is_empty() {
-        deleted.note(deletions, run(PASS_ON, &left).await);
+    let unanswered = deleted.unanswered(deletions);
+    if !unanswered.is_empty() {
+        deleted.note(deletions, run(PASS_ON, &unanswered).await);
     }
-    let left = deleted.left(deletions);
-    if remove_former(database, call, queue, &left).await {
-        deleted.note(deletions, run(DELETE, &left).await);
+    let unanswered = deleted.unanswered(deletions);
+    if remove_former(database, call, queue, &unanswered).await {
+        deleted.note(deletions, run(DELETE, &unanswered).await);
     }
     // Without a reason, another transaction holds it up.
-    let reasons = reasons(database, call, queue, &deleted.left(deletions), None).await;
+    let reasons = reasons(database, call, queue, &deleted.unanswered(deletions), None).await;
     let open = deleted.answers.iter_mut().filter(|answer| answer.is_none());
     for (answer, reason) in open.zip(reasons) {
         *answer = reason.map(Err);
@@ -76,9 +76,9 @@ pub(super) async fn delete(
 
 impl Deleted {
     /// Returns the deletions without an answer.
-    fn left(&self, deletions: &[ReceiptUse]) -> Vec<ReceiptUse> {
-        let left = self.answers.iter().zip(deletions).filter(|(answer, _)| answer.is_none());
-        left.map(|(_, deletion)| *deletion).collect()
+    fn unanswered(&self, deletions: &[ReceiptUse]) -> Vec<ReceiptUse> {
+        let unanswered = self.answers.iter().zip(deletions).filter(|(answer, _)| answer.is_none());
+        unanswered.map(|(_, deletion)| *deletion).collect()
     }
 
     /// Notes what a statement has ended. Of two deletions under one receipt, the second has no answer. One that gave up a lock has changed nothing.
@@ -188,8 +188,8 @@ async fn reasons(
     if refused.is_empty() {
         return Vec::new();
     }
-    let look = Look::new(queue, refused);
-    let rows = database.query(call, LOOK, &look.values()).await;
+    let inspection = Inspection::new(queue, refused);
+    let rows = database.query(call, INSPECT, &inspection.values()).await;
     match rows.and_then(|rows| call.numbers(&rows)) {
         Ok(rows) => rows.iter().map(|row| reason(call, queue, row, visibility)).collect(),
         // Nothing was changed: the failure of this look is certain.
@@ -209,14 +209,13 @@ mod tests {
     use jobqueue_storage::runtime::Runtime;
     use jobqueue_storage::{MessageId, PopReceipt};
 
-    // audit 25, databases C5
     #[tokio::test]
     async fn messages_that_are_put_back_leave_a_connection_to_renewals() {
         let (server, mut arrived) = FakeServer::silent().await;
         let runtime = Runtime::new();
         let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
         let (hub, _closed) = ArrivalHub::new("jobqueue", &runtime);
-        let renewer = Store::new(database, runtime, Arc::new(hub)).again();
+        let renewer = Store::new(database, runtime, Arc::new(hub)).with_own_connections();
         let (queue, message) = (
             "jobs".parse().unwrap(),
             MessageRef { id: MessageId::new("id"), receipt: PopReceipt::new("receipt") },

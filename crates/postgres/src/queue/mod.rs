@@ -13,5 +13,5 @@ mod store;
 mod update;
 
 pub(crate) use put::{PUT_ONE, Put};
-pub(crate) use refusal::{LOOK_AT_ONE, look_at_one, reason};
+pub(crate) use refusal::{INSPECT_ONE, inspect_one, reason};
 pub(crate) use update::{UPDATE, Update};

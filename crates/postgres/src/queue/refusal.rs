@@ -11,7 +11,7 @@ use jobqueue_storage::{QueueName, StoreError, StoreErrorKind};
 
 /// Builds a statement that looks at the messages of refused receipts, in their order. `OFFSET` keeps the planner from a join, which could read all of
 /// the index where `ANALYZE` has seen an empty table.
-macro_rules! look {
+macro_rules! inspect {
     ($refused:literal) => {
         concat!(
             "SELECT (q.id IS NOT NULL)::int::bigint, (m.id IS NOT NULL)::int::bigint, (m.receipt = w.receipt)::int::bigint,
@@ -25,25 +25,25 @@ macro_rules! look {
     };
 }
 
-pub(crate) const LOOK: &str = look!("unnest($2::bigint[], $3::bytea[], $4::boolean[]) WITH ORDINALITY");
+pub(crate) const INSPECT: &str = inspect!("unnest($2::bigint[], $3::bytea[], $4::boolean[]) WITH ORDINALITY");
 /// Looks at one message.
-pub(crate) const LOOK_AT_ONE: &str = look!("(VALUES ($2::bigint, $3::bytea, $4::boolean, 1))");
+pub(crate) const INSPECT_ONE: &str = inspect!("(VALUES ($2::bigint, $3::bytea, $4::boolean, 1))");
 
 /// The values of the statements.
-pub(crate) struct Look<'p> {
+pub(crate) struct Inspection<'p> {
     queue: &'p str,
     ids: Vec<i64>,
     receipts: Vec<&'p [u8]>,
     late: Vec<bool>,
 }
 
-impl<'p> Look<'p> {
+impl<'p> Inspection<'p> {
     pub(super) fn new(queue: &'p QueueName, refused: &'p [ReceiptUse]) -> Self {
         Self {
             queue: queue.as_str(),
-            ids: refused.iter().map(|one| one.presented.row).collect(),
-            receipts: refused.iter().map(|one| one.presented.bytes()).collect(),
-            late: refused.iter().map(ReceiptUse::is_late).collect(),
+            ids: refused.iter().map(|refused| refused.presented.row).collect(),
+            receipts: refused.iter().map(|refused| refused.presented.bytes()).collect(),
+            late: refused.iter().map(ReceiptUse::accepts_expired).collect(),
         }
     }
 
@@ -57,14 +57,14 @@ impl<'p> Look<'p> {
     }
 }
 
-/// Returns the values of [`LOOK_AT_ONE`].
-pub(crate) fn look_at_one<'p>(queue: &'p QueueName, refused: &'p ReceiptUse) -> [Value<'p>; 4] {
+/// Returns the values of [`INSPECT_ONE`].
+pub(crate) fn inspect_one<'p>(queue: &'p QueueName, refused: &'p ReceiptUse) -> [Value<'p>; 4] {
     let presented = &refused.presented;
     [
         Value::Text(Some(queue.as_str())),
         Value::Number(Some(presented.row)),
         Value::Bytes(Some(presented.bytes())),
-        Value::Flag(refused.is_late()),
+        Value::Flag(refused.accepts_expired()),
     ]
 }
 

@@ -80,7 +80,7 @@ async fn renew_all(
     let call = Call::new(Operation::Update, queue);
     let ids: Vec<i64> = renewals.iter().map(|renewal| renewal.offered.presented.row).collect();
     let former: Vec<&[u8]> = renewals.iter().map(|renewal| renewal.offered.presented.bytes()).collect();
-    let late: Vec<bool> = renewals.iter().map(|renewal| renewal.offered.is_late()).collect();
+    let late: Vec<bool> = renewals.iter().map(|renewal| renewal.offered.accepts_expired()).collect();
     let visibilities: Vec<i64> = renewals.iter().map(|renewal| renewal.visibility).collect();
     let receipts: Vec<&[u8]> = renewals.iter().map(|renewal| &renewal.receipt[..]).collect();
     let values = [

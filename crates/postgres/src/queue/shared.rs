@@ -15,8 +15,8 @@ use jobqueue_storage::{Operation, PutMessage, PutOutcome, QueueName, StoreError}
 
 impl Store {
     /// Returns what a task needs that may outlive this handle.
-    pub(super) fn shared(&self) -> Shared {
-        Shared {
+    pub(super) fn batch_runner(&self) -> BatchRunner {
+        BatchRunner {
             database: Arc::clone(&self.database),
             arrivals: Arc::clone(&self.arrivals),
             runtime: self.runtime.clone(),
@@ -27,14 +27,14 @@ impl Store {
 
 /// The parts of a store with which a task runs operations of several callers. It goes on if all of them give up.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct BatchRunner {
     database: Arc<Database>,
     arrivals: Arc<ArrivalHub>,
     runtime: Runtime,
     held: Arc<HeldUp>,
 }
 
-impl Shared {
+impl BatchRunner {
     /// Adds messages, and announces them, also if it is uncertain whether they are stored.
     async fn put(
         &self,

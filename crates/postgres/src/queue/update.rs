@@ -82,7 +82,7 @@ impl<'m> Update<'m> {
             Value::Bytes(Some(&self.receipt)),
             Value::Number(Some(self.state)),
             Value::Text(self.text),
-            Value::Flag(self.offered.is_late()),
+            Value::Flag(self.offered.accepts_expired()),
         ]
     }
 

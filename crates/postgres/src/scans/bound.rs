@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 /// The most transactions that are remembered because of one scan. A transaction with many savepoints uses up many numbers.
-const MOST: u64 = 1_000;
+const MAX_UNLISTED: u64 = 1_000;
 
 /// The state after a scan. `default()` begins at the beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ impl Bound {
         let has_ended = |number: u64| number < scan.limit && scan.running.binary_search(&number).is_err();
         let mut running = self.running.clone();
         running.retain(|number, _| !has_ended(*number));
-        let number = Some(scan.number).filter(|number| number.saturating_sub(scan.limit) <= MOST);
+        let number = Some(scan.number).filter(|number| number.saturating_sub(scan.limit) <= MAX_UNLISTED);
         let unlisted = number.map_or(scan.limit..scan.limit, |number| scan.limit..number);
         for number in scan.running.iter().copied().chain(unlisted) {
             running.entry(number).or_insert(self.numbered);

@@ -88,7 +88,7 @@ async fn prepare_by(
     }
     if is_there
         && let Some(row) = database.query(call, READ, &[]).await?.first()
-        && Found::read(call, row)?.is_usable(migrations, call)?
+        && SchemaState::read(call, row)?.is_usable(migrations, call)?
     {
         return Ok(());
     }
@@ -125,12 +125,12 @@ async fn migrate(migrations: &Migrations, database: &Database, call: Call<'_>) -
 
 /// The state of the tables; of version 0 if there are none.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct SchemaState {
     version: i32,
     oldest_program: i32,
 }
 
-impl Found {
+impl SchemaState {
     fn read(call: Call<'_>, row: &Row) -> Result<Self, StoreError> {
         Ok(Self { version: call.get(row, 0)?, oldest_program: call.get(row, 1)? })
     }
@@ -154,7 +154,7 @@ async fn lock(
     database: &Database,
     call: Call<'_>,
     transaction: &Transaction<'_>,
-) -> Result<Found, StoreError> {
+) -> Result<SchemaState, StoreError> {
     let (schema, limit) = (quoted(database.schema()), database.settings().timeout.as_millis());
     // Both are of this transaction, so that it needs no session of its own behind a pooler. A migration calls nothing of other schemas.
     let lock = format!(
@@ -175,14 +175,14 @@ async fn lock(
         transaction.query_typed(&database.sql(READ), &[]).await
     };
     let rows = done.await.map_err(|error| call.failed(error))?;
-    rows.first().map_or(Ok(Found::default()), |row| Found::read(call, row))
+    rows.first().map_or(Ok(SchemaState::default()), |row| SchemaState::read(call, row))
 }
 
 async fn run_steps(
     migrations: &Migrations,
     database: &Database,
     transaction: &Transaction<'_>,
-    from: Found,
+    from: SchemaState,
 ) -> Result<(), tokio_postgres::Error> {
     let (version, mut oldest) = (migrations.len() as i32, from.oldest_program);
     for (step, needs) in migrations.iter().skip(usize::try_from(from.version).unwrap_or(0)) {
