@@ -21,18 +21,21 @@ use jobqueue_storage::{
     Detach, LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
 };
 
-/// The attempts of a change while others change the same blob: one of them succeeds each time.
+/// The number of attempts at a change while other processes change the same blob. In each round one of the
+/// changes succeeds.
 const MAX_ATTEMPTS: usize = 100;
 
-/// Creates a container. An attempt that finds one uses no number of the sequence, whose numbers have 32 bits.
+/// Creates a container. If it exists, the statement uses no number of the sequence, whose numbers have 32
+/// bits.
 pub(crate) const CREATE_CONTAINER: &str = "INSERT INTO jobqueue.container (name)
     SELECT $1 WHERE NOT EXISTS (SELECT FROM jobqueue.container WHERE name = $1) ON CONFLICT (name) DO NOTHING";
 
-/// The blobs are unreachable at once, and are removed bit by bit.
+/// The blobs are unreachable at once. Their rows are removed step by step.
 const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHERE name = $1 RETURNING id)
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'container', id, jobqueue.now() FROM gone RETURNING owner";
 
-/// Creates a blob, unless there is one of this name. The answer is empty without the container, and `NULL` if there is such a blob.
+/// Creates a blob, unless a blob of this name exists. The answer has no row if the container does not exist,
+/// and `NULL` if the blob already exists.
 pub(crate) const CREATE: &str =
     "WITH place AS MATERIALIZED (SELECT id FROM jobqueue.container WHERE name = $1), created AS (
         INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
@@ -41,7 +44,8 @@ pub(crate) const CREATE: &str =
         ON CONFLICT (container, name) DO NOTHING RETURNING etag, modified_at
     ) SELECT etag, modified_at FROM place LEFT JOIN created ON true";
 
-/// Replaces a blob that has not changed. A lease of it has neither begun nor ended: $3 says whether there is one.
+/// Replaces a blob that has not changed since it was read. $3 says whether it had an active lease; that, too,
+/// must not have changed.
 const REPLACE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, metadata = $7, length = pg_catalog.length($8),
         content = $8, revision = r.next, etag = r.next, modified_at = jobqueue.now()
     FROM (SELECT pg_catalog.nextval('jobqueue.revision') AS next) AS r
@@ -53,7 +57,7 @@ const CHANGE_LEASE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_un
 const DELETE: &str = "DELETE FROM jobqueue.blob
     WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING id";
 
-/// The content of a blob of more than $3 bytes is not read.
+/// Reads a blob, but not the content of a blob of more than $3 bytes.
 const GET: &str = concat!(
     "SELECT ",
     blob_columns!(),
@@ -61,7 +65,8 @@ const GET: &str = concat!(
     place!()
 );
 
-/// The blobs with names from $2 to $3. The container is no join, behind which the planner would sort the names, all of them for each page.
+/// Lists the blobs with names from $2 to $3. The container is a subquery: with a join the planner would sort
+/// all names for each page.
 const LIST: &str = concat!(
     "SELECT ",
     blob_columns!(),
@@ -69,7 +74,7 @@ const LIST: &str = concat!(
         AND b.name >= $2 AND b.name < $3 ORDER BY b.name LIMIT $4"
 );
 
-/// The time of a listing without a row that has it.
+/// The server's time, for a listing without rows.
 const TIME: &str = "SELECT jobqueue.now(), EXISTS (SELECT FROM jobqueue.container WHERE name = $1)";
 
 /// A blob to write.
@@ -125,7 +130,8 @@ impl BlobStore for Store {
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let call = Call::new(Operation::GetBlob, blob);
-        // Most contents are far shorter than what is allowed: a record must not wait for a turn among the large payloads.
+        // Most contents are much shorter than `max_bytes`. A small record must not wait for a turn among
+        // large payloads.
         let mut limit = max_bytes.min(MAX_SHORT_BYTES);
         loop {
             match self.read_blob(call, blob, limit).await? {
@@ -243,7 +249,8 @@ impl Detach<dyn BlobStore> for Store {
 }
 
 impl Store {
-    /// Reads a blob of at most `most` bytes, in the time for so many. Returns the length of a longer one.
+    /// Reads a blob of at most `max_bytes` bytes, within the time for a blob of that size. Returns the length
+    /// if the blob is longer.
     async fn read_blob(
         &self,
         call: Call<'_>,
@@ -300,7 +307,7 @@ impl Store {
         self.written(REPLACE, &values, new, lease.is_active(now)).await
     }
 
-    /// Runs a statement that writes a blob. Returns `None` if the row was not as it was found.
+    /// Runs a statement that writes a blob. Returns `None` if the row has changed since it was read.
     async fn written(
         &self,
         sql: &str,
@@ -318,7 +325,7 @@ impl Store {
         Ok(Some(properties.with_metadata(new.options.metadata.clone()).with_active_lease(is_leased)))
     }
 
-    /// Moves a blob's lease by `rule`. Tag and content do not change.
+    /// Changes a blob's lease by `rule`. The ETag and the content do not change.
     async fn change_lease(
         &self,
         operation: Operation,
@@ -346,7 +353,7 @@ impl Store {
         Err(contended(call))
     }
 
-    /// Returns the time, if the container exists. The refusal has it too.
+    /// Returns the server's time if the container exists. The error `ContainerNotFound` carries it, too.
     async fn time_of(&self, call: Call<'_>, container: &ContainerName) -> Result<SystemTime, StoreError> {
         let rows = self.database.query(call, TIME, &[(&container.as_str() as _, Type::TEXT)]).await?;
         let missing = || call.refuse(StoreErrorKind::ContainerNotFound);

@@ -16,7 +16,7 @@ const CREATE: &str =
 
 const METADATA: &str = "SELECT metadata FROM jobqueue.queue WHERE name = $1";
 
-/// The messages are unreachable at once, and are removed bit by bit.
+/// The messages are unreachable at once. Their rows are removed step by step.
 const DELETE: &str = "WITH gone AS (DELETE FROM jobqueue.queue WHERE name = $1 RETURNING id)
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'queue', id, jobqueue.now() FROM gone RETURNING owner";
 
@@ -29,10 +29,10 @@ const SWAP_METADATA: &str =
 
 const LAST_MESSAGE: &str = "SELECT q.id, (SELECT pg_catalog.max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
 
-/// The number of messages that one statement removes.
+/// The number of messages that a statement of `clear` removes.
 const CLEARED_PER_STATEMENT: i64 = 5_000;
 
-/// The attempts to create a queue that others create and delete meanwhile.
+/// The number of attempts at a change of a queue that other processes keep changing.
 const MAX_ATTEMPTS: usize = 10;
 
 impl Store {
@@ -76,13 +76,13 @@ impl Store {
         let rows = self.database.query(call, LIST, &[(&prefix, Type::TEXT)]).await?;
         let mut names = Vec::with_capacity(rows.len());
         for row in &rows {
-            // A name that breaks the rules was written by another program and cannot be asked for.
+            // A name that breaks the rules was written by another program. No caller could use it.
             names.extend(QueueName::new(call.get::<&str>(row, 0)?));
         }
         Ok(names)
     }
 
-    /// Removes the messages that are there at the beginning.
+    /// Removes the messages that exist when it begins.
     pub(super) async fn empty(&self, queue: &QueueName) -> Result<(), StoreError> {
         let call = Call::new(Operation::Clear, queue);
         let rows = self.database.query(call, LAST_MESSAGE, &[(&queue.as_str(), Type::TEXT)]).await?;
@@ -103,11 +103,12 @@ impl Store {
                 removed += self.database.query(call, sql, &several).await?.len();
             }
             if removed > 0 {
-                // A message that was sent meanwhile may be the first of its group now.
+                // A message that was sent since then may now be the first of its group.
                 self.announce(queue);
                 continue;
             }
-            // What is left is locked by others. It is waited for with nothing in hand, one message at a time.
+            // The remaining messages are locked by other transactions. This waits for one message at a time,
+            // and holds no other lock while it waits.
             for sql in DELETE_LOCKED_OF_QUEUE {
                 let rows = self.database.query(call, sql, &one).await;
                 let is_held = rows.as_ref().is_err_and(error::is_lock_timeout);
@@ -130,7 +131,8 @@ impl MetadataStore for Store {
         metadata::from_text(call, call.get(row, 0)?)
     }
 
-    /// The texts of two equal metadata may differ, in the case of a name for example.
+    /// Equal metadata may have different texts, for example if the case of a name differs, so the stored text
+    /// is compared after parsing.
     async fn replace_queue_metadata(
         &self,
         queue: &QueueName,

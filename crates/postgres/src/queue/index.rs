@@ -1,4 +1,4 @@
-//! Shows messages without leasing them, and makes hidden ones visible.
+//! Lists messages without leasing them, and makes hidden messages visible.
 
 use async_trait::async_trait;
 use tokio_postgres::Row;
@@ -15,7 +15,8 @@ use jobqueue_storage::{
     StoreErrorKind,
 };
 
-/// Builds a query of the messages that do not wait for another of their group and have a lease of the states $4, in the order of their times.
+/// Builds a query for messages that do not wait for another message of their group and whose `lease` is in
+/// $4, ordered by the times at which they become visible.
 macro_rules! by_time {
     ($place:literal) => {
         concat!(
@@ -29,15 +30,15 @@ macro_rules! by_time {
     };
 }
 
-/// The visible messages behind place ($2, $3).
+/// The visible messages after position ($2, $3).
 const VISIBLE: &str = by_time!("(m.visible_at, m.id) > ($2, $3) AND m.visible_at <= (SELECT now FROM t)");
 
-/// The messages behind place ($2, $3) that are not visible. The scan begins behind the visible ones.
+/// The hidden messages after position ($2, $3). The scan begins after the visible messages.
 const HIDDEN: &str = by_time!(
     "(m.visible_at, m.id) > (greatest($2, (SELECT now FROM t)), CASE WHEN $2 > (SELECT now FROM t) THEN $3 ELSE 9223372036854775807 END)"
 );
 
-/// The messages behind place ($2, $3) that wait for another of their group.
+/// The messages after position ($2, $3) that wait for another message of their group.
 const BY_GROUP: &str = "SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.turn
     FROM jobqueue.message m, (SELECT jobqueue.now() AS now) AS t
     WHERE m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND m.waiting AND (m.group_hash, m.turn) > ($2, $3)
@@ -51,12 +52,13 @@ const MAKE_VISIBLE: &str = "UPDATE jobqueue.message SET visible_at = jobqueue.wr
         AND (expires_at IS NULL OR expires_at > jobqueue.now())
     RETURNING id";
 
-/// The place at which a page ends.
+/// The position at which a page ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cursor {
-    /// Among the messages that do not wait for another of their group: the time and the number of the last one.
+    /// Among the messages that do not wait for another message of their group: the time and the number of the
+    /// last message.
     Time(i64, i64),
-    /// The last group and turn.
+    /// Among the messages that wait in groups: the group and the turn of the last message.
     Group([u8; 16], i64),
 }
 
@@ -81,7 +83,7 @@ impl Cursor {
     }
 }
 
-/// A part of the messages of one state: so many, from a place on.
+/// A request for messages of one state: at most `count`, after `from`.
 #[derive(Clone, Copy)]
 struct PageRequest {
     state: MessageState,
@@ -89,26 +91,27 @@ struct PageRequest {
     count: u32,
 }
 
-/// Messages of one state.
+/// A page of messages of one state.
 struct Page {
     shown: Vec<ShownMessage>,
-    /// The number of those at the end that wait for another of their group.
+    /// The number of messages, at the end of the page, that wait for another message of their group.
     waiting_for_group: usize,
-    /// The place of the last of them.
+    /// The position of the last message.
     end: Cursor,
 }
 
-/// A message, and its place.
+/// A message and its position.
 struct ShownMessage {
     message: PeekedMessage,
     visible_at: i64,
-    /// The number of the message, or its turn if it waits for another of its group.
+    /// The number of the message, or its turn if it waits for another message of its group.
     number: i64,
     group: Option<[u8; 16]>,
 }
 
 impl Store {
-    /// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
+    /// Returns the first `count` messages: the visible messages, then the messages that wait for another
+    /// message of their group.
     pub(super) async fn peek_messages(
         &self,
         queue: &QueueName,
@@ -170,7 +173,7 @@ impl Store {
 
 #[async_trait]
 impl MessageIndex for Store {
-    /// The messages of a group that wait come after all that can be received.
+    /// Messages that wait in groups come after all messages that can be received.
     async fn messages(
         &self,
         queue: &QueueName,

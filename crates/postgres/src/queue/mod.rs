@@ -1,4 +1,4 @@
-//! Operations on queues, each a function around one statement, and the port over them.
+//! Operations on queues, each a function around a statement, and the queue half of the port.
 
 mod admin;
 mod count;

@@ -1,4 +1,4 @@
-//! Says why receipts are refused.
+//! Finds out why receipts were refused.
 
 use tokio_postgres::types::Type;
 
@@ -9,8 +9,8 @@ use crate::time::to_instant;
 use jobqueue_storage::rules::limits::check_before_expiry;
 use jobqueue_storage::{QueueName, StoreError, StoreErrorKind};
 
-/// Builds a statement that looks at the messages of refused receipts, in their order. `OFFSET` keeps the planner from a join, which could read all of
-/// the index where `ANALYZE` has seen an empty table.
+/// Builds a query about the messages of refused receipts, in their order. `OFFSET` keeps the planner from a
+/// join, which could read all of the index where `ANALYZE` saw an empty table.
 macro_rules! inspect {
     ($refused:literal) => {
         concat!(
@@ -26,10 +26,10 @@ macro_rules! inspect {
 }
 
 pub(crate) const INSPECT: &str = inspect!("unnest($2::bigint[], $3::bytea[], $4::boolean[]) WITH ORDINALITY");
-/// Looks at one message.
+/// Queries a single message.
 pub(crate) const INSPECT_ONE: &str = inspect!("(VALUES ($2::bigint, $3::bytea, $4::boolean, 1))");
 
-/// The values of the statements.
+/// The values of [`INSPECT`].
 pub(crate) struct Inspection<'p> {
     queue: &'p str,
     ids: Vec<i64>,
@@ -68,8 +68,9 @@ pub(crate) fn inspect_one<'p>(queue: &'p QueueName, refused: &'p ReceiptUse) -> 
     ]
 }
 
-/// Returns the reason of a row of the answer. `visibility` is that of an update, which the end of the message's life may forbid. Without a
-/// reason, another transaction had locked the message.
+/// Reads the reason for a refusal from a row of the answer. `visibility` is the new visibility of an update,
+/// which must not go beyond the end of the message's life. Without a reason, another transaction had locked
+/// the message.
 pub(crate) fn reason(
     call: Call<'_>,
     queue: &QueueName,

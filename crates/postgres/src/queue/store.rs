@@ -86,7 +86,7 @@ impl QueueStore for Store {
     ) -> Result<Updated, StoreError> {
         limits::check_update(queue, &change)?;
         let (updated, is_earlier) = leased::update(self, queue, message, &change).await?;
-        // Waiting callers would otherwise wait until the former time.
+        // Waiting callers would otherwise wake only at the former time.
         if is_earlier {
             self.announce(queue);
         }
@@ -145,18 +145,18 @@ impl QueueStore for Store {
 }
 
 impl Store {
-    /// Wakes the subscribers of a queue in this and other processes.
+    /// Wakes the subscribers of a queue in this process and in others.
     pub(super) fn announce(&self, queue: &QueueName) {
         self.arrivals.announce(&self.database, &self.runtime, queue);
     }
 
-    /// Returns when an operation that begins now is given up.
+    /// Returns the time at which an operation that begins now is given up.
     fn end(&self) -> Instant {
         Instant::now() + self.database.settings().timeout
     }
 }
 
-/// Each list is put or deleted by tasks that go on if the caller gives up, and announce what they have changed.
+/// Lists are put and deleted by tasks, which continue and announce their changes even if the caller gives up.
 #[async_trait]
 impl Batches for Store {
     async fn put_all(
@@ -188,7 +188,7 @@ impl Batches for Store {
     }
 }
 
-/// The order is part of the tables, for all queues.
+/// The tables keep the order of groups, for all queues.
 #[async_trait]
 impl OrderedGroups for Store {
     async fn orders_groups(&self, _: &QueueName) -> Result<bool, StoreError> {
