@@ -1,6 +1,6 @@
 //! The journal of ended jobs in a table.
 //!
-//! A search reads the table from the newest row on, or one of its indexes, some rows at a time, and tests each row.
+//! A search reads the table, or one of its indexes, from the newest row on in slices, and tests each row.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
 use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
-/// The number of rows that one statement adds, removes or reads.
+/// The maximum number of rows that a statement adds or removes, and the size of a slice.
 const ROWS_PER_STATEMENT: usize = 500;
 
 const INSERT: &str = "INSERT INTO jobqueue.journal
@@ -24,13 +24,15 @@ const INSERT: &str = "INSERT INTO jobqueue.journal
         $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
     ON CONFLICT (ended, number) DO NOTHING";
 
-/// $3 is the end of what the statement before has removed: its rows are still in the index until they are vacuumed.
+/// $3 is the newest time that the statement before removed. The rows removed so far stay in the index until
+/// they are vacuumed.
 const DELETE: &str =
     "DELETE FROM jobqueue.journal WHERE ctid = ANY (ARRAY(SELECT ctid FROM jobqueue.journal
     WHERE ended >= $3 AND ended < (SELECT jobqueue.now()) * 1000 - $1 ORDER BY ended LIMIT $2)) RETURNING ended";
 
-/// Builds a query of the newest rows; $1 to $2 is the range of `ended`. The condition and the order of each are those of one index: where `ANALYZE` has
-/// seen an empty table, the planner would otherwise read all rows by another.
+/// Builds a query for the newest rows, with `ended` from $1 to $2. The condition and the order of each query
+/// match a single index: where `ANALYZE` saw an empty table, the planner would otherwise read all rows by
+/// another index.
 macro_rules! newest {
     ($where:literal, $order:literal) => {
         concat!(
@@ -114,7 +116,8 @@ impl Store {
         self.database.query(call, INSERT, &values).await.map(drop)
     }
 
-    /// Reads `most` rows, or fewer if the page is full. All rows of one moment are read together.
+    /// Reads `max_rows` rows, or fewer if the page is full. Rows with the same `ended` are always read
+    /// together.
     async fn slice(&self, query: &JournalQuery, max_rows: usize) -> Result<JournalPage, StoreError> {
         let call = Call::of_database(Operation::SearchJournal, &self.database);
         let (from, to) = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
@@ -132,7 +135,7 @@ impl Store {
         }
         let rows = self.database.query(call, sql, &values).await?;
         let ended = |row: &Row| call.get::<i64>(row, 0);
-        // Of the moment of the last row there may be more.
+        // There may be more rows with the time of the last row.
         let cut = match rows.last() {
             Some(last) if rows.len() > max_rows => Some(ended(last)?),
             _ => None,
@@ -182,7 +185,7 @@ fn read(call: Call<'_>, row: &Row) -> Result<JournalEntry, StoreError> {
     })
 }
 
-/// Returns a text without U+0000, which no text of PostgreSQL can have: `\0` stands for it, and `\\` for a backslash.
+/// Escapes U+0000, which PostgreSQL's texts cannot contain, as `\0`, and a backslash as `\\`.
 fn to_column(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', '\\']) {
         return Cow::Borrowed(text);

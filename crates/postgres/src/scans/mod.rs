@@ -1,4 +1,4 @@
-//! The state of the scans for visible messages in this process, by queue.
+//! The state of this process's scans for visible messages, for each queue.
 
 mod bound;
 
@@ -14,11 +14,12 @@ use jobqueue_storage::sync::lock;
 
 pub(crate) use bound::{Bound, Scan};
 
-/// The least time between two scans from the beginning.
+/// The minimum time between two scans from the beginning.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(5);
-/// The time after which a scan that was broken off counts as one that would pass too many rows.
+/// The duration after which a scan that was broken off counts as slow: it would have passed too many rows.
 const SLOW_SCAN: Duration = Duration::from_secs(2);
-/// The age, in milliseconds, of the messages at which a process begins that could not scan from the beginning yet.
+/// The age, in milliseconds, of the messages at which a process begins if its scan from the beginning was too
+/// slow.
 const RECENT_MILLIS: i64 = 600_000;
 
 /// The states of the scans of a store's queues.
@@ -35,20 +36,21 @@ impl Scans {
 #[derive(Debug)]
 pub(crate) struct ScanState {
     progress: Mutex<ScanProgress>,
-    /// The scans from the beginning.
+    /// The pace of scans from the beginning.
     full: Pace,
-    /// The searches for a message that becomes visible in the far future.
+    /// The pace of searches for messages that become visible in the far future.
     pub(crate) far: Pace,
 }
 
 #[derive(Debug, Default)]
 struct ScanProgress {
     bound: Bound,
-    /// The number of scans that were broken off. What they had locked lies before the bounds of others that ran meanwhile.
+    /// The number of scans that were broken off. The messages that they had locked lie before the bounds of
+    /// concurrent scans.
     broken: u64,
     /// The number of scans from the beginning that have ended.
     full_scans: u64,
-    /// True if a scan was broken off after a long time.
+    /// True if a slow scan was broken off.
     is_slow: bool,
 }
 
@@ -59,16 +61,17 @@ impl Default for ScanState {
     }
 }
 
-/// A scan under way. Unless it [ends](Self::end), the next one from the beginning is made as soon as its part of the time allows.
+/// A scan in progress. If it is dropped before it [ends](Self::end), a scan from the beginning follows as
+/// soon as its pace allows.
 pub(crate) struct Attempt<'s> {
     state: &'s ScanState,
     pub(crate) bound: Bound,
-    /// The greatest age of the messages that the scan looks for, in milliseconds, if there is a limit.
+    /// The maximum age, in milliseconds, of the messages that the scan looks for, if it is limited.
     pub(crate) back: Option<i64>,
     began: Instant,
-    /// There if it begins at the beginning.
+    /// `Some` if the scan begins at the beginning.
     full: Option<Work>,
-    /// The numbers of [`ScanProgress`] when it began.
+    /// The numbers of [`ScanProgress`] when the scan began.
     broken: u64,
     full_scans_before: u64,
     has_ended: bool,
@@ -85,7 +88,8 @@ impl<'s> Attempt<'s> {
         Self { state, bound, back, began, full, broken, full_scans_before, has_ended: false }
     }
 
-    /// Takes note that the scan failed for another reason than its length: its time says nothing of the rows that it would pass.
+    /// Restarts the measurement of the scan's duration. Called if it failed for another reason than its
+    /// length, so that its duration says nothing about the rows that it would pass.
     pub(crate) fn forget_time(&mut self) {
         self.began = Instant::now();
         if let Some(full) = &mut self.full {
@@ -96,7 +100,8 @@ impl<'s> Attempt<'s> {
     pub(crate) fn end(mut self, scan: &Scan) {
         self.has_ended = true;
         let mut progress = lock(&self.state.progress);
-        // A scan from the beginning may have found messages before the place at which this one began, and not all of them.
+        // A concurrent scan from the beginning may have found some, but not all, of the messages before the
+        // place at which this scan began.
         if progress.full_scans == self.full_scans_before {
             let began = self.back.map(|back| Bound::beginning_at(scan.time.saturating_sub(back)));
             progress.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
@@ -120,7 +125,8 @@ impl Drop for Attempt<'_> {
         progress.broken += 1;
         if self.began.elapsed() >= SLOW_SCAN {
             progress.is_slow = true;
-            // Perhaps it began at a time long ago because a transaction had ended. The next one must not do so again.
+            // The scan may have begun at an old time because a transaction had ended. The next scan must not
+            // begin there again.
             progress.bound = progress.bound.without_late();
         }
         drop(self.full.take());
