@@ -1,4 +1,4 @@
-//! Reads connection strings, and the variables of libpq.
+//! Reads connection strings and the environment variables of libpq.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,27 +11,28 @@ use crate::password_file::password_of_file;
 use crate::servers::{CONNECT_TIMEOUT, check_servers};
 use crate::settings::{Tls, Variables};
 
-/// The settings that a string overrides. A load balancer forgets a connection that is idle for some minutes, and a host that is gone does not say
-/// so: the connection ends after 70 seconds without traffic, and 10 seconds after a statement that does not arrive.
+/// The default settings, which the string overrides. A load balancer drops a connection that is idle for some
+/// minutes, and a host that is gone sends nothing. With these settings a dead connection ends after 70
+/// seconds without traffic, and 10 seconds after sending a statement that is not acknowledged.
 const DEFAULTS: &str = "keepalives_idle=60&keepalives_interval=10&keepalives_retries=3&tcp_user_timeout=10";
 
 const MALFORMED: &str = "the connection string is malformed, or has a setting or a value that is not supported; characters such as `@`, `/`, `?` \
     and `#` in a password are written `%40`, `%2F`, `%3F` and `%23`";
 
-/// The settings of a connection string.
+/// The settings in a connection string.
 pub(crate) struct Parsed {
     pub(crate) config: Config,
     pub(crate) tls: Tls,
-    /// True if passwords are tokens of Entra ID.
+    /// True if the passwords are tokens of Entra ID.
     pub(crate) uses_entra: bool,
-    /// True unless the string says `listen=off`.
+    /// True unless the string has `listen=off`.
     pub(crate) listens: bool,
 }
 
-/// Parses a connection string. What it lacks is taken from the variables.
+/// Parses a connection string. Missing settings are taken from the variables.
 ///
 /// # Errors
-/// A sentence that names a setting, and never has a value.
+/// A sentence that names a setting, and never contains a value.
 pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, String> {
     let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
     if !is_url {
@@ -41,7 +42,7 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
         return Err(MALFORMED.to_owned());
     }
     let (text, own) = split(text)?;
-    // Its error can quote a part of a password that was not encoded.
+    // The error is dropped, because it can quote a part of a password that was not encoded.
     let mut config = text.parse::<Config>().map_err(|_| MALFORMED.to_owned())?;
     fill(&mut config, variable)?;
     if !own.has_session_attrs {
@@ -52,9 +53,10 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     let (mode, tls) = match mode.as_str() {
         "disable" => (SslMode::Disable, Tls::Unchecked),
         "allow" | "prefer" => (SslMode::Prefer, Tls::Unchecked),
-        // As libpq does for the sake of old programs.
+        // Like libpq, which checks the authority for the sake of old programs.
         "require" => (SslMode::Require, root.map_or(Tls::Unchecked, Tls::Authority)),
-        // The authorities of a machine are many: without the name each of them could stand for the server.
+        // A machine trusts many authorities. Without a check of the name, a certificate of any of them could
+        // stand for the server.
         "verify-ca" => (SslMode::Require, root.map_or(Tls::Full(None), Tls::Authority)),
         "verify-full" => (SslMode::Require, Tls::Full(root)),
         _ => {
@@ -68,14 +70,14 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listen_is_off })
 }
 
-/// Returns whether a character of a password was not encoded: `tokio-postgres` takes all up to the first `@` for the role and its password, and
-/// what follows for a host or a database.
+/// Returns whether a password contains a character that should have been encoded. `tokio-postgres` takes
+/// everything up to the first `@` for the role and its password, and the rest for hosts and a database.
 fn is_misread(text: &str) -> bool {
     let has_another = |rest: &str| rest.split('?').next().is_some_and(|address| address.contains('@'));
     text.split_once('@').is_some_and(|(before, rest)| before.contains('?') || has_another(rest))
 }
 
-/// The settings that `tokio-postgres` does not have, or does not return.
+/// The settings that `tokio-postgres` does not support, or does not return.
 #[derive(Default)]
 struct OwnSettings {
     mode: Option<String>,
@@ -85,7 +87,7 @@ struct OwnSettings {
     listen_is_off: bool,
 }
 
-/// Takes these settings out of a connection string, and adds the defaults of others.
+/// Separates these settings from a connection string, and adds defaults for others.
 fn split(text: &str) -> Result<(String, OwnSettings), String> {
     let mut own = OwnSettings::default();
     let (address, query) = text.split_once('?').unwrap_or((text, ""));
@@ -114,7 +116,7 @@ fn split(text: &str) -> Result<(String, OwnSettings), String> {
     Ok((format!("{address}?{}", others.join("&")), own))
 }
 
-/// Takes from the variables what is not set.
+/// Sets missing settings from the variables.
 fn fill(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         let hosts = variable("PGHOST").unwrap_or_else(|| "localhost".to_owned());
@@ -156,7 +158,7 @@ fn to_number(text: &str, name: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("the variable `{name}` is not a number"))
 }
 
-/// Takes the settings of sessions from the variables.
+/// Sets missing settings of sessions from the variables.
 fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
     if config.get_options().is_none()
         && let Some(options) = variable("PGOPTIONS")
@@ -173,7 +175,8 @@ fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// Returns the server that is wanted of those that the string names: of several, the one that can be written.
+/// Returns the kind of server to use. If the string names several servers, it is by default one that accepts
+/// writes.
 fn attributes(config: &Config, variable: Variables<'_>) -> Result<TargetSessionAttrs, String> {
     let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
     match variable("PGTARGETSESSIONATTRS").as_deref() {
@@ -227,7 +230,8 @@ mod tests {
         assert!(refused("postgres://u@h/d?sslmode=full").contains("sslmode"));
     }
 
-    /// The database is called like the role, if it is not named either, and the description of the storage names it.
+    /// If the string names no database either, the database has the name of the role, which the description
+    /// of the storage shows.
     #[test]
     fn user_of_the_machine_is_the_role_if_none_is_named() {
         let Parsed { config, .. } = parse("postgres://h", &none).unwrap();
@@ -280,7 +284,7 @@ mod tests {
         assert!(refused("postgres://h/d?listen=never").contains("`listen`"));
     }
 
-    /// Load balancers forget a connection that is idle for some minutes without a word.
+    /// Load balancers silently drop a connection that is idle for some minutes.
     #[test]
     fn dead_connections_are_noticed_unless_the_string_says_otherwise() {
         let Parsed { config, .. } = parse("postgres://h/d", &none).unwrap();
@@ -335,7 +339,7 @@ mod tests {
         assert_eq!(config.get_application_name(), Some("a@b"));
     }
 
-    /// A file that others may read is not used, as libpq does.
+    /// Like libpq, ignores a file that others may read.
     #[cfg(unix)]
     #[test]
     fn password_file_of_the_owner_alone_is_read() {

@@ -1,4 +1,4 @@
-//! Tokens of Entra ID in place of passwords.
+//! Tokens of Entra ID as passwords.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 
 const SCOPE: &str = "https://ossrdbms-aad.database.windows.net/.default";
 
-/// Returns a source of tokens. The credential is made on first use.
+/// Returns a source of tokens. It creates the credential on first use.
 pub(crate) fn tokens(source: TokenSource) -> Passwords {
     let state = Arc::new((source, OnceCell::new()));
     Arc::new(move || {

@@ -1,14 +1,14 @@
-//! The servers that a connection string names, each with all of its settings.
+//! The servers that a connection string names, each with all settings of the string.
 
 use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 
-/// The time that a connection to an address may take, if nothing says it.
+/// The default time limit of a connection to an address.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refuses lists of hosts, addresses and ports that do not belong together.
+/// Refuses lists of hosts, addresses and ports that do not match each other.
 pub(crate) fn check_servers(config: &Config) -> Result<(), String> {
     let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
     let servers = hosts.max(addresses);
@@ -21,7 +21,8 @@ pub(crate) fn check_servers(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a configuration for each server that the string names. Servers that are to be asked in a random order stay in server.
+/// Returns a configuration for each server that the string names. Servers to be tried in random order stay in
+/// a single configuration.
 pub(crate) fn of_each_server(config: &Config) -> Vec<Config> {
     let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
     if servers < 2 || config.get_load_balance_hosts() == LoadBalanceHosts::Random {

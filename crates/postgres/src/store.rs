@@ -24,8 +24,7 @@ pub(crate) struct Store {
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) held: Arc<HeldUp>,
-    /// Limits the number of messages that are put back at once, if this handle's connections are those of
-    /// renewals.
+    /// Limits how many messages are put back at once on the handle for renewals.
     pub(crate) releases: Semaphore,
     pub(crate) scans: Scans,
     pub(crate) purge: Arc<Purge>,

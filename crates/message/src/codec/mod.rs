@@ -49,7 +49,7 @@ pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M
 /// payload without a media type may be read by every codec.
 ///
 /// # Errors
-/// See [`DecodeError`]. If no version can be decoded, the error is that of the newest version.
+/// See [`DecodeError`]. If no version can be decoded, the error of the newest version.
 pub fn decode_any_version<M: QueueMessage>(
     version: Option<u32>,
     media_type: Option<&str>,
