@@ -49,8 +49,8 @@ pub enum MessageEncoding {
 ///
 /// The sources, by priority, are: the overrides of the process; the queue's metadata, so that operators can
 /// change a setting without a release; the type's defaults; the framework's defaults. Workers read the
-/// metadata again every 30 seconds. If several types share a queue, each has the [limits](Self::limits) of
-/// its own type.
+/// metadata again every 30 seconds. If several types share a queue, each job has the [limits](Self::limits)
+/// of its type.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

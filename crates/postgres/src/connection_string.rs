@@ -224,7 +224,8 @@ mod tests {
         ] {
             let Parsed { config, tls: found, .. } =
                 parse(&format!("postgres://u@h/d{query}"), &none).unwrap();
-            assert_eq!((config.get_ssl_mode(), found), (mode, tls), "{query}");
+            assert_eq!(config.get_ssl_mode(), mode, "{query}");
+            assert_eq!(found, tls, "{query}");
             assert_eq!(config.get_dbname(), Some("d"));
         }
         assert!(refused("postgres://u@h/d?sslmode=full").contains("sslmode"));
@@ -253,14 +254,16 @@ mod tests {
         let Parsed { config, tls, .. } = parse("postgres://", &variable).unwrap();
         assert_eq!(config.get_hosts(), [Host::Tcp("db".to_owned())]);
         assert_eq!(config.get_ports(), [6432]);
-        assert_eq!((config.get_user(), config.get_dbname()), (Some("app"), Some("shop")));
+        assert_eq!(config.get_user(), Some("app"));
+        assert_eq!(config.get_dbname(), Some("shop"));
         assert_eq!(config.get_password(), Some(&b"secret"[..]));
         assert_eq!(tls, Tls::Full(None));
         assert_eq!(config.get_options(), Some("-c statement_timeout=7"));
         let Parsed { config, .. } =
             parse("postgres://other:p@host:1/d?options=-c%20a%3Db", &variable).unwrap();
         assert_eq!(config.get_options(), Some("-c a=b"));
-        assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
+        assert_eq!(config.get_user(), Some("other"));
+        assert_eq!(config.get_ports(), [1]);
         assert_eq!(config.get_password(), Some(&b"p"[..]));
     }
 
@@ -272,7 +275,8 @@ mod tests {
             _ => None,
         };
         let Parsed { config, .. } = parse("postgres://", &variable).unwrap();
-        assert_eq!((config.get_hosts().len(), config.get_ports()), (3, &[6432, 5432, 6434][..]));
+        assert_eq!(config.get_hosts().len(), 3);
+        assert_eq!(config.get_ports(), [6432, 5432, 6434]);
         let wrong = |name: &str| (name == "PGPORT").then(|| "6432,x".to_owned());
         assert!(parse("postgres://", &wrong).err().expect("it is refused").contains("PGPORT"));
     }
@@ -280,7 +284,9 @@ mod tests {
     #[test]
     fn string_says_whether_to_listen() {
         let listens = |query: &str| parse(&format!("postgres://h/d{query}"), &none).unwrap().listens;
-        assert!(listens("") && listens("?listen=on") && !listens("?sslmode=disable&listen=off"));
+        assert!(listens(""));
+        assert!(listens("?listen=on"));
+        assert!(!listens("?sslmode=disable&listen=off"));
         assert!(refused("postgres://h/d?listen=never").contains("`listen`"));
     }
 

@@ -35,9 +35,8 @@ use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
 /// The name of the schema in the SQL texts.
 const SCHEMA: &str = "jobqueue";
 
-/// The time limit of a request to cancel a statement.
 const CANCEL_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long to wait for a server to cancel a statement that has taken too long.
+/// The time to wait until the server has cancelled a statement that takes too long.
 const CANCEL_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A value of a statement and its SQL type.

@@ -24,10 +24,10 @@ use crate::database::Call;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// How long a list of operations waits for a lock.
+/// The time for which a list of operations waits for a lock.
 const LIST_LOCK_TIMEOUT: Duration = Duration::from_millis(50);
-/// How long a single operation waits for a lock: longer than a list, which may hold the lock for its own
-/// limit.
+/// The time for which a single operation waits for a lock. It is longer than that of a list, because a list
+/// may hold the lock for so long.
 const SINGLE_LOCK_TIMEOUT: Duration = Duration::from_millis(60);
 const _: () =
     assert!(SINGLE_LOCK_TIMEOUT.as_millis() > LIST_LOCK_TIMEOUT.as_millis(), "a single send outlasts a list");

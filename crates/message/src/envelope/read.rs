@@ -146,7 +146,6 @@ fn bare(json: &str) -> Result<Parsed, EnvelopeError> {
 /// attribute, so other SDKs refuse an event with it.
 const FUNCTIONS_PARENT: &str = "$AzureWebJobsParentId";
 
-/// Removes [`FUNCTIONS_PARENT`].
 fn without_functions_parent(json: &str) -> Cow<'_, str> {
     if !json.contains(FUNCTIONS_PARENT) {
         return Cow::Borrowed(json);

@@ -103,7 +103,6 @@ pub(super) fn tag(number: i64) -> ETag {
     ETag::new(format!("\"0x{number:016X}\""))
 }
 
-/// The values of the columns of a lease.
 pub(super) struct LeaseColumns {
     pub(super) millis: Option<i64>,
     pub(super) until: Option<i64>,

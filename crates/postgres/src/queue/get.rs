@@ -19,9 +19,9 @@ use jobqueue_storage::{
     GetMessages, LeasedMessage, Operation, QueueName, Received, StoreError, StoreErrorKind,
 };
 
-/// How far ahead a get always looks for the next message to become visible. It looks further ahead only in a
-/// part of the time, because while a long transaction is open, that search may have to pass the index entries
-/// of many former leases.
+/// The time ahead for which each get searches for the next message to become visible. A search further ahead
+/// is made only in a part of the time, because while a long transaction is open, it may have to pass the
+/// index entries of many former leases.
 const SHORT_LOOKAHEAD: Duration = Duration::from_secs(10);
 
 /// Leases messages. The session caches the plans of the function. The statement itself is planned each time,

@@ -21,8 +21,8 @@ const DELETE: &str = "SELECT * FROM jobqueue.delete_rows($1, $2, $3, $4, $5)";
 /// Ends messages that are the first of groups to which open transactions are adding messages.
 const PASS_ON: &str = "SELECT * FROM jobqueue.pass_on_rows($1, $2, $3, $4, $5)";
 /// Removes the rows of former first messages, in these messages' groups, that no transaction locks any more.
-/// The statement has no join by `id` and no condition that implies a partial index: where the statistics say
-/// that the table is empty, the planner could read all of such an index.
+/// The statement has no join by `id`, and no condition that matches a partial index: where the statistics say
+/// that the table is empty, the planner could read all of an index.
 const REMOVE_FORMER: &str = "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
         SELECT f.id FROM jobqueue.queue q, jobqueue.message m,
             LATERAL (SELECT id FROM jobqueue.message

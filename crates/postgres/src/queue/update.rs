@@ -73,7 +73,6 @@ impl<'m> Update<'m> {
         self.text.is_none() && self.state == LEASED && self.visibility > 0
     }
 
-    /// Returns the values of the statement.
     pub(crate) fn values(&self) -> [Value<'_>; 8] {
         [
             Value::Text(Some(self.queue)),
