@@ -45,8 +45,8 @@ impl Options {
     /// Missing settings are taken from the environment variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`,
     /// `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`,
     /// `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`. The password may also be in the file that `PGPASSFILE`
-    /// names, or in `~/.pgpass`, where it is looked up by the first host. It is read here, and not again. For
-    /// a password that is rotated, use [`password_from`](Self::password_from).
+    /// names, or in `~/.pgpass`, where it is looked up by the first host. The password is read here, and not
+    /// again. For a password that is rotated, use [`password_from`](Self::password_from).
     ///
     /// With `credential=entra` (feature `entra`) each new connection uses a token of Entra ID as its
     /// password, for Azure Database for PostgreSQL. The credential is chosen on first use: workload identity

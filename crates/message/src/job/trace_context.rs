@@ -6,7 +6,7 @@ use jobqueue_storage::fast::hex::{read_hex, write_hex};
 use jobqueue_storage::runtime::Runtime;
 
 /// The number of bytes of a `traceparent` of version 00.
-const LENGTH: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 
 /// A position in a trace: the `traceparent` of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl TraceContext {
 
     /// Parses a `traceparent`. Returns `None` if it is malformed; this never fails a job.
     pub fn parse(traceparent: &str) -> Option<Self> {
-        let (fields, rest) = traceparent.as_bytes().split_at_checked(LENGTH)?;
+        let (fields, rest) = traceparent.as_bytes().split_at_checked(TRACEPARENT_BYTES)?;
         let (version, trace, span, flags) = (&fields[..2], &fields[3..35], &fields[36..52], &fields[53..]);
         let version_is_known = match read_hex(version)? {
             [0x00] => rest.is_empty(),

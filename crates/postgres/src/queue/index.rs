@@ -18,13 +18,13 @@ use jobqueue_storage::{
 /// Builds a query for messages that do not wait for another message of their group and whose `lease` is in
 /// $4, ordered by the times at which they become visible.
 macro_rules! by_time {
-    ($place:literal) => {
+    ($condition:literal) => {
         concat!(
             "WITH t AS MATERIALIZED (SELECT jobqueue.now() AS now)
             SELECT m.id, m.text, m.dequeue_count, m.inserted_at, m.expires_at, m.visible_at, m.group_hash, m.id
             FROM jobqueue.message m
             WHERE m.queue = (SELECT id FROM jobqueue.queue WHERE name = $1) AND NOT m.waiting AND m.lease = ANY ($4)
-                AND (m.expires_at IS NULL OR m.expires_at > (SELECT now FROM t)) AND ", $place,
+                AND (m.expires_at IS NULL OR m.expires_at > (SELECT now FROM t)) AND ", $condition,
             " ORDER BY m.visible_at, m.id LIMIT $5"
         )
     };

@@ -27,14 +27,14 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 type Migrations = [(&'static str, i32)];
 const MIGRATIONS: &Migrations = &[(include_str!("v1.sql"), 1)];
 
-const TABLE: &str =
+const DATABASE_FACTS: &str =
     "SELECT pg_catalog.to_regclass('jobqueue.schema_version') IS NOT NULL, pg_catalog.current_setting('server_encoding') = 'UTF8',
     pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('transaction_isolation') = 'read committed',
     pg_catalog.current_setting('synchronous_commit') = 'off'";
 
-const READ: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
+const READ_VERSION: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
 
-const WRITE: &str = "INSERT INTO jobqueue.schema_version (version, oldest_program) VALUES ($1, $2)
+const WRITE_VERSION: &str = "INSERT INTO jobqueue.schema_version (version, oldest_program) VALUES ($1, $2)
     ON CONFLICT (only_row) DO UPDATE SET version = $1, oldest_program = $2";
 
 const FIND_SCHEMA: &str = "SELECT WHERE pg_catalog.to_regnamespace($1) IS NOT NULL";
@@ -69,7 +69,7 @@ async fn prepare_by(
     may_migrate: bool,
 ) -> Result<(), StoreError> {
     let call = Call::internal("open storage", database);
-    let found = database.query(call, TABLE, &[]).await?;
+    let found = database.query(call, DATABASE_FACTS, &[]).await?;
     let found = found.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
     let (is_there, is_utf8, server): (bool, bool, i32) =
         (call.get(found, 0)?, call.get(found, 1)?, call.get(found, 2)?);
@@ -92,7 +92,7 @@ async fn prepare_by(
         );
     }
     if is_there
-        && let Some(row) = database.query(call, READ, &[]).await?.first()
+        && let Some(row) = database.query(call, READ_VERSION, &[]).await?.first()
         && SchemaState::read(call, row)?.is_usable(migrations, call)?
     {
         return Ok(());
@@ -175,11 +175,11 @@ async fn lock(
         if transaction.query_typed(FIND_SCHEMA, &[(&schema, Type::TEXT)]).await?.is_empty() {
             transaction.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
         }
-        let table = transaction.query_typed(&database.sql(TABLE), &[]).await?;
+        let table = transaction.query_typed(&database.sql(DATABASE_FACTS), &[]).await?;
         if !table.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
             return Ok(Vec::new());
         }
-        transaction.query_typed(&database.sql(READ), &[]).await
+        transaction.query_typed(&database.sql(READ_VERSION), &[]).await
     };
     let rows = done.await.map_err(|error| call.failed(error))?;
     rows.first().map_or(Ok(SchemaState::default()), |row| SchemaState::read(call, row))
@@ -197,7 +197,7 @@ async fn run_steps(
         oldest = oldest.max(*needs);
     }
     let values = [(&version as _, Type::INT4), (&oldest as _, Type::INT4)];
-    transaction.execute_typed(&database.sql(WRITE), &values).await.map(drop)
+    transaction.execute_typed(&database.sql(WRITE_VERSION), &values).await.map(drop)
 }
 
 fn refuse(call: Call<'_>, advice: String) -> StoreError {
