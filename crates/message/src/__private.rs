@@ -1,5 +1,5 @@
-//! Items that the derive macros' output uses. They are not part of the public API: any of them may change in any
-//! release.
+//! Items that the derive macros' output uses. They are not part of the public API: any of them may change in
+//! any release.
 
 pub use core::option::Option;
 pub use core::time::Duration;

@@ -1,4 +1,5 @@
-//! The error of queues, deliveries, workers and coordination. Its kinds are named after what the caller can do.
+//! The error of queues, deliveries, workers and coordination. Its kinds are named after the caller's possible
+//! reactions.
 
 use std::fmt;
 
@@ -11,11 +12,13 @@ use jobqueue_storage::{NameError, StoreError, StoreErrorKind};
 
 /// The error of the framework's operations.
 ///
-/// The type is opaque; predicates and [`kind`](Self::kind) say what the caller can do. Its text names the failed
-/// operation and the remedy; its `source` is the cause. It never contains keys, signatures, receipts or payloads.
+/// The type is opaque: predicates and [`kind`](Self::kind) say what the caller can do. The text names the
+/// failed operation and the remedy, and `source` is the cause. The text never contains keys, signatures,
+/// receipts or payloads.
 ///
-/// `{}` shows its own text without the cause, as is the convention for errors with a source. `{:?}` shows the text and
-/// all its causes in one line, as a `main` that returns the error prints them. `{:#?}` shows the fields.
+/// `{}` shows the text without the cause, as is the convention for errors with a source. `{:?}` shows the
+/// text and all causes in one line, because a `main` that returns the error prints it so. `{:#?}` shows the
+/// fields.
 ///
 /// ```
 /// # use jobqueue::{Error, Queue, QueueMessage, SendOptions};
@@ -43,18 +46,19 @@ struct Inner {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The message breaks rules of its type, or a name or option is not allowed. Correct the call.
+    /// The message breaks rules of its type, or a name or an option is not allowed. Correct the call.
     Invalid,
     /// The message is certainly not stored.
     Rejected,
-    /// The message may or may not be stored. Send it again under the same id: if both are stored, handlers recognise one job.
+    /// The message may or may not be stored. Send it again under the same id: if both messages are stored,
+    /// handlers recognise them as one job.
     Unknown,
     /// The lease is lost: another worker may have the message. Stop; nothing more can be saved for the job.
     LeaseLost,
-    /// An answer was lost, and it is unknown whether the lease is still held. Finish the work, but save no more
-    /// checkpoints.
+    /// An answer was lost, so it is unknown whether the lease is still held. Finish the work, but save no
+    /// more checkpoints.
     LeaseUncertain,
-    /// The data that were read do not have the expected form.
+    /// The data that was read does not have the expected form.
     Undecodable,
     /// A message, payload or checkpoint is larger than allowed.
     TooLarge,
@@ -91,7 +95,7 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// Returns an error with a text of its own.
+    /// Returns an error with this kind and text.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self(Box::new(Inner { kind, text: text.into(), retryable: false, source: None }))
     }
@@ -104,7 +108,8 @@ impl Error {
         with_retryable(retryable: bool) => 0.retryable;
     }
 
-    /// Returns the rules that the message breaks, for an answer to whoever has sent the data; `None` if the error has another cause.
+    /// Returns the rules that the message breaks, to be reported to the sender of the data. Returns `None` if
+    /// the error has another cause.
     ///
     /// ```
     /// # use jobqueue::{Error, Queue, QueueMessage};
@@ -134,12 +139,12 @@ impl Error {
         self.0.retryable
     }
 
-    /// Returns whether the message to be sent is certainly not stored.
+    /// Returns whether the message is certainly not stored.
     pub fn is_rejected(&self) -> bool {
         matches!(self.kind(), ErrorKind::Rejected | ErrorKind::Invalid | ErrorKind::TooLarge)
     }
 
-    /// Returns whether it is unknown if the message to be sent is stored.
+    /// Returns whether it is unknown if the message is stored.
     pub fn is_outcome_unknown(&self) -> bool {
         self.kind() == ErrorKind::Unknown
     }
@@ -155,8 +160,8 @@ impl Error {
     }
 }
 
-/// Shows the text and all causes in one line, since `main` prints the error it returns by `Debug`. As in `anyhow` and
-/// `jiff`, the alternate form shows the fields.
+/// Shows the text and all causes in one line, because `main` prints a returned error by `Debug`. The
+/// alternate form shows the fields, as in `anyhow` and `jiff`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() { self.0.fmt(f) } else { f.write_str(&chain(self)) }

@@ -1,7 +1,7 @@
 //! Settings of a queue, read from its metadata.
 //!
-//! The result is usable whatever the metadata contains: a malformed or absurd value gives the default and a warning,
-//! never a panic and never a threshold of zero that would dead-letter everything.
+//! The result is usable whatever the metadata contains. A malformed or absurd value gives the default and a
+//! warning: never a panic, and never a threshold of zero, which would dead-letter everything.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ pub const MESSAGE_ENCODING: &str = "messageencoding";
 pub const PAUSED: &str = "paused";
 /// The metadata name of [`QueueSettings::paused_until`], as RFC 3339.
 pub const PAUSED_UNTIL: &str = "pauseduntil";
-/// The metadata name of the operator who has paused the queue. Workers do not read it.
+/// The metadata name of the operator who paused the queue. Workers do not read it.
 pub const PAUSED_BY: &str = "pausedby";
 /// The metadata name of the operator's note about the pause, percent-encoded. Workers do not read it.
 pub const PAUSE_NOTE: &str = "pausenote";
@@ -33,23 +33,24 @@ pub const UNKNOWN_KIND_SECONDS: &str = "unknownkindseconds";
 /// The metadata name of [`QueueSettings::raw_version`].
 pub const RAW_VERSION: &str = "rawversion";
 
-/// The encoding of the text of messages. Both forms are always read.
+/// The encoding of the texts of new messages. Readers accept both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum MessageEncoding {
     /// JSON without further encoding: up to 65,536 bytes.
     #[default]
     Plain,
-    /// JSON in base64, up to 49,152 bytes: for consumers with an SDK that expects it.
+    /// JSON in base64, up to 49,152 bytes of JSON: for consumers whose SDK expects it.
     Base64,
 }
 
-/// The settings for processing a queue. [`QueueSettings::resolve`] makes them from metadata, type defaults and
-/// overrides.
+/// The settings for processing a queue. [`QueueSettings::resolve`] computes them from metadata, type defaults
+/// and overrides.
 ///
-/// The metadata of a queue decides, so that operators can change a setting without a release; then the type's defaults,
-/// then the framework's. An override of the process has priority over all of them. Workers read the metadata again every
-/// 30 seconds. Where several types share a queue, each has the [limits](Self::limits) of its own type.
+/// The sources, by priority, are: the overrides of the process; the queue's metadata, so that operators can
+/// change a setting without a release; the type's defaults; the framework's defaults. Workers read the
+/// metadata again every 30 seconds. If several types share a queue, each job has the [limits](Self::limits)
+/// of its type.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,35 +72,36 @@ pub struct QueueSettings {
     pub timeout: Duration,
     /// The encoding in which texts are written.
     pub encoding: MessageEncoding,
-    /// True if workers fetch nothing from the queue, until [`paused_until`](Self::paused_until) if that is set: see
-    /// [`is_paused`](Self::is_paused).
+    /// True if workers fetch nothing from the queue, until [`paused_until`](Self::paused_until) if that is
+    /// set: see [`is_paused`](Self::is_paused).
     pub paused: bool,
-    /// The time at which the pause ends by itself, by the clocks of the workers. `None`, the default, means that an operator ends it.
+    /// The time at which the pause ends by itself, by the workers' clocks. `None`, the default, means that an
+    /// operator must end it.
     pub paused_until: Option<SystemTime>,
-    /// The number of counted deliveries after which a message is dead-lettered without being run: the limit for jobs
-    /// that kill their worker. 1–1,000,000, default 4 × threshold + 20.
+    /// The number of counted deliveries after which a message is dead-lettered without being run: the limit
+    /// for jobs that kill their workers. 1–1,000,000, default 4 × threshold + 20.
     pub max_deliveries: u32,
-    /// The time for which a message of an unknown kind or version is left to other workers, from the first such
-    /// delivery; after it the message is dead-lettered. 1 second to 365 days, default 1 day.
+    /// The time for which a message of an unknown kind or version is left to other workers, from its first
+    /// such delivery. Then it is dead-lettered. 1 second to 365 days, default 1 day.
     pub unknown_kind_timeout: Duration,
-    /// The version of payloads without one, from producers that write no events or no `schemaversion`. The default,
-    /// `None`, means the newest version that can be decoded.
+    /// The version to assume for payloads without a version, from producers that write no events or no
+    /// `schemaversion`. `None`, the default, means the newest version that can be decoded.
     pub raw_version: Option<u32>,
-    /// The values that the metadata or the process sets, for all types of the queue.
+    /// The values that the metadata or the process sets. They hold for all types of the queue.
     set: SettingOverrides,
 }
 
-/// The bounds on the runs of a job, from [`QueueSettings::limits`].
+/// The limits on the runs of a job, from [`QueueSettings::limits`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobLimits {
-    /// The number of failed attempts after which it is dead-lettered.
+    /// The number of failed attempts after which the job is dead-lettered.
     pub attempts: u32,
-    /// The number of counted deliveries after which it is dead-lettered without being run.
+    /// The number of counted deliveries after which the job is dead-lettered without being run.
     pub deliveries: u32,
 }
 
-/// Settings of one process that have priority over the queue's own. Values out of range are clamped.
+/// Settings of a process that override the queue's settings. Values out of range are clamped.
 ///
 /// ```
 /// use jobqueue::settings::SettingOverrides;
@@ -118,8 +120,8 @@ pub struct SettingOverrides {
     pub max_deliveries: Option<u32>,
 }
 
-/// A warning about a value in the metadata that was not used. Its text names the setting, the allowed values, and the value that is used
-/// instead; it does not quote the metadata.
+/// A warning about a value in the metadata that was not used. Its text names the setting, the allowed values,
+/// and the value used instead. It does not quote the metadata.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingWarning {
     name: &'static str,
@@ -133,15 +135,16 @@ impl SettingWarning {
         self.name
     }
 
-    /// Returns the text for a reader that knows no message type: for a setting that each type [decides](QueueSettings::OF_TYPES), it names no
-    /// value.
+    /// Returns the text for a reader that knows no message type. For a setting that each
+    /// [type](QueueSettings::OF_TYPES) decides, the text names no value.
     pub fn without_type(&self) -> String {
         let Self { name, allowed, .. } = self;
-        match QueueSettings::OF_TYPES.contains(name) {
-            true => format!(
+        if QueueSettings::OF_TYPES.contains(name) {
+            format!(
                 "queue metadata `{name}` is not {allowed}; until it is corrected, the value of each message type is used, or the default"
-            ),
-            false => self.to_string(),
+            )
+        } else {
+            self.to_string()
         }
     }
 }
@@ -154,17 +157,18 @@ impl fmt::Display for SettingWarning {
 }
 
 const DEFAULT_POISON_THRESHOLD: u32 = 5;
-/// The lease with which messages are received unless their queue or type says otherwise.
+/// The default lease of received messages, unless their queue or type sets another.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DEFAULT_UNKNOWN_KIND_SECONDS: u64 = 86_400;
-const YEAR: u64 = 365 * 86_400;
+const SECONDS_PER_YEAR: u64 = 365 * 86_400;
 
 impl QueueSettings {
-    /// Returns the effective settings: overrides first, then metadata, then the type's defaults, then the framework's.
+    /// Returns the effective settings: overrides first, then metadata, then the type's defaults, then the
+    /// framework's.
     ///
-    /// A value of the metadata that is malformed or out of range counts as absent and is a warning. Overrides are clamped into their
-    /// range.
+    /// A value in the metadata that is malformed or out of range counts as absent and adds a warning.
+    /// Overrides are clamped to their range.
     ///
     /// ```
     /// use jobqueue::message::MessageDefaults;
@@ -180,7 +184,7 @@ impl QueueSettings {
         defaults: &MessageDefaults,
         overrides: &SettingOverrides,
     ) -> (Self, Vec<SettingWarning>) {
-        let mut reader = Reader { metadata, warnings: Vec::new() };
+        let mut reader = MetadataReader { metadata, warnings: Vec::new() };
         let threshold = threshold_of(defaults);
         let set =
             reader.number(POISON_THRESHOLD, "a whole number from 1 to 1000", 1..=1000, threshold.into());
@@ -192,13 +196,18 @@ impl QueueSettings {
         let set_timeout = overrides.timeout.map(|t| t.clamp(MIN_TIMEOUT, MAX_VISIBILITY));
         let set_timeout = set_timeout.or(set.map(Duration::from_secs));
 
-        let generous = generous(poison_threshold);
-        let set =
-            reader.number(MAX_DELIVERIES, "a whole number from 1 to 1000000", 1..=1_000_000, generous.into());
+        let default_deliveries = max_deliveries_for(poison_threshold);
+        let set = reader.number(
+            MAX_DELIVERIES,
+            "a whole number from 1 to 1000000",
+            1..=1_000_000,
+            default_deliveries.into(),
+        );
         let set_max = overrides.max_deliveries.map(|n| n.clamp(1, 1_000_000)).or(set.map(|n| n as u32));
 
         let allowed = "seconds from 1 to 31536000";
-        let unknown = reader.number(UNKNOWN_KIND_SECONDS, allowed, 1..=YEAR, DEFAULT_UNKNOWN_KIND_SECONDS);
+        let unknown =
+            reader.number(UNKNOWN_KIND_SECONDS, allowed, 1..=SECONDS_PER_YEAR, DEFAULT_UNKNOWN_KIND_SECONDS);
         let unknown_kind_timeout = Duration::from_secs(unknown.unwrap_or(DEFAULT_UNKNOWN_KIND_SECONDS));
 
         let encoding = reader.word(
@@ -216,7 +225,7 @@ impl QueueSettings {
             encoding,
             paused,
             paused_until,
-            max_deliveries: set_max.unwrap_or(generous),
+            max_deliveries: set_max.unwrap_or(default_deliveries),
             unknown_kind_timeout,
             raw_version,
             set: SettingOverrides {
@@ -247,8 +256,8 @@ impl QueueSettings {
         self.paused && self.paused_until.is_none_or(|until| now < until)
     }
 
-    /// Returns the limits of a job whose type has these defaults: what the metadata or the process sets holds for all types of the
-    /// queue, and otherwise each type has its own.
+    /// Returns the limits of a job whose type has these defaults. A limit that the metadata or the process
+    /// sets holds for all types of the queue. Otherwise each type has its own limit.
     ///
     /// ```
     /// use jobqueue::message::MessageDefaults;
@@ -263,21 +272,25 @@ impl QueueSettings {
     /// ```
     pub fn limits(&self, defaults: &MessageDefaults) -> JobLimits {
         let attempts = self.set.poison_threshold.unwrap_or_else(|| threshold_of(defaults));
-        JobLimits { attempts, deliveries: self.set.max_deliveries.unwrap_or_else(|| generous(attempts)) }
+        JobLimits {
+            attempts,
+            deliveries: self.set.max_deliveries.unwrap_or_else(|| max_deliveries_for(attempts)),
+        }
     }
 
-    /// The names of the settings that each message type decides for itself while neither metadata nor process sets them.
+    /// The names of the settings that each message type decides, unless the metadata or the process sets
+    /// them.
     pub const OF_TYPES: &'static [&'static str] = &[POISON_THRESHOLD, DEFAULT_TIMEOUT, MAX_DELIVERIES];
 
-    /// Returns the settings by their names in the metadata, as they would be written there. Those that
-    /// [types](Self::OF_TYPES) decide are not among them.
+    /// Returns the settings as metadata entries. Settings that the [types](Self::OF_TYPES) decide are left
+    /// out.
     pub fn entries(&self) -> Vec<(&'static str, String)> {
         let encoding = match self.encoding {
             MessageEncoding::Plain => "none",
             MessageEncoding::Base64 => "base64",
         };
         let SettingOverrides { poison_threshold, timeout, max_deliveries } = self.set;
-        let max_deliveries = max_deliveries.or(poison_threshold.map(generous));
+        let max_deliveries = max_deliveries.or(poison_threshold.map(max_deliveries_for));
         let mut entries = Vec::new();
         entries.extend(poison_threshold.map(|attempts| (POISON_THRESHOLD, attempts.to_string())));
         entries.extend(timeout.map(|timeout| (DEFAULT_TIMEOUT, timeout.as_secs().to_string())));
@@ -297,17 +310,18 @@ fn threshold_of(defaults: &MessageDefaults) -> u32 {
     defaults.poison_threshold.unwrap_or(DEFAULT_POISON_THRESHOLD).clamp(1, 1000)
 }
 
-/// Returns the number of deliveries for so many attempts: most deaths of workers are not the job's.
-fn generous(attempts: u32) -> u32 {
+/// Returns the default limit of deliveries. It is generous, because most workers that die do so for other
+/// reasons than the job.
+fn max_deliveries_for(attempts: u32) -> u32 {
     attempts * 4 + 20
 }
 
-struct Reader<'a> {
+struct MetadataReader<'a> {
     metadata: &'a Metadata,
     warnings: Vec<SettingWarning>,
 }
 
-impl Reader<'_> {
+impl MetadataReader<'_> {
     fn number(
         &mut self,
         name: &'static str,
@@ -322,7 +336,7 @@ impl Reader<'_> {
         value
     }
 
-    /// Reads a version, if the metadata names one.
+    /// Reads a version, if the metadata has this name.
     fn version(&mut self, name: &'static str, allowed: &'static str) -> Option<u32> {
         let text = self.metadata.get(name)?;
         let version = text.trim().parse().ok().filter(|version| *version > 0);
@@ -332,7 +346,7 @@ impl Reader<'_> {
         version
     }
 
-    /// Reads a time, if the metadata names one.
+    /// Reads a time, if the metadata has this name.
     fn moment(&mut self, name: &'static str, allowed: &'static str) -> Option<SystemTime> {
         let time = parse_rfc3339(self.metadata.get(name)?.trim());
         if time.is_none() {
@@ -341,7 +355,7 @@ impl Reader<'_> {
         time
     }
 
-    /// Reads one of several words; the first choice is the default.
+    /// Reads a word. The first choice is the default.
     fn word<T: Copy>(&mut self, name: &'static str, allowed: &'static str, choices: &[(&str, T); 2]) -> T {
         let default = choices[0];
         let Some(text) = self.metadata.get(name) else { return default.1 };

@@ -9,11 +9,13 @@ use diesel::sql_types::{BigInt, Binary, Bool, Nullable, Text};
 use diesel_async::{AnsiTransactionManager, AsyncPgConnection, RunQueryDsl, TransactionManager};
 use jobqueue_postgres::{Numbers, OpenTransaction, StatementError, Value};
 
-/// A connection on which a transaction is open: the one that `AsyncConnection::transaction` passes to its closure. Without a transaction of
-/// diesel-async each statement is refused with SQLSTATE 25P01, and nothing is executed.
+/// A connection with an open transaction: the connection that `AsyncConnection::transaction` passes to its
+/// closure. Without an open transaction of diesel-async, each statement is refused with SQLSTATE 25P01, and
+/// nothing is executed.
 ///
-/// diesel-async does not pass on the SQLSTATE of an error. Those of a serialization failure and of a transaction that is read-only follow from
-/// their kinds; any other failure is a retryable `Unavailable` with the server's message.
+/// diesel-async does not report the SQLSTATE of an error. The kinds of serialization failures and of
+/// read-only transactions imply theirs. Any other failure is a retryable `Unavailable` with the server's
+/// message.
 #[allow(missing_debug_implementations, reason = "the connection has none")]
 #[allow(clippy::exhaustive_structs, reason = "made by its users")]
 pub struct DieselTransaction<'t>(pub &'t mut AsyncPgConnection);

@@ -1,7 +1,7 @@
-//! Jobs of `jobqueue` in the PostgreSQL transactions of other drivers than `tokio-postgres`: sqlx and diesel-async.
+//! Jobs of `jobqueue` in the PostgreSQL transactions of sqlx and diesel-async.
 //!
-//! Each feature brings one driver, and a type around its transaction that `SendRequest::in_postgres`, `Context::complete_in_postgres` and
-//! `Context::once_in_postgres` of `jobqueue` take:
+//! Each feature adds a driver, with a wrapper of its transaction for `SendRequest::in_postgres`,
+//! `Context::complete_in_postgres` and `Context::once_in_postgres` of `jobqueue`:
 //!
 //! ```ignore
 //! use jobqueue_postgres_drivers::sqlx_0_9::SqlxTransaction;
@@ -12,8 +12,9 @@
 //! transaction.commit().await?; // the order and the job, or neither
 //! ```
 //!
-//! The promises of these methods are those for a transaction of `tokio-postgres`. sqlx sends statements without names; diesel-async gives each a name for as
-//! long as it runs. None is kept in the cache of a connection.
+//! These methods make the same promises as for a transaction of `tokio-postgres`. sqlx sends unnamed
+//! statements, and diesel-async names each statement only while it runs. No statement stays in the cache of a
+//! connection.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

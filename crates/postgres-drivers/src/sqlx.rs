@@ -1,6 +1,7 @@
-//! The part that is the same in all versions of sqlx.
+//! The code that is the same for all versions of sqlx.
 
-/// Defines the transactions of a version of sqlx, of which `$core` and `$postgres` are the crates. `$sql` takes the text of a statement.
+/// Defines the transactions of a version of sqlx. `$core` and `$postgres` are its crates, and `$sql` converts
+/// the text of a statement.
 macro_rules! transactions_of_sqlx {
     ($core:ident, $postgres:ident, $sql:expr) => {
         use jobqueue_postgres::{Numbers, OpenTransaction, StatementError, Value};

@@ -1,4 +1,5 @@
-//! Advises on the database: what keeps dead rows, settings by which it loses commits, and indexes that are missing.
+//! Gives advice on the database: on snapshots that keep dead rows, settings that lose commits, and missing
+//! indexes.
 
 use async_trait::async_trait;
 use tokio_postgres::types::Type;
@@ -11,14 +12,15 @@ use jobqueue_storage::{Advice, StoreError, Upkeep};
 const SETTINGS: &str = "SELECT name, setting FROM pg_settings
     WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum') AND setting = 'off' ORDER BY name";
 
-/// The roles whose sessions have another value than the one of this session, which [`SETTINGS`] reads.
+/// The roles whose sessions have `synchronous_commit` off. [`SETTINGS`] reads only the value of this session.
 const ROLES: &str = "SELECT DISTINCT CASE WHEN s.setrole = '0'::oid THEN 'every role' ELSE pg_catalog.format('the role %s', pg_catalog.pg_get_userbyid(s.setrole)) END
     FROM pg_db_role_setting s CROSS JOIN LATERAL pg_catalog.unnest(s.setconfig) AS value
     WHERE (s.setdatabase = '0'::oid OR s.setdatabase = (SELECT oid FROM pg_database WHERE datname = pg_catalog.current_database()))
         AND pg_catalog.lower(value) IN ('synchronous_commit=off', 'synchronous_commit=false', 'synchronous_commit=no', 'synchronous_commit=0') ORDER BY 1";
 
-/// The oldest snapshot of those that this database has had to serve for long. A session that waits between two statements may have none, and
-/// hold rows by the transaction in which it has written. Sessions of other roles hide their times; a slot has none.
+/// The oldest of the snapshots that keep rows of this database from being removed for long. A session that
+/// waits between two statements may have no snapshot, and keep rows because its transaction has written.
+/// Sessions of other roles hide their times, and a replication slot has none.
 const HORIZON: &str = "SELECT holder, seconds, transactions FROM (
         SELECT pg_catalog.format('the session of process %s (%s)', pid, application_name) AS holder,
             extract(epoch FROM pg_catalog.clock_timestamp() - xact_start)::bigint AS seconds,
@@ -33,16 +35,16 @@ const HORIZON: &str = "SELECT holder, seconds, transactions FROM (
 const DEAD_ROWS: &str = "SELECT relname::text, n_dead_tup, n_live_tup FROM pg_stat_user_tables
     WHERE schemaname = $1 AND n_dead_tup > $2 AND n_dead_tup > 4 * n_live_tup ORDER BY relname";
 
-const MISSING: &str = "SELECT wanted FROM pg_catalog.unnest($2) AS wanted WHERE NOT EXISTS (
+const MISSING_INDEXES: &str = "SELECT wanted FROM pg_catalog.unnest($2) AS wanted WHERE NOT EXISTS (
         SELECT FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         WHERE c.relname = wanted AND c.relnamespace = pg_catalog.to_regnamespace($1) AND i.indisvalid
     ) ORDER BY wanted";
 
-/// The dead rows that are worth a word: fewer are the work of a busy minute.
-const MANY: i64 = 100_000;
-/// The age of a snapshot that is worth a word, in seconds; in transactions if its time is not known.
-const LONG: i64 = 600;
-const LATE: i32 = 1_000_000;
+/// The number of dead rows from which a table is reported. A busy minute may leave fewer.
+const MIN_DEAD_ROWS: i64 = 100_000;
+/// The age from which a snapshot is reported: in seconds, or in transactions if its time is not known.
+const MIN_SNAPSHOT_SECONDS: i64 = 600;
+const MIN_SNAPSHOT_TRANSACTIONS: i32 = 1_000_000;
 
 #[async_trait]
 impl Upkeep for Store {
@@ -55,11 +57,12 @@ impl Upkeep for Store {
         for row in database.query(call, ROLES, &[]).await? {
             all.push(of_role(call.get(&row, 0)?));
         }
-        let values = [(&LONG as _, Type::INT8), (&LATE as _, Type::INT4)];
+        let values =
+            [(&MIN_SNAPSHOT_SECONDS as _, Type::INT8), (&MIN_SNAPSHOT_TRANSACTIONS as _, Type::INT4)];
         if let Some(row) = database.query(call, HORIZON, &values).await?.first() {
             all.push(of_snapshot(call.get(row, 0)?, call.get(row, 1)?, call.get(row, 2)?));
         }
-        let values = [(&database.schema() as _, Type::TEXT), (&MANY as _, Type::INT8)];
+        let values = [(&database.schema() as _, Type::TEXT), (&MIN_DEAD_ROWS as _, Type::INT8)];
         for row in database.query(call, DEAD_ROWS, &values).await? {
             let (table, dead, live): (&str, i64, i64) =
                 (call.get(&row, 0)?, call.get(&row, 1)?, call.get(&row, 2)?);
@@ -69,7 +72,7 @@ impl Upkeep for Store {
         }
         let values =
             [(&quoted(database.schema()) as _, Type::TEXT), (&schema::indexes() as _, Type::TEXT_ARRAY)];
-        for row in database.query(call, MISSING, &values).await? {
+        for row in database.query(call, MISSING_INDEXES, &values).await? {
             let index: &str = call.get(&row, 0)?;
             all.push(Advice::warning(format!(
                 "the index {index} is missing or not valid: statements read whole tables; \

@@ -1,8 +1,9 @@
-//! Wakes those that wait for messages: directly in this process, by `NOTIFY` in others.
+//! Wakes callers that wait for messages: directly in this process, and by `NOTIFY` in others.
 //!
-//! A notification is sent after the commit, and in a transaction of its own that writes nothing. Within the transaction of a put it would take a
-//! lock of the whole database while the commit waits for the disk, and no two puts could share a sync. Notifications of several commits are joined. If the
-//! process dies between a commit and its notification, workers of others find the message when they poll.
+//! A notification is sent after the commit, in a separate transaction that writes nothing. In the transaction
+//! of a put it would hold a lock on the whole database while the commit waits for the disk, and no two puts
+//! could share a sync. The notifications of several commits are combined. If the process dies between a
+//! commit and its notification, the workers of other processes find the message when they poll.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,32 +19,33 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{Notifier, QueueName, StoreError, Subscription};
 
-/// The time between two notifications, in which further commits join the second.
-const PAUSE: Duration = Duration::from_millis(5);
-/// PostgreSQL takes less than 8,000 bytes.
-const MOST_BYTES: usize = 7_000;
+/// The time between two notifications. Commits during that time share the second notification.
+const NOTIFY_INTERVAL: Duration = Duration::from_millis(5);
+/// PostgreSQL accepts payloads of less than 8,000 bytes.
+const MAX_PAYLOAD_BYTES: usize = 7_000;
 
 pub(crate) const NOTIFY: &str = "SELECT 1::bigint FROM pg_catalog.pg_notify($1, $2)";
 
-/// The sender of notifications that every process takes.
-pub(crate) const ANYBODY: &str = "-";
+/// The sender in notifications that no process ignores as its own.
+pub(crate) const UNNAMED_SENDER: &str = "-";
 
 /// Returns the channel of a schema.
 pub(crate) fn channel(schema: &str) -> String {
     format!("jobqueue_{schema}")
 }
 
-/// The subscriptions of a process, and the notifications that it is about to send.
+/// The subscriptions of a process, and its pending notifications.
 #[derive(Debug)]
 pub(crate) struct ArrivalHub {
-    /// The number of this process among those that send notifications, so that it does not listen to itself.
+    /// The id of this process as a sender, so that it ignores its own notifications.
     sender: String,
     channel: String,
     notifiers: Mutex<BTreeMap<QueueName, Notifier>>,
-    /// True while notifications of other processes arrive. Through a pooler this process may send notifications and receive none.
+    /// True while notifications of other processes arrive. Behind a pooler a process may be able to send
+    /// notifications but not receive them.
     is_listening: AtomicBool,
     outgoing: Mutex<Outgoing>,
-    /// Dropped with the hub: the connection that listens is closed then.
+    /// Dropped with the hub, which closes the connection that listens.
     _alive: oneshot::Sender<()>,
 }
 
@@ -54,7 +56,7 @@ struct Outgoing {
 }
 
 impl ArrivalHub {
-    /// Returns a hub, and the end of a channel that closes with it.
+    /// Returns a hub, and a receiver that closes when the hub is dropped.
     pub(crate) fn new(schema: &str, runtime: &Runtime) -> (Self, oneshot::Receiver<()>) {
         let (_alive, closed) = oneshot::channel();
         let hub = Self {
@@ -72,7 +74,7 @@ impl ArrivalHub {
         &self.channel
     }
 
-    /// Returns whether commits of other processes are announced here.
+    /// Returns whether this process learns of the commits of other processes.
     pub(crate) fn is_listening(&self) -> bool {
         self.is_listening.load(Ordering::Acquire)
     }
@@ -81,7 +83,7 @@ impl ArrivalHub {
         self.is_listening.store(is_listening, Ordering::Release);
     }
 
-    /// Returns whether a caller has waited for messages.
+    /// Returns whether there has been a subscription.
     pub(crate) fn has_subscriptions(&self) -> bool {
         !lock(&self.notifiers).is_empty()
     }
@@ -90,7 +92,8 @@ impl ArrivalHub {
         lock(&self.notifiers).entry(queue.clone()).or_default().subscribe()
     }
 
-    /// Announces that a message of a queue may have become visible, also where this process itself does not listen.
+    /// Announces that a message of a queue may have become visible, even if this process itself does not
+    /// listen.
     pub(crate) fn announce(self: &Arc<Self>, database: &Arc<Database>, runtime: &Runtime, queue: &QueueName) {
         self.notify(queue);
         let mut outgoing = lock(&self.outgoing);
@@ -106,7 +109,7 @@ impl ArrivalHub {
                 if let Err(error) = sending.hub.send(&database, &payload).await {
                     debug!(%error, "a notification was not sent");
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(NOTIFY_INTERVAL).await;
             }
         });
     }
@@ -114,14 +117,14 @@ impl ArrivalHub {
     /// Sends a notification.
     ///
     /// # Errors
-    /// Those of a statement.
+    /// The errors of a statement.
     pub(crate) async fn send(&self, database: &Database, payload: &str) -> Result<(), StoreError> {
         let call = Call::internal("notify", database);
         let values = [(&self.channel as _, Type::TEXT), (&payload as _, Type::TEXT)];
         database.query(call, NOTIFY, &values).await.map(drop)
     }
 
-    /// Takes a notification that has come: the sender, then queues.
+    /// Handles a received notification: the sender, then queues.
     pub(crate) fn receive(&self, payload: &str) {
         let mut words = payload.split(' ');
         if words.next() == Some(self.sender.as_str()) {
@@ -130,7 +133,7 @@ impl ArrivalHub {
         words.filter_map(|name| QueueName::new(name).ok()).for_each(|queue| self.notify(&queue));
     }
 
-    /// Wakes all subscriptions: notifications may have been missed.
+    /// Wakes all subscribers, because notifications may have been missed.
     pub(crate) fn notify_all(&self) {
         lock(&self.notifiers).values().for_each(Notifier::notify);
     }
@@ -142,18 +145,18 @@ impl ArrivalHub {
     }
 }
 
-/// The task that sends notifications. If it ends early, with its runtime, another can start.
+/// The task that sends notifications. If it ends early, with its runtime, another task can start.
 struct Sending {
     hub: Arc<ArrivalHub>,
     has_ended: bool,
 }
 
 impl Sending {
-    /// Takes the queues of the next notification; `None` if there are none, and then the task has ended.
+    /// Takes the queues of the next notification. Returns `None` if there are none. Then the task ends.
     fn next(&mut self) -> Option<String> {
         let mut outgoing = lock(&self.hub.outgoing);
         let mut payload = self.hub.sender.clone();
-        while payload.len() < MOST_BYTES
+        while payload.len() < MAX_PAYLOAD_BYTES
             && let Some(queue) = outgoing.queues.pop_first()
         {
             payload.push(' ');
@@ -178,7 +181,7 @@ mod tests {
     use super::*;
     use crate::fake_server::FakeServer;
 
-    /// A pooler, or a slow start, keeps this process from listening.
+    /// A process may not listen because of a pooler or a slow start.
     #[tokio::test]
     async fn process_that_does_not_listen_notifies_others() {
         let (server, mut arrived) = FakeServer::silent().await;

@@ -1,4 +1,5 @@
-//! Joins operations of one kind that are requested at about the same time into one statement, so that they share a round trip and a commit.
+//! Combines operations of a kind that are requested at about the same time into a statement, so that they
+//! share a round trip and a commit.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -14,28 +15,30 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The number of statements of one lane that run at once: the second is on its way while the first waits for the disk.
-const AT_ONCE: usize = 2;
-/// The greatest number of operations in a statement, and of their bytes.
-const MOST: usize = 500;
-const MOST_BYTES: usize = 1 << 20;
+/// The number of statements of a lane that run at once: the second is sent while the first waits for the
+/// disk.
+const CONCURRENT_STATEMENTS: usize = 2;
+/// The maximum number of operations in a statement, and of their bytes.
+const MAX_OPERATIONS: usize = 500;
+const MAX_STATEMENT_BYTES: usize = 1 << 20;
 
-/// The operations of one kind that wait, by lanes of those that share statements.
+/// The waiting operations of a kind, in lanes. The operations of a lane share statements.
 pub(crate) struct Combiner<K, T, A> {
     runtime: Runtime,
-    /// Returns the approximate number of bytes that an operation sends.
+    /// The approximate number of bytes that an operation sends.
     weigh: fn(&T) -> usize,
     lanes: Mutex<HashMap<K, Lane<T, A>>>,
-    /// The number of the next operation of any lane. A lane is removed and made again, and a number must not be used twice.
+    /// The number of the next operation of any lane. It is not kept in a lane, because lanes are removed and
+    /// created again, and a number must not be used twice.
     next: AtomicU64,
 }
 
 struct Lane<T, A> {
-    waiting: VecDeque<Waiting<T, A>>,
+    waiting: VecDeque<WaitingOperation<T, A>>,
     running: usize,
 }
 
-struct Waiting<T, A> {
+struct WaitingOperation<T, A> {
     number: u64,
     item: T,
     bytes: usize,
@@ -52,9 +55,10 @@ where
         Arc::new(Self { runtime, weigh, lanes: Mutex::default(), next: AtomicU64::default() })
     }
 
-    /// Runs an operation together with others. `run` returns an answer for each of a list, in their order; it goes on if this future is
-    /// dropped, since it has the operations of others too. An operation that still waits for its statement is not run then, nor after
-    /// `end`. If there are `permits`, each statement of the lane needs one, and they run one after the other.
+    /// Runs an operation together with others. `run` returns the answers to a list of operations, in their
+    /// order. It continues if this future is dropped, because it also runs the operations of other callers.
+    /// An operation that still waits for its statement is not run if its future is dropped, nor after `end`.
+    /// With `permits`, each statement of the lane needs a permit, and the statements run one after the other.
     #[allow(clippy::too_many_arguments, reason = "the operation, its limits, and how it is run")]
     pub(crate) async fn submit<F>(
         self: &Arc<Self>,
@@ -69,13 +73,14 @@ where
         F: Future<Output = Vec<Result<A, StoreError>>> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        let at_once = if permits.is_some() { 1 } else { AT_ONCE };
+        let at_once = if permits.is_some() { 1 } else { CONCURRENT_STATEMENTS };
         let (number, starts) = self.add(name, item, reply, at_once);
         if starts {
-            let mut running = Running { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
+            let mut running = LaneTask { combiner: Arc::clone(self), lane: name.clone(), has_ended: false };
             self.runtime.spawn(async move {
                 loop {
-                    // What is given up meanwhile is not taken.
+                    // Operations are taken only after the wait, so that an operation given up during it is
+                    // not run.
                     let _permit = match &permits {
                         Some(permits) => permits.acquire().await.ok(),
                         None => None,
@@ -83,7 +88,7 @@ where
                     let Some((items, replies)) = running.next() else { return };
                     let answers = run(items).await;
                     for (reply, answer) in replies.into_iter().zip(answers) {
-                        // The caller may have given up.
+                        // Ignores an error: the caller may have given up.
                         let _ = reply.send(answer);
                     }
                 }
@@ -96,14 +101,15 @@ where
                     "operations before it, or an open transaction that holds up its group, took all the time";
                 return Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail));
             }
-            // Its statement has a limit of its own.
+            // Its statement is running, and has its own time limit.
             Err(_) => answer.await,
             Ok(answer) => answer,
         };
         answer.unwrap_or_else(|_| Err(runtime_ended(call)))
     }
 
-    /// Adds an operation to those that wait. Returns its number, and whether the caller starts a task for them.
+    /// Adds an operation to its lane. Returns its number, and whether the caller must start a task for the
+    /// lane.
     fn add(
         &self,
         name: &K,
@@ -115,13 +121,13 @@ where
         let mut lanes = lock(&self.lanes);
         let lane = lanes.entry(name.clone());
         let lane = lane.or_insert_with(|| Lane { waiting: VecDeque::new(), running: 0 });
-        lane.waiting.push_back(Waiting { number, item, bytes, reply });
+        lane.waiting.push_back(WaitingOperation { number, item, bytes, reply });
         let starts = lane.running < at_once;
         lane.running += usize::from(starts);
         (number, starts)
     }
 
-    /// Removes an operation from those that wait. Returns false if it does not wait any more.
+    /// Removes a waiting operation. Returns false if it no longer waits.
     fn cancel(&self, name: &K, number: u64) -> bool {
         let mut lanes = lock(&self.lanes);
         let Some(lane) = lanes.get_mut(name) else { return false };
@@ -130,7 +136,7 @@ where
     }
 }
 
-/// Returns the error of a change whose task has ended with its runtime.
+/// Returns the error of a change whose task ended with its runtime.
 pub(crate) fn runtime_ended(call: Call<'_>) -> StoreError {
     call.refuse(StoreErrorKind::Stopped).with_detail("the runtime has ended").with_ambiguous(true)
 }
@@ -140,28 +146,29 @@ jobqueue_storage::debug_fields! {
 }
 
 /// A task that runs the operations of a lane. If it ends early, with its runtime, the callers get an error.
-struct Running<K: Eq + Hash, T, A> {
+struct LaneTask<K: Eq + Hash, T, A> {
     combiner: Arc<Combiner<K, T, A>>,
     lane: K,
     has_ended: bool,
 }
 
-/// The operations of a statement, and the ways to their callers.
+/// The operations of a statement, and the channels to their callers.
 type Batch<T, A> = (Vec<T>, Vec<oneshot::Sender<Result<A, StoreError>>>);
 
-impl<K: Eq + Hash, T, A> Running<K, T, A> {
-    /// Takes the operations of the next statement; `None` if there are none, and then the task has ended: later ones start another.
+impl<K: Eq + Hash, T, A> LaneTask<K, T, A> {
+    /// Takes the operations of the next statement. Returns `None` if there are none. Then the task ends, and
+    /// a later operation starts a new one.
     fn next(&mut self) -> Option<Batch<T, A>> {
         let mut lanes = lock(&self.combiner.lanes);
         let waiting = &mut lanes.get_mut(&self.lane)?.waiting;
-        // Their callers have given up.
+        // Drops operations whose callers have given up.
         waiting.retain(|one| !one.reply.is_closed());
         let mut sum = 0;
-        let fits = |next: &&Waiting<T, A>| {
+        let fits = |next: &&WaitingOperation<T, A>| {
             sum += next.bytes;
-            sum <= MOST_BYTES
+            sum <= MAX_STATEMENT_BYTES
         };
-        let count = waiting.iter().take(MOST).take_while(fits).count().max(1).min(waiting.len());
+        let count = waiting.iter().take(MAX_OPERATIONS).take_while(fits).count().max(1).min(waiting.len());
         if count == 0 {
             self.has_ended = true;
             end(&mut lanes, &self.lane);
@@ -171,7 +178,7 @@ impl<K: Eq + Hash, T, A> Running<K, T, A> {
     }
 }
 
-impl<K: Eq + Hash, T, A> Drop for Running<K, T, A> {
+impl<K: Eq + Hash, T, A> Drop for LaneTask<K, T, A> {
     fn drop(&mut self) {
         if !self.has_ended {
             end(&mut lock(&self.combiner.lanes), &self.lane);
@@ -179,7 +186,8 @@ impl<K: Eq + Hash, T, A> Drop for Running<K, T, A> {
     }
 }
 
-/// Counts a task that has ended. With the last one, the operations that still wait get an error: their runtime has ended.
+/// Counts the end of a task. With the last task of a lane, the operations that still wait get an error,
+/// because their runtime has ended.
 fn end<K: Eq + Hash, T, A>(lanes: &mut HashMap<K, Lane<T, A>>, name: &K) {
     let Some(lane) = lanes.get_mut(name) else { return };
     lane.running = lane.running.saturating_sub(1);
@@ -197,7 +205,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Operations that a combiner has run, each statement when it is let through.
+    /// The statements that a combiner has started. Each waits until it may pass.
     #[derive(Default)]
     struct Statements {
         run: Mutex<Vec<Vec<u32>>>,
@@ -205,7 +213,7 @@ mod tests {
         permits: Option<Arc<Semaphore>>,
     }
 
-    /// Requests an operation, whose statement is under way until it may pass.
+    /// Submits an operation, whose statement runs until it may pass.
     fn submit(
         combiner: &Arc<Combiner<(), u32, u32>>,
         statements: &Arc<Statements>,
@@ -262,19 +270,19 @@ mod tests {
         assert_eq!(*lock(&statements.run), [vec![1], vec![2]]);
     }
 
-    /// The answer may come at the moment at which the time is over, and with it the lane ends.
+    /// The answer may come just when the time is over. Then the lane has ended.
     #[tokio::test]
     async fn operation_that_is_over_takes_no_later_one_out() {
         let combiner = Combiner::<(), u32, u32>::new(Runtime::new(), |_| 1);
         let (reply, _answer) = oneshot::channel();
         let (number, _) = combiner.add(&(), 1, reply, 1);
-        let mut running = Running { combiner: Arc::clone(&combiner), lane: (), has_ended: false };
+        let mut running = LaneTask { combiner: Arc::clone(&combiner), lane: (), has_ended: false };
         assert_eq!(running.next().expect("an operation").0, [1]);
         assert!(running.next().is_none());
         let (reply, _answer) = oneshot::channel();
         combiner.add(&(), 2, reply, 1);
         assert!(!combiner.cancel(&(), number));
-        let mut running = Running { combiner, lane: (), has_ended: false };
+        let mut running = LaneTask { combiner, lane: (), has_ended: false };
         assert_eq!(running.next().expect("the later operation").0, [2]);
     }
 

@@ -1,4 +1,4 @@
-//! Opens connections, each with the password of its moment.
+//! Opens connections, each with a current password.
 
 use std::future::poll_fn;
 use std::mem;
@@ -23,13 +23,14 @@ use jobqueue_storage::StoreError;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The factor by which a server may take longer than a connection to one of its addresses: for further addresses of its name, and for the login.
-const WITH_LOGIN: u32 = 3;
-/// The time after which a caller begins another opening beside one that is under way. A server that is slow is not asked more often, and one opening that
-/// hangs does not hold up all.
-const BESIDE: Duration = Duration::from_secs(5);
-/// The most openings that go on without a caller.
-const MOST_LEFT: usize = 4;
+/// The factor between the time limits of a server and of a connection to an address: a name may have several
+/// addresses, and the login takes time.
+const LOGIN_FACTOR: u32 = 3;
+/// The time after which a caller starts another opening although earlier openings are still in progress. A
+/// slow server is not asked more often, and an opening that hangs does not hold up all callers.
+const SECOND_OPENING_DELAY: Duration = Duration::from_secs(5);
+/// The maximum number of openings that continue without a caller.
+const MAX_ABANDONED_OPENINGS: usize = 4;
 
 pub(crate) type Pool = managed::Pool<Connector>;
 pub(crate) type Object = managed::Object<Connector>;
@@ -37,18 +38,20 @@ pub(crate) type Object = managed::Object<Connector>;
 /// Opens connections, for the pool and outside of it.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    /// One for each server that the connection string names.
+    /// A configuration for each server that the connection string names.
     servers: Arc<[Config]>,
-    /// The server that answered last. It is asked first: one that is gone costs its time once, and not for each connection.
+    /// The server that answered last. It is asked first, so that a server that is gone delays only a single
+    /// connection.
     last: Arc<AtomicUsize>,
     passwords: Option<Passwords>,
-    /// The limit of a password.
+    /// The time limit of the source of passwords.
     timeout: Duration,
     pub(crate) tls: MakeRustlsConnect,
     runtime: Runtime,
-    /// Openings whose callers gave up. A renewal of a lease has less time than a server that is gone takes, so an opening goes on, and the
-    /// next caller takes it over. They are connections beside those of the pool.
-    left: Arc<Mutex<Vec<Opening>>>,
+    /// Openings whose callers gave up. The renewal of a lease has less time than an opening takes if a server
+    /// is gone, so the opening continues, and the next caller takes it over. These connections do not count
+    /// as connections of the pool.
+    abandoned: Arc<Mutex<Vec<Opening>>>,
 }
 
 /// A connection that is being opened.
@@ -63,12 +66,13 @@ type Opened = Result<Session, ConnectError>;
 pub(crate) enum ConnectError {
     Password(StoreError),
     Server(tokio_postgres::Error),
-    /// No answer in time.
+    /// There was no answer in time.
     Silent,
 }
 
 impl ConnectError {
-    /// Returns whether a server has given its reason. One that is gone gives none; the refusal of a standby has no code and counts as none.
+    /// Returns whether a server gave a reason. A server that is gone gives none. The refusal of a standby has
+    /// no code, and does not count as a reason.
     fn is_answer(&self) -> bool {
         matches!(self, Self::Server(failure) if failure.as_db_error().is_some())
     }
@@ -80,7 +84,7 @@ impl From<tokio_postgres::Error> for ConnectError {
     }
 }
 
-/// A connection of the pool. When it is dropped it is closed at once, also if a statement has no answer.
+/// A connection of the pool. Dropping it closes it at once, even if a statement has no answer.
 pub(crate) struct Session {
     client: Client,
     task: JoinHandle<Result<(), tokio_postgres::Error>>,
@@ -95,16 +99,16 @@ impl Connector {
             timeout: settings.timeout,
             tls,
             runtime,
-            left: Arc::default(),
+            abandoned: Arc::default(),
         }
     }
 
-    /// Returns a connector for another pool, which prefers the same server.
-    pub(crate) fn again(&self) -> Self {
-        Self { left: Arc::default(), ..self.clone() }
+    /// Returns a connector for another pool. It prefers the same server.
+    pub(crate) fn for_another_pool(&self) -> Self {
+        Self { abandoned: Arc::default(), ..self.clone() }
     }
 
-    /// Opens a connection to the first server that gives one, beginning with the one that did so last.
+    /// Opens a connection to the first server that accepts it, beginning with the server that answered last.
     pub(crate) async fn connect(&self) -> Result<(Client, Connection<Socket, Stream>), ConnectError> {
         let password = match &self.passwords {
             Some(passwords) => {
@@ -119,10 +123,10 @@ impl Connector {
             if let Some(password) = &password {
                 config.password(password);
             }
-            // Whoever opens a storage waits for `timeout`, for all of them.
+            // All servers share `timeout`, which is the limit for opening a storage.
             let share = self.timeout / u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
             let limit = config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
-            let limit = limit.saturating_mul(WITH_LOGIN).min(share);
+            let limit = limit.saturating_mul(LOGIN_FACTOR).min(share);
             match timeout(limit, config.connect(self.tls.clone())).await {
                 Ok(Ok(connected)) => {
                     self.last.store(number, Ordering::Relaxed);
@@ -135,7 +139,7 @@ impl Connector {
         Err(failure.unwrap_or(ConnectError::Silent))
     }
 
-    /// Begins to open a connection of the pool.
+    /// Starts to open a connection of the pool.
     fn open(&self) -> Opening {
         let connector = self.clone();
         let task = self.runtime.spawn(async move {
@@ -145,14 +149,15 @@ impl Connector {
         Opening { began: Instant::now(), task }
     }
 
-    /// Leaves openings to the next caller: the oldest, which comes to the next server first, and the youngest.
-    fn leave(&self, openings: Vec<Opening>) {
-        let mut left = lock(&self.left);
-        left.extend(openings);
-        left.sort_by_key(|opening| opening.began);
-        let excess = left.len().saturating_sub(MOST_LEFT);
-        let second = left.len().min(1);
-        left.drain(second..second + excess).for_each(|opening| opening.task.abort());
+    /// Leaves openings to the next caller. If there are too many, it keeps the oldest, which reaches the next
+    /// server first, and the youngest ones.
+    fn hand_over(&self, openings: Vec<Opening>) {
+        let mut abandoned = lock(&self.abandoned);
+        abandoned.extend(openings);
+        abandoned.sort_by_key(|opening| opening.began);
+        let excess = abandoned.len().saturating_sub(MAX_ABANDONED_OPENINGS);
+        let second = abandoned.len().min(1);
+        abandoned.drain(second..second + excess).for_each(|opening| opening.task.abort());
     }
 }
 
@@ -160,18 +165,19 @@ impl Manager for Connector {
     type Type = Session;
     type Error = ConnectError;
 
-    /// Returns the first connection that is open: of those that others have left, and of a new one if these are under way for long.
+    /// Returns the first connection that is open. It waits for the openings that other callers abandoned, and
+    /// also starts a new one if none of them is recent.
     async fn create(&self) -> Result<Session, ConnectError> {
-        let left = mem::take(&mut *lock(&self.left));
-        // What failed a while ago says nothing of now.
-        let mut openings = guard(left, |openings| self.leave(openings));
+        let abandoned = mem::take(&mut *lock(&self.abandoned));
+        // An old failure says nothing about now, so only the failure of the new opening is returned.
+        let mut openings = guard(abandoned, |openings| self.hand_over(openings));
         let mut is_new = false;
         loop {
-            if !is_new && openings.iter().all(|opening| opening.began.elapsed() >= BESIDE) {
+            if !is_new && openings.iter().all(|opening| opening.began.elapsed() >= SECOND_OPENING_DELAY) {
                 openings.push(self.open());
                 is_new = true;
             }
-            let wait = if is_new { Duration::MAX } else { BESIDE };
+            let wait = if is_new { Duration::MAX } else { SECOND_OPENING_DELAY };
             let first = timeout(wait, poll_fn(|task| first_of(&mut openings, task))).await;
             let Ok((number, opened)) = first else { continue };
             let was_new = is_new && number + 1 == openings.len();
@@ -179,7 +185,7 @@ impl Manager for Connector {
             match opened.map_err(JoinError::try_into_panic) {
                 Ok(Ok(session)) if !session.is_closed() => return Ok(session),
                 Ok(Err(failure)) if was_new => return Err(failure),
-                // Of the application's source of passwords.
+                // The application's source of passwords panicked.
                 Err(Ok(panic)) if was_new => std::panic::resume_unwind(panic),
                 Err(Err(_)) if was_new => return Err(ConnectError::Silent),
                 _ => {}
@@ -188,14 +194,14 @@ impl Manager for Connector {
     }
 
     async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<ConnectError> {
-        match session.is_closed() {
-            false => Ok(()),
-            true => Err(RecycleError::message("the connection is closed")),
+        if session.is_closed() {
+            return Err(RecycleError::message("the connection is closed"));
         }
+        Ok(())
     }
 }
 
-/// Returns the number and the end of the first opening that has ended.
+/// Returns the index and the result of the first opening that has ended.
 fn first_of(openings: &mut [Opening], task: &mut Context<'_>) -> Poll<(usize, Result<Opened, JoinError>)> {
     for (number, opening) in openings.iter_mut().enumerate() {
         if let Poll::Ready(opened) = Pin::new(&mut opening.task).poll(task) {
@@ -237,7 +243,7 @@ mod tests {
         Connector::new(settings, tls::connector(settings).unwrap(), Runtime::new())
     }
 
-    /// A renewal has three seconds, and a server that is gone takes ten of each connection.
+    /// A renewal has three seconds, and a server that is gone delays each connection by ten.
     #[tokio::test]
     async fn connection_is_opened_also_if_its_caller_gives_up() {
         let server = FakeServer::start(|_| Vec::new()).await;
@@ -252,7 +258,7 @@ mod tests {
             })
         });
         let connector = connector(&Settings { passwords: Some(passwords), ..server.settings() });
-        // Three callers give up, one after the other, and wait for the same opening.
+        // Three callers wait for the same opening, and give up one after the other.
         for _ in 0..3 {
             let mut opening = Box::pin(connector.create());
             assert!(now(&mut opening).await.is_none());
@@ -260,10 +266,10 @@ mod tests {
         given.add_permits(1);
         assert!(connector.create().await.is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
-        assert!(lock(&connector.left).is_empty());
+        assert!(lock(&connector.abandoned).is_empty());
     }
 
-    /// Returns what a future has now, after the tasks that it has started had their turn.
+    /// Polls a future once, lets its tasks run, and returns its output if it is ready.
     async fn now<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         tokio::select! {
             biased;
@@ -272,7 +278,7 @@ mod tests {
         }
     }
 
-    /// As behind a proxy whose server has moved.
+    /// This happens behind a proxy whose server has moved.
     #[tokio::test(start_paused = true)]
     async fn opening_that_hangs_holds_up_no_caller_for_long() {
         let server = FakeServer::start(|_| Vec::new()).await;
@@ -288,14 +294,16 @@ mod tests {
                 Ok("a password".to_owned())
             })
         });
-        let settings = Settings { passwords: Some(passwords), timeout: BESIDE * 100, ..server.settings() };
+        let settings =
+            Settings { passwords: Some(passwords), timeout: SECOND_OPENING_DELAY * 100, ..server.settings() };
         let connector = connector(&settings);
         assert!(now(&mut Box::pin(connector.create())).await.is_none());
         assert!(connector.create().await.is_ok());
-        assert_eq!((asked.load(Ordering::SeqCst), lock(&connector.left).len()), (2, 1));
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+        assert_eq!(lock(&connector.abandoned).len(), 1);
     }
 
-    /// Its machine accepts connections, and the server does not answer any more.
+    /// The machine still accepts connections, but the server does not answer.
     #[tokio::test]
     async fn silent_server_is_passed_over_and_asked_last_from_then_on() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -307,13 +315,13 @@ mod tests {
         gone.host("127.0.0.1").port(port).user("u");
         connector.servers = [gone, connector.servers[0].clone()].into();
         for _ in 0..2 {
-            // Without a share of the time the silent one has half a minute.
+            // Without its share of the time the silent server would have half a minute.
             let connected = timeout(Duration::from_secs(10), connector.connect()).await;
             assert!(connected.is_ok_and(|connected| connected.is_ok()));
         }
-        assert_eq!(connector.again().last.load(Ordering::Relaxed), 1);
+        assert_eq!(connector.for_another_pool().last.load(Ordering::Relaxed), 1);
         assert!(silent.accept().await.is_ok());
-        // It was asked once.
+        // The silent server was asked only once.
         assert!(now(&mut Box::pin(silent.accept())).await.is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! Reads connection strings, and the variables of libpq.
+//! Reads connection strings and the environment variables of libpq.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,27 +11,28 @@ use crate::password_file::password_of_file;
 use crate::servers::{CONNECT_TIMEOUT, check_servers};
 use crate::settings::{Tls, Variables};
 
-/// The settings that a string overrides. A load balancer forgets a connection that is idle for some minutes, and a host that is gone does not say
-/// so: the connection ends after 70 seconds without traffic, and 10 seconds after a statement that does not arrive.
+/// The default settings, which the string overrides. A load balancer drops a connection that is idle for some
+/// minutes, and a host that is gone sends nothing. With these settings a dead connection ends after 70
+/// seconds without traffic, and 10 seconds after sending a statement that is not acknowledged.
 const DEFAULTS: &str = "keepalives_idle=60&keepalives_interval=10&keepalives_retries=3&tcp_user_timeout=10";
 
 const MALFORMED: &str = "the connection string is malformed, or has a setting or a value that is not supported; characters such as `@`, `/`, `?` \
     and `#` in a password are written `%40`, `%2F`, `%3F` and `%23`";
 
-/// The settings of a connection string.
+/// The settings in a connection string.
 pub(crate) struct Parsed {
     pub(crate) config: Config,
     pub(crate) tls: Tls,
-    /// True if passwords are tokens of Entra ID.
+    /// True if the passwords are tokens of Entra ID.
     pub(crate) uses_entra: bool,
-    /// True unless the string says `listen=off`.
+    /// True unless the string has `listen=off`.
     pub(crate) listens: bool,
 }
 
-/// Parses a connection string. What it lacks is taken from the variables.
+/// Parses a connection string. Missing settings are taken from the variables.
 ///
 /// # Errors
-/// A sentence that names a setting, and never has a value.
+/// A sentence that names a setting, and never contains a value.
 pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, String> {
     let is_url = text.starts_with("postgres://") || text.starts_with("postgresql://");
     if !is_url {
@@ -41,10 +42,10 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
         return Err(MALFORMED.to_owned());
     }
     let (text, own) = split(text)?;
-    // Its error can quote a part of a password that was not encoded.
+    // The error is dropped, because it can quote a part of a password that was not encoded.
     let mut config = text.parse::<Config>().map_err(|_| MALFORMED.to_owned())?;
     fill(&mut config, variable)?;
-    if !own.has_attributes {
+    if !own.has_session_attrs {
         config.target_session_attrs(attributes(&config, variable)?);
     }
     let mode = own.mode.or_else(|| variable("PGSSLMODE")).unwrap_or_else(|| "prefer".to_owned());
@@ -52,9 +53,10 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     let (mode, tls) = match mode.as_str() {
         "disable" => (SslMode::Disable, Tls::Unchecked),
         "allow" | "prefer" => (SslMode::Prefer, Tls::Unchecked),
-        // As libpq does for the sake of old programs.
+        // Like libpq, which checks the authority for the sake of old programs.
         "require" => (SslMode::Require, root.map_or(Tls::Unchecked, Tls::Authority)),
-        // The authorities of a machine are many: without the name each of them could stand for the server.
+        // A machine trusts many authorities. Without a check of the name, a certificate of any of them could
+        // stand for the server.
         "verify-ca" => (SslMode::Require, root.map_or(Tls::Full(None), Tls::Authority)),
         "verify-full" => (SslMode::Require, Tls::Full(root)),
         _ => {
@@ -65,29 +67,29 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     };
     config.ssl_mode(mode);
     check_servers(&config)?;
-    Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listens_not })
+    Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listen_is_off })
 }
 
-/// Returns whether a character of a password was not encoded: `tokio-postgres` takes all up to the first `@` for the role and its password, and
-/// what follows for a host or a database.
+/// Returns whether a password contains a character that should have been encoded. `tokio-postgres` takes
+/// everything up to the first `@` for the role and its password, and the rest for hosts and a database.
 fn is_misread(text: &str) -> bool {
     let has_another = |rest: &str| rest.split('?').next().is_some_and(|address| address.contains('@'));
     text.split_once('@').is_some_and(|(before, rest)| before.contains('?') || has_another(rest))
 }
 
-/// The settings that `tokio-postgres` does not have, or does not return.
+/// The settings that `tokio-postgres` does not support, or does not return.
 #[derive(Default)]
-struct Own {
+struct OwnSettings {
     mode: Option<String>,
     root: Option<String>,
-    has_attributes: bool,
+    has_session_attrs: bool,
     uses_entra: bool,
-    listens_not: bool,
+    listen_is_off: bool,
 }
 
-/// Takes these settings out of a connection string, and adds the defaults of others.
-fn split(text: &str) -> Result<(String, Own), String> {
-    let mut own = Own::default();
+/// Separates these settings from a connection string, and adds defaults for others.
+fn split(text: &str) -> Result<(String, OwnSettings), String> {
+    let mut own = OwnSettings::default();
     let (address, query) = text.split_once('?').unwrap_or((text, ""));
     let mut others = vec![DEFAULTS];
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -99,14 +101,14 @@ fn split(text: &str) -> Result<(String, Own), String> {
             }
             Some(("credential", "entra")) => own.uses_entra = true,
             Some(("credential", _)) => return Err("`credential` is not entra".to_owned()),
-            Some(("listen", "off")) => own.listens_not = true,
+            Some(("listen", "off")) => own.listen_is_off = true,
             Some(("listen", "on")) => {}
             Some(("listen", _)) => return Err("`listen` is none of on and off".to_owned()),
             Some(("sslcert" | "sslkey" | "sslpassword", _)) => {
                 return Err("certificates of clients (`sslcert`, `sslkey`) are not supported".to_owned());
             }
             _ => {
-                own.has_attributes |= pair.starts_with("target_session_attrs=");
+                own.has_session_attrs |= pair.starts_with("target_session_attrs=");
                 others.push(pair);
             }
         }
@@ -114,7 +116,7 @@ fn split(text: &str) -> Result<(String, Own), String> {
     Ok((format!("{address}?{}", others.join("&")), own))
 }
 
-/// Takes from the variables what is not set.
+/// Sets missing settings from the variables.
 fn fill(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         let hosts = variable("PGHOST").unwrap_or_else(|| "localhost".to_owned());
@@ -156,7 +158,7 @@ fn to_number(text: &str, name: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("the variable `{name}` is not a number"))
 }
 
-/// Takes the settings of sessions from the variables.
+/// Sets missing settings of sessions from the variables.
 fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), String> {
     if config.get_options().is_none()
         && let Some(options) = variable("PGOPTIONS")
@@ -173,7 +175,8 @@ fn fill_session(config: &mut Config, variable: Variables<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// Returns the server that is wanted of those that the string names: of several, the one that can be written.
+/// Returns the kind of server to use. If the string names several servers, it is by default one that accepts
+/// writes.
 fn attributes(config: &Config, variable: Variables<'_>) -> Result<TargetSessionAttrs, String> {
     let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
     match variable("PGTARGETSESSIONATTRS").as_deref() {
@@ -221,13 +224,15 @@ mod tests {
         ] {
             let Parsed { config, tls: found, .. } =
                 parse(&format!("postgres://u@h/d{query}"), &none).unwrap();
-            assert_eq!((config.get_ssl_mode(), found), (mode, tls), "{query}");
+            assert_eq!(config.get_ssl_mode(), mode, "{query}");
+            assert_eq!(found, tls, "{query}");
             assert_eq!(config.get_dbname(), Some("d"));
         }
         assert!(refused("postgres://u@h/d?sslmode=full").contains("sslmode"));
     }
 
-    /// The database is called like the role, if it is not named either, and the description of the storage names it.
+    /// If the string names no database either, the database has the name of the role, which the description
+    /// of the storage shows.
     #[test]
     fn user_of_the_machine_is_the_role_if_none_is_named() {
         let Parsed { config, .. } = parse("postgres://h", &none).unwrap();
@@ -249,14 +254,16 @@ mod tests {
         let Parsed { config, tls, .. } = parse("postgres://", &variable).unwrap();
         assert_eq!(config.get_hosts(), [Host::Tcp("db".to_owned())]);
         assert_eq!(config.get_ports(), [6432]);
-        assert_eq!((config.get_user(), config.get_dbname()), (Some("app"), Some("shop")));
+        assert_eq!(config.get_user(), Some("app"));
+        assert_eq!(config.get_dbname(), Some("shop"));
         assert_eq!(config.get_password(), Some(&b"secret"[..]));
         assert_eq!(tls, Tls::Full(None));
         assert_eq!(config.get_options(), Some("-c statement_timeout=7"));
         let Parsed { config, .. } =
             parse("postgres://other:p@host:1/d?options=-c%20a%3Db", &variable).unwrap();
         assert_eq!(config.get_options(), Some("-c a=b"));
-        assert_eq!((config.get_user(), config.get_ports()), (Some("other"), &[1][..]));
+        assert_eq!(config.get_user(), Some("other"));
+        assert_eq!(config.get_ports(), [1]);
         assert_eq!(config.get_password(), Some(&b"p"[..]));
     }
 
@@ -268,20 +275,22 @@ mod tests {
             _ => None,
         };
         let Parsed { config, .. } = parse("postgres://", &variable).unwrap();
-        assert_eq!((config.get_hosts().len(), config.get_ports()), (3, &[6432, 5432, 6434][..]));
+        assert_eq!(config.get_hosts().len(), 3);
+        assert_eq!(config.get_ports(), [6432, 5432, 6434]);
         let wrong = |name: &str| (name == "PGPORT").then(|| "6432,x".to_owned());
         assert!(parse("postgres://", &wrong).err().expect("it is refused").contains("PGPORT"));
     }
 
-    // audit 25, databases C7
     #[test]
     fn string_says_whether_to_listen() {
         let listens = |query: &str| parse(&format!("postgres://h/d{query}"), &none).unwrap().listens;
-        assert!(listens("") && listens("?listen=on") && !listens("?sslmode=disable&listen=off"));
+        assert!(listens(""));
+        assert!(listens("?listen=on"));
+        assert!(!listens("?sslmode=disable&listen=off"));
         assert!(refused("postgres://h/d?listen=never").contains("`listen`"));
     }
 
-    /// Load balancers forget a connection that is idle for some minutes without a word.
+    /// Load balancers silently drop a connection that is idle for some minutes.
     #[test]
     fn dead_connections_are_noticed_unless_the_string_says_otherwise() {
         let Parsed { config, .. } = parse("postgres://h/d", &none).unwrap();
@@ -336,7 +345,7 @@ mod tests {
         assert_eq!(config.get_application_name(), Some("a@b"));
     }
 
-    /// A file that others may read is not used, as libpq does.
+    /// Like libpq, ignores a file that others may read.
     #[cfg(unix)]
     #[test]
     fn password_file_of_the_owner_alone_is_read() {

@@ -1,11 +1,13 @@
-//! The connections to the server, and the way of a statement to it and back.
+//! The connections to the server, and the execution of statements on them.
 //!
-//! Each statement is sent without a name, in one round trip, and is a transaction of its own. It is planned at each execution: a plan that
-//! was kept from a moment when a table was empty would read a whole table later, and poolers such as PgBouncer keep no plans. The statements
-//! within functions of the schema keep theirs; those functions forbid plans that read a whole table.
+//! Each statement is sent unnamed, in a single round trip, and is its own transaction. It is planned at each
+//! execution: a cached plan from a time when a table was empty would later read the whole table, and poolers
+//! such as PgBouncer keep no plans. The plans of statements within functions of the schema are cached, and
+//! those functions forbid plans that read a whole table.
 //!
-//! The path of the session is not ours to set, behind a pooler or in a transaction of the application, and may have schemas in which others create functions. So a
-//! text names the schema of each function, `pg_catalog` too, and gives each operator arguments of its exact types.
+//! Behind a pooler, or in a transaction of the application, this crate must not change the session's
+//! `search_path`, which may contain schemas in which other roles create functions. So each statement names
+//! the schema of every function, even `pg_catalog`, and gives each operator arguments of its exact types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -33,27 +35,28 @@ use jobqueue_storage::{Operation, StoreError, StoreErrorKind};
 /// The name of the schema in the SQL texts.
 const SCHEMA: &str = "jobqueue";
 
-/// The time limit of a request to cancel a statement.
-const CANCELLING: Duration = Duration::from_secs(10);
-/// The time in which the server cancels a statement that has taken too long, if it can be reached.
-const CANCELLED: Duration = Duration::from_secs(2);
+const CANCEL_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time to wait until the server has cancelled a statement that takes too long.
+const CANCEL_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A value of a statement, and its type in SQL.
+/// A value of a statement and its SQL type.
 pub(crate) type Parameter<'v> = (&'v (dyn ToSql + Sync), Type);
 
 /// The database of a store.
 pub(crate) struct Database {
     pool: Pool,
-    /// The pool of the handle that this one was made from. It lends idle connections while this one can open none.
+    /// The pool of the handle from which this handle was made. It lends idle connections while this handle
+    /// cannot open any.
     lender: Option<WeakPool<Connector>>,
-    /// Limits the connections of statements that take long, such as those with a large content: the others are left to gets and completions.
+    /// Limits the connections of slow statements, such as those with large contents. The other connections
+    /// are left to gets and completions.
     long: Semaphore,
     settings: Settings,
     runtime: Runtime,
 }
 
 impl Database {
-    /// Returns a handle. Connections are opened when they are needed, on the runtime of the caller.
+    /// Returns a handle. Connections are opened on demand, on the caller's runtime.
     ///
     /// # Errors
     /// `Configuration` if the certificates cannot be used.
@@ -62,13 +65,15 @@ impl Database {
         Self::with_connector(settings, connector, runtime)
     }
 
-    /// Returns a handle with connections of its own, at most so many, and with idle ones of this one while it can open none.
+    /// Returns a handle with a separate pool of at most `max_connections`. While it cannot open any, it
+    /// borrows idle connections of this handle.
     ///
     /// # Errors
-    /// `Configuration`, which is not expected: this handle uses the same settings.
-    pub(crate) fn again(&self, max_connections: usize) -> Result<Self, StoreError> {
+    /// `Configuration`, which is not expected, because this handle uses the same settings.
+    pub(crate) fn with_own_pool(&self, max_connections: usize) -> Result<Self, StoreError> {
         let settings = Settings { max_connections, ..self.settings.clone() };
-        let other = Self::with_connector(settings, self.connector().again(), self.runtime.clone())?;
+        let other =
+            Self::with_connector(settings, self.connector().for_another_pool(), self.runtime.clone())?;
         Ok(Self { lender: Some(self.pool.weak()), ..other })
     }
 
@@ -99,12 +104,12 @@ impl Database {
         &self.settings.schema
     }
 
-    /// Returns a text for the schema of this database.
+    /// Returns a statement with the name of this database's schema in place of `jobqueue`.
     pub(crate) fn sql<'t>(&self, text: &'t str) -> Cow<'t, str> {
         in_schema(text, &self.settings.schema)
     }
 
-    /// Returns the connector, which also opens connections outside of the pool.
+    /// Returns the connector, which can also open connections outside of the pool.
     pub(crate) fn connector(&self) -> &Connector {
         self.pool.manager()
     }
@@ -124,15 +129,16 @@ impl Database {
         }
     }
 
-    /// Returns a connection of the pool. Unless it is [given back](give_back), it is closed when it is dropped: its statement has no answer, and
-    /// the next one must neither wait for it nor for a server that is gone.
+    /// Returns a connection of the pool. Unless it is [given back](give_back), dropping it cancels its
+    /// statement and closes it: the statement has no answer yet, and the next statement must not wait for it
+    /// or for a server that is gone.
     pub(crate) async fn client(
         &self,
         call: Call<'_>,
     ) -> Result<ScopeGuard<Object, impl FnOnce(Object) + '_>, StoreError> {
         let lender = self.lender.as_ref().and_then(WeakPool::upgrade);
         let client = match (self.pool.get().await, lender) {
-            // The pool of the operations may have one that is idle.
+            // The pool of the operations may have an idle connection.
             (Err(PoolError::Backend(_)), Some(lender)) => lender.get().await,
             (client, _) => client,
         };
@@ -143,7 +149,8 @@ impl Database {
         Ok(guard(client, |client| self.abandon(client)))
     }
 
-    /// Asks the server to cancel the statement of a connection, and closes it. A session that waits for a lock does not notice that its client is gone.
+    /// Asks the server to cancel the statement of a connection, and closes the connection. A session that
+    /// waits for a lock would not notice that its client is gone.
     fn abandon(&self, client: Object) {
         let client = Object::take(client);
         if client.is_closed() {
@@ -152,15 +159,15 @@ impl Database {
         let (token, tls) = (client.cancel_token(), self.connector().tls.clone());
         if let Ok(handle) = Handle::try_current() {
             self.runtime.spawn_on(&handle, async move {
-                // Without it the statement goes on, as its result says: it may have been executed.
-                drop(timeout(CANCELLING, token.cancel_query(tls)).await);
-                // A pooler forgets the statement with the connection.
+                // If this fails, the statement continues. Its caller already treats it as possibly executed.
+                drop(timeout(CANCEL_REQUEST_TIMEOUT, token.cancel_query(tls)).await);
+                // Dropped only now, because a pooler forgets the statement with the connection.
                 drop(client);
             });
         }
     }
 
-    /// Runs a statement, which commits, and returns its rows.
+    /// Runs a statement, commits it, and returns its rows.
     pub(crate) async fn query(
         &self,
         call: Call<'_>,
@@ -170,7 +177,8 @@ impl Database {
         self.query_longer(call, text, parameters, Duration::ZERO).await
     }
 
-    /// Runs a statement that may take longer than others, by `further`. Of those, half of the connections are in use at most.
+    /// Runs a statement that may take longer than others by `further`. Such statements use at most half of
+    /// the connections.
     pub(crate) async fn query_longer(
         &self,
         call: Call<'_>,
@@ -183,7 +191,7 @@ impl Database {
         self.query_on(client, call, text, parameters, further).await
     }
 
-    /// Waits for a turn, for at most the timeout of a connection.
+    /// Waits for a permit for a slow statement, for at most the time limit.
     async fn permit(&self, call: Call<'_>) -> Result<SemaphorePermit<'_>, StoreError> {
         let permit = timeout(self.settings.timeout, self.long.acquire()).await;
         permit.ok().and_then(Result::ok).ok_or_else(|| call.of(error::ALL_IN_USE))
@@ -200,7 +208,7 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
-        let mut is_asked = false;
+        let mut cancel_was_sent = false;
         let in_time = {
             let mut answer = pin!(client.query_typed(&text, parameters));
             match timeout(self.settings.timeout + further, &mut answer).await {
@@ -208,12 +216,13 @@ impl Database {
                 Err(_) => {
                     let cancel = client.cancel_token();
                     let cancelled = async {
-                        is_asked = cancel.cancel_query(self.connector().tls.clone()).await.is_ok();
+                        cancel_was_sent = cancel.cancel_query(self.connector().tls.clone()).await.is_ok();
                         answer.as_mut().await
                     };
-                    // A server that has cancelled the statement has changed nothing. Rows can also come from a commit that it has not replicated yet.
+                    // Only the error of a cancelled statement is certain: nothing was changed. Rows may come
+                    // from a commit that is not replicated yet.
                     let is_certain = |answer: &Result<_, _>| answer.as_ref().is_err_and(error::was_cancelled);
-                    timeout(CANCELLED, cancelled).await.ok().filter(is_certain)
+                    timeout(CANCEL_ANSWER_TIMEOUT, cancelled).await.ok().filter(is_certain)
                 }
             }
         };
@@ -223,16 +232,18 @@ impl Database {
                 Ok(rows)
             }
             Some(Err(failure)) => {
-                // Nothing is left to cancel.
+                // The statement has ended, so there is nothing to cancel.
                 let client = ScopeGuard::into_inner(client);
-                if error::of_statement(&failure).ends_connection || !is_over(&client, &failure).await {
+                if error::of_statement(&failure).ends_connection
+                    || !has_released_locks(&client, &failure).await
+                {
                     drop(Object::take(client));
                 }
                 Err(call.failed(failure))
             }
             None => {
-                if is_asked {
-                    // The request was sent; the guard would send it again.
+                if cancel_was_sent {
+                    // The request to cancel was sent. The guard would send it again.
                     drop(Object::take(ScopeGuard::into_inner(client)));
                 }
                 let detail = "no answer in time; `Options::timeout` sets the time";
@@ -246,32 +257,33 @@ jobqueue_storage::debug_fields! {
     Database(settings.description)
 }
 
-/// Waits for the end of a statement that gave up a lock. The server reports that before it releases the locks that the statement has taken, and
-/// the next one, over another connection, would pass over what is still locked. Returns whether the connection can be used.
-async fn is_over(client: &Object, failure: &tokio_postgres::Error) -> bool {
+/// After a lock timeout, waits until the server has released the locks of the statement. The server reports
+/// the error before it releases them, and the next statement, on another connection, would skip the rows that
+/// are still locked. Returns whether the connection can be used again.
+async fn has_released_locks(client: &Object, failure: &tokio_postgres::Error) -> bool {
     failure.code() != Some(&SqlState::LOCK_NOT_AVAILABLE)
-        || timeout(CANCELLED, client.simple_query("")).await.is_ok_and(|ended| ended.is_ok())
+        || timeout(CANCEL_ANSWER_TIMEOUT, client.simple_query("")).await.is_ok_and(|ended| ended.is_ok())
 }
 
-/// Returns a connection to the pool. Its statement was answered.
+/// Returns a connection to the pool. Its statement must have been answered.
 pub(crate) fn give_back<F: FnOnce(Object)>(client: ScopeGuard<Object, F>) {
     drop(ScopeGuard::into_inner(client));
 }
 
-/// Returns a text with the name of the schema, which was checked, in place of `jobqueue`.
+/// Returns a statement with the name of the schema, which must have been checked, in place of `jobqueue`.
 pub(crate) fn in_schema<'t>(text: &'t str, schema: &str) -> Cow<'t, str> {
-    match schema == SCHEMA {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(text.replace("jobqueue.", &format!("{}.", quoted(schema)))),
+    if schema == SCHEMA {
+        return Cow::Borrowed(text);
     }
+    Cow::Owned(text.replace("jobqueue.", &format!("{}.", quoted(schema))))
 }
 
-/// Returns the name of a schema for a statement. Words of SQL, such as `user`, need the quotes.
+/// Returns the quoted name of a schema. Keywords of SQL, such as `user`, need the quotes.
 pub(crate) fn quoted(schema: &str) -> String {
     format!("\"{schema}\"")
 }
 
-/// Checks the name of a schema, which becomes a part of statements.
+/// Checks the name of a schema, which becomes part of statements.
 ///
 /// # Errors
 /// A sentence that says what a name must be.
@@ -286,7 +298,7 @@ pub(crate) fn check_schema(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// An operation on a queue, a blob or the database, for its errors.
+/// The name and the subject of an operation, for its errors.
 #[derive(Clone, Copy)]
 pub(crate) struct Call<'c> {
     name: &'static str,
@@ -303,12 +315,13 @@ impl<'c> Call<'c> {
         Self::new(operation, &database.settings.description)
     }
 
-    /// Returns a call that is no operation of the port. Its errors are not ambiguous: it is repeated, or done without.
+    /// Returns a call that is not an operation of the port. Its errors are never ambiguous, because such
+    /// calls are repeated or not needed.
     pub(crate) fn internal(name: &'static str, database: &'c Database) -> Self {
         Self { name, is_change: false, subject: &database.settings.description }
     }
 
-    /// Returns the call for a statement that reads before the change.
+    /// Returns this call for a statement that only reads, before the change.
     pub(crate) fn reading(self) -> Self {
         Self { is_change: false, ..self }
     }
@@ -324,7 +337,7 @@ impl<'c> Call<'c> {
         self.of(verdict).with_source(source)
     }
 
-    /// Returns the error of a failure that was judged.
+    /// Returns the error for a verdict.
     pub(crate) fn of(self, verdict: Verdict) -> StoreError {
         let is_ambiguous = verdict.is_uncertain && self.is_change;
         self.refuse(verdict.kind).with_detail(verdict.detail).with_ambiguous(is_ambiguous)
@@ -333,12 +346,12 @@ impl<'c> Call<'c> {
     /// Reads a column of an answer.
     ///
     /// # Errors
-    /// `Protocol` if it has another type. The statement was executed.
+    /// `Protocol` if the column has another type. The statement was executed.
     pub(crate) fn get<'r, T: FromSql<'r>>(self, row: &'r Row, column: usize) -> Result<T, StoreError> {
         row.try_get(column).map_err(|error| self.unreadable().with_source(error))
     }
 
-    /// Reads the rows of an answer that has numbers only.
+    /// Reads the rows of an answer with numbers only.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -349,12 +362,12 @@ impl<'c> Call<'c> {
     /// Reads a number of a row.
     ///
     /// # Errors
-    /// `Protocol` if there is none.
+    /// `Protocol` if the column is missing or `NULL`.
     pub(crate) fn number(self, row: &Numbers, column: usize) -> Result<i64, StoreError> {
         self.number_or_null(row, column)?.ok_or_else(|| self.unreadable())
     }
 
-    /// Reads a number of a row that is 0 or 1.
+    /// Reads a flag of a row, 0 or 1.
     ///
     /// # Errors
     /// As [`number`](Self::number).

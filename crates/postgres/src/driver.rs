@@ -1,4 +1,4 @@
-//! The way of a statement into the caller's own transaction, whichever driver has opened it.
+//! Executes statements in the caller's transaction, whichever driver opened it.
 
 use std::future::Future;
 
@@ -9,13 +9,14 @@ use tokio_postgres::{Row, Transaction};
 use crate::error::{self, Verdict};
 use jobqueue_storage::StoreErrorKind;
 
-/// A row of an answer: a number, or `NULL`, for each column.
+/// A row of an answer: a number or `NULL` for each column.
 pub type Numbers = Vec<Option<i64>>;
 
-/// A transaction of the caller's own that is open, in which this crate executes statements.
+/// An open transaction of the caller, in which this crate executes statements.
 ///
-/// It is implemented for the transactions of `tokio-postgres`; the crate `jobqueue-postgres-drivers` has those of sqlx and diesel-async. An
-/// implementation for another driver is a method, which sends the statement and the values as they are and reads `bigint`s:
+/// The trait is implemented for the transactions of `tokio-postgres`. The crate `jobqueue-postgres-drivers`
+/// implements it for sqlx and diesel-async. An implementation for another driver has a single method, which
+/// sends the statement and the values unchanged and reads `bigint`s:
 ///
 /// ```
 /// use jobqueue_postgres::{Numbers, OpenTransaction, StatementError, Value};
@@ -51,7 +52,7 @@ pub type Numbers = Vec<Option<i64>>;
     note = "the crate `jobqueue-postgres-drivers` has the transactions of sqlx and diesel-async"
 )]
 pub trait OpenTransaction: Send {
-    /// Executes one statement within the transaction, and returns all rows of its answer.
+    /// Executes a statement within the transaction, and returns all rows of its answer.
     ///
     /// # Errors
     /// The statement failed, or was not answered.
@@ -91,7 +92,7 @@ impl Value<'_> {
     }
 }
 
-/// The failure of a statement, as far as its driver passes it on.
+/// The failure of a statement, as far as the driver reports it.
 #[derive(Debug)]
 pub struct StatementError {
     pub(crate) verdict: Verdict,
@@ -99,14 +100,14 @@ pub struct StatementError {
 }
 
 impl StatementError {
-    /// Returns the failure of a statement that the server has refused with this SQLSTATE. The message becomes the source of the error. Leave out the
-    /// server's details, which can quote a row.
+    /// Returns the failure of a statement that the server refused with this SQLSTATE. The message becomes the
+    /// source of the error. Leave out the server's details, because they can quote a row.
     pub fn answered(sqlstate: &str, message: &str) -> Self {
         let verdict = error::of_code(&SqlState::from_code(sqlstate));
         Self { verdict, source: error::server_error(sqlstate, message) }
     }
 
-    /// Returns a failure whose SQLSTATE is not known, such as a lost connection.
+    /// Returns a failure without a known SQLSTATE, such as a lost connection.
     pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let verdict = Verdict::certain(StoreErrorKind::Unavailable, "the statement failed");
         Self { verdict, source: cause.into() }

@@ -1,8 +1,9 @@
-//! Translates the failures of the server and its connections into [`StoreError`]s. No other place does.
+//! Translates the failures of the server and its connections into [`StoreError`]s. Only this module does.
 //!
-//! A statement is a transaction of its own. If the server answers with an error of the statement, it changed nothing. If the connection ends
-//! before the answer, or the answer ends the session (`FATAL`) or the server (`PANIC`), the statement may have been committed: a server that
-//! cannot sync its log panics in the middle of a commit, and finds it in the log when it recovers.
+//! Each statement is its own transaction. If the server answers with an error of the statement (`ERROR`), the
+//! statement changed nothing. If the connection ends before the answer, or the answer ends the session
+//! (`FATAL`) or the server (`PANIC`), the statement may have been committed: a server that cannot sync its
+//! log panics in the middle of a commit, and finds the commit in the log when it recovers.
 
 use std::fmt;
 
@@ -11,23 +12,23 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use jobqueue_storage::{StoreError, StoreErrorKind as Kind};
 
-/// The advice for sessions whose transactions would read from a snapshot of their beginning.
+/// The advice for sessions whose transactions would read a snapshot from their beginning.
 pub(crate) const ISOLATION: &str = "transactions of the role are not `read committed`, which the order of groups needs; \
     `ALTER ROLE … SET default_transaction_isolation = 'read committed'`, or, unless a pooler is between, append \
     `options=-c%20default_transaction_isolation%3Dread%5C%20committed` to the connection string";
 
-/// The advice where a token is refused.
+/// The advice if a token is refused.
 const TOKEN_REFUSED: &str = "the server refused the token of Entra ID: it must accept them, and the role in the connection string must be one that \
     was made for this identity, by `pgaadauth_create_principal`";
 
-/// The code of a login that PgBouncer refuses.
+/// The SQLSTATE with which PgBouncer refuses logins.
 const PROTOCOL_VIOLATION: &str = "08P01";
 
-/// The server, or what lies before it, is silent.
+/// The server, or a proxy before it, does not answer.
 pub(crate) const NOT_OPENED: Verdict =
     Verdict::certain(Kind::Timeout, "no connection could be opened in time");
 
-/// The pool has no connection in time.
+/// The pool has no free connection in time.
 pub(crate) const ALL_IN_USE: Verdict =
     Verdict::certain(Kind::Timeout, "all connections were in use; allow more by `Options::max_connections`");
 
@@ -56,7 +57,7 @@ impl Verdict {
     }
 }
 
-/// The server's own words on a failure: its code and its message, without the details, which can quote a row.
+/// The server's error: its SQLSTATE and message, without the details, which can quote a row.
 #[derive(Debug, Clone)]
 struct ServerError {
     code: String,
@@ -79,23 +80,23 @@ pub(crate) fn source(error: tokio_postgres::Error) -> Box<dyn std::error::Error 
     }
 }
 
-/// Returns the server's own words as a cause.
+/// Returns the server's error as a cause.
 pub(crate) fn server_error(code: &str, message: &str) -> Box<dyn std::error::Error + Send + Sync> {
     Box::new(ServerError { code: code.to_owned(), message: message.to_owned() })
 }
 
-/// Returns whether a statement ended because it had waited for a lock for as long as it may.
+/// Returns whether a statement ended because its wait for a lock timed out.
 pub(crate) fn is_lock_timeout(error: &StoreError) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<ServerError>());
     cause.is_some_and(|cause| cause.code == SqlState::LOCK_NOT_AVAILABLE.code())
 }
 
-/// Returns whether the server has cancelled a statement.
+/// Returns whether the server cancelled the statement.
 pub(crate) fn was_cancelled(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::QUERY_CANCELED)
 }
 
-/// Returns whether a statement was broken off because it took too long, and did not wait for a lock.
+/// Returns whether a statement was broken off because it took too long, and not because of a lock timeout.
 pub(crate) fn ran_out_of_time(error: &StoreError) -> bool {
     error.kind() == Kind::Timeout && !is_lock_timeout(error)
 }
@@ -111,7 +112,7 @@ pub(crate) fn of_statement(error: &tokio_postgres::Error) -> Verdict {
     }
 }
 
-/// Judges the failure to get a connection, but for an attempt to open one that has failed. Nothing was sent.
+/// Judges the failure to get a connection, except a failed attempt to open one. Nothing was sent.
 pub(crate) fn of_pool<E>(error: &PoolError<E>) -> Verdict {
     match error {
         PoolError::Timeout(TimeoutType::Wait) => ALL_IN_USE,
@@ -133,7 +134,8 @@ pub(crate) fn of_connection(error: &tokio_postgres::Error, sends_tokens: bool) -
     }
 }
 
-/// Judges the refusal of a login by PgBouncer, which has one code for all of them. Its texts are not translated.
+/// Judges the refusal of a login by PgBouncer, which has the same code for all refusals. Its texts are not
+/// localised.
 fn of_pooler(message: &str) -> Verdict {
     let of = Verdict::certain;
     let has = |text: &str| message.contains(text);
@@ -162,7 +164,7 @@ fn of_answer(answer: &DbError) -> Verdict {
     }
 }
 
-/// Judges an error by its code.
+/// Judges an error by its SQLSTATE.
 pub(crate) fn of_code(code: &SqlState) -> Verdict {
     let of = Verdict::certain;
     match code.code().get(..2).unwrap_or_default() {
@@ -195,7 +197,7 @@ pub(crate) fn of_code(code: &SqlState) -> Verdict {
         "25" if *code == SqlState::NO_ACTIVE_SQL_TRANSACTION => {
             of(Kind::InvalidInput, "no transaction is open on the connection")
         }
-        // After 25P03 and 25P04 the session is over. A driver that passes on the severity does not ask here.
+        // 25P03 and 25P04 end the session. Drivers that report the severity are handled before.
         "25" if code.code().starts_with("25P") => of(Kind::Unavailable, "the server ended the session"),
         "25" => of(Kind::Configuration, ISOLATION),
         "53" if *code == SqlState::DISK_FULL => of(Kind::Full, "nothing was written"),
@@ -224,9 +226,9 @@ mod tests {
         database.query(call, "SELECT 1", &[]).await.unwrap_err()
     }
 
-    // audit 25, databases C8: the answers of PgBouncer 1.18 to a login
+    /// The texts are the answers of PgBouncer 1.18 to a login.
     #[tokio::test]
-    async fn refusals_of_a_pooler_are_told_apart_by_their_text() {
+    async fn refusals_of_a_pooler_are_distinguished_by_their_text() {
         for (text, kind) in [
             ("no more connections allowed (max_client_conn)", Kind::Throttled),
             ("password authentication failed", Kind::Unauthorized),

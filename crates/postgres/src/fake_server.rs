@@ -1,4 +1,4 @@
-//! A server for tests that lets everybody in, and answers as a test says.
+//! A server for tests that accepts every login, and gives the answers of the test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +10,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::settings::{Settings, Tls};
 use jobqueue_storage::runtime::Runtime;
 
-/// Returns the answer to a message of this type; an empty one is none.
-type Answer = dyn Fn(u8) -> Vec<u8> + Send + Sync;
+/// Returns the answer to a message of this type. An empty answer is not sent.
+type AnswerFn = dyn Fn(u8) -> Vec<u8> + Send + Sync;
 
-/// What the first message of a connection that cancels a statement begins with.
-const CANCEL: [u8; 4] = 80_877_102_u32.to_be_bytes();
+/// The code at the start of a connection that asks to cancel a statement.
+const CANCEL_REQUEST_CODE: [u8; 4] = 80_877_102_u32.to_be_bytes();
 
 /// A server on this machine. Its connections end with the runtime.
 pub(crate) struct FakeServer {
@@ -22,18 +22,18 @@ pub(crate) struct FakeServer {
     cancels: UnboundedReceiver<usize>,
 }
 
-/// The number of open sessions, and where it goes with each request to cancel.
+/// The number of open sessions, and the channel to which each request to cancel sends it.
 struct Sessions {
     open: AtomicUsize,
     cancelled: UnboundedSender<usize>,
 }
 
 impl FakeServer {
-    /// Starts a server that answers each round trip with what `answer` returns, and then waits for the next.
+    /// Starts a server that answers each round trip with the result of `answer`.
     pub(crate) async fn start(answer: impl Fn(u8) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let answer: Arc<Answer> = Arc::new(answer);
+        let answer: Arc<AnswerFn> = Arc::new(answer);
         let (cancelled, cancels) = unbounded_channel();
         let sessions = Arc::new(Sessions { open: AtomicUsize::new(0), cancelled });
         let runtime = Runtime::new();
@@ -45,7 +45,8 @@ impl FakeServer {
         Self { port, cancels }
     }
 
-    /// Starts a server that answers no statement. The receiver gets an item for each round trip that it has read.
+    /// Starts a server that answers no statement. The receiver gets an item for each round trip that the
+    /// server has read.
     pub(crate) async fn silent() -> (Self, UnboundedReceiver<()>) {
         let (sent, arrived) = unbounded_channel();
         let read = move |_| {
@@ -91,8 +92,8 @@ impl FakeServer {
     }
 }
 
-async fn accept(mut stream: TcpStream, answer: Arc<Answer>, sessions: Arc<Sessions>) -> Option<()> {
-    if read_body(&mut stream).await?.starts_with(&CANCEL) {
+async fn accept(mut stream: TcpStream, answer: Arc<AnswerFn>, sessions: Arc<Sessions>) -> Option<()> {
+    if read_body(&mut stream).await?.starts_with(&CANCEL_REQUEST_CODE) {
         return sessions.cancelled.send(sessions.open.load(Ordering::SeqCst)).ok();
     }
     sessions.open.fetch_add(1, Ordering::SeqCst);
@@ -102,12 +103,12 @@ async fn accept(mut stream: TcpStream, answer: Arc<Answer>, sessions: Arc<Sessio
 }
 
 /// Serves a session until it is closed or a message is malformed.
-async fn serve(mut stream: TcpStream, answer: Arc<Answer>) -> Option<()> {
+async fn serve(mut stream: TcpStream, answer: Arc<AnswerFn>) -> Option<()> {
     stream.write_all(&[message(b'R', &[0; 4]), ready()].concat()).await.ok()?;
     loop {
         let kind = stream.read_u8().await.ok()?;
         read_body(&mut stream).await?;
-        // Sync or a simple query: the end of what the client sends before it waits.
+        // After `Sync` or a simple query the client waits for an answer.
         if matches!(kind, b'S' | b'Q') {
             let answer = answer(kind);
             if !answer.is_empty() {
@@ -133,7 +134,7 @@ fn ready() -> Vec<u8> {
     message(b'Z', b"I")
 }
 
-/// Returns an error, after which the next statement may come.
+/// Returns an error message, after which the server accepts the next statement.
 pub(crate) fn error_response(severity: &str, code: &str) -> Vec<u8> {
     let body = format!("S{severity}\0V{severity}\0C{code}\0Mno\0\0");
     [message(b'E', body.as_bytes()), ready()].concat()

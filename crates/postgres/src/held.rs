@@ -1,12 +1,15 @@
-//! Operations that another transaction holds up: the deletion of the first message of a group while a message is put behind it, and a put behind a first
-//! message that is not committed, and the deletion of a message that a transaction has changed.
+//! Operations that another transaction holds up: the deletion of the first message of a group while a
+//! transaction adds a message to the group, a put into a group whose first message is not committed, and the
+//! deletion of a message that a transaction has changed.
 //!
-//! They do not hold up others in turn. A list passes them over, or waits for a moment. Then the deletions are tried again together, more and more
-//! rarely, at last once a second, and none of them waits for a lock that others of the list would wait for. The puts into each group are tried alone,
-//! with nothing in hand, once a second. Each attempt needs a permit, except for the first of a put, which most often has only shared the list of another. It
-//! waits for the lock until the next one would begin; for a moment only if no permit is left, so that the turn of each comes soon, however many there
-//! are. A list that is put as a whole is tried for a moment each second. An attempt that ends without the lock has changed nothing, and its connection is
-//! free for others.
+//! These operations must not hold up others in turn. A list of operations skips them, or waits for their
+//! locks only briefly. Then deletions are tried again together, with growing pauses of up to a second, and no
+//! deletion makes the rest of its list wait for a lock any longer than that. Puts are tried again separately
+//! for each group, holding no other lock, once a second. Each attempt needs a permit, except the first
+//! attempt of a put, which usually just shared a list with a put that was held up. An attempt waits for the
+//! lock until the next attempt would begin, or only briefly if no permit is left, so that each operation gets
+//! its turn soon, however many there are. A list that is put as a whole is tried briefly each second. An
+//! attempt that ends without the lock has changed nothing, and frees its connection.
 
 use std::future::Future;
 use std::iter;
@@ -21,39 +24,42 @@ use crate::database::Call;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The time for which a list waits for a lock.
-const IN_LIST: Duration = Duration::from_millis(50);
-/// The time for which an operation waits for a lock alone: longer than a list, which may have the lock for so long.
-const ALONE: Duration = Duration::from_millis(60);
-const _: () = assert!(ALONE.as_millis() > IN_LIST.as_millis(), "a single send outlasts a list");
-/// The time until a deletion is tried again, at first.
+/// The time for which a list of operations waits for a lock.
+const LIST_LOCK_TIMEOUT: Duration = Duration::from_millis(50);
+/// The time for which a single operation waits for a lock. It is longer than that of a list, because a list
+/// may hold the lock for so long.
+const SINGLE_LOCK_TIMEOUT: Duration = Duration::from_millis(60);
+const _: () =
+    assert!(SINGLE_LOCK_TIMEOUT.as_millis() > LIST_LOCK_TIMEOUT.as_millis(), "a single send outlasts a list");
+/// The first pause before a deletion is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// The time from one attempt to the next.
-const EACH: Duration = Duration::from_secs(1);
+/// The time from an attempt to the next, and the maximum pause of deletions.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The operations of a store that others hold up.
+/// The limits of a store's operations that other transactions hold up.
 #[derive(Debug)]
 pub(crate) struct HeldUp {
     pub(crate) limits: LockLimits,
-    /// Limit the connections of puts.
+    /// Permits for attempts at puts that are held up. They limit the connections of these attempts.
     pub(crate) puts: Arc<Semaphore>,
 }
 
 impl HeldUp {
-    /// Returns the state of a store with such limits of its connections and its operations.
+    /// Returns the limits of a store with this number of connections and this time limit of operations.
     pub(crate) fn new(max_connections: usize, timeout: Duration) -> Self {
         let puts = Arc::new(Semaphore::new((max_connections / 3).max(1)));
         Self { limits: LockLimits::within(timeout), puts }
     }
 }
 
-/// The limits of locks within an operation, for the setting `lock_timeout`. Beyond half of its time the operation would end first, and uncertainly.
+/// The limits of waits for locks, as values of the setting `lock_timeout`. None is longer than half of an
+/// operation's time limit: otherwise the operation could time out first, with an unknown outcome.
 #[derive(Debug)]
 pub(crate) struct LockLimits {
     pub(crate) in_list: String,
     pub(crate) alone: String,
     until_next: String,
-    /// The limit of an operation that waits once.
+    /// The limit of an operation that makes a single attempt.
     pub(crate) longest: String,
 }
 
@@ -63,33 +69,38 @@ impl LockLimits {
             let within = wanted.min(limit / 2).as_millis().clamp(1, i32::MAX.unsigned_abs().into());
             format!("{within}ms")
         };
-        Self { in_list: text(IN_LIST), alone: text(ALONE), until_next: text(EACH), longest: text(limit) }
+        Self {
+            in_list: text(LIST_LOCK_TIMEOUT),
+            alone: text(SINGLE_LOCK_TIMEOUT),
+            until_next: text(RETRY_INTERVAL),
+            longest: text(limit),
+        }
     }
 
-    /// Returns the limit of an attempt that has one of these permits.
+    /// Returns the limit of an attempt that holds one of these permits.
     pub(crate) fn with_permit(&self, permits: &Semaphore) -> &str {
         if permits.available_permits() == 0 { &self.alone } else { &self.until_next }
     }
 }
 
-/// Returns when to try an operation again that is tried now.
+/// Returns the time of the next attempt, if an attempt begins now.
 pub(crate) fn next_attempt() -> Instant {
-    Instant::now() + EACH
+    Instant::now() + RETRY_INTERVAL
 }
 
-/// Returns the times after which a deletion is tried again.
+/// Returns the pauses between the attempts at a deletion.
 pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
-    iter::successors(Some(FIRST_PAUSE), |pause| Some((*pause * 2).min(EACH)))
+    iter::successors(Some(FIRST_PAUSE), |pause| Some((*pause * 2).min(RETRY_INTERVAL)))
 }
 
-/// Returns the error of an operation that was held up for as long as it may take. Nothing was changed.
+/// Returns the error of an operation that was held up for its whole time limit. It has changed nothing.
 pub(crate) fn held_up(call: Call<'_>) -> StoreError {
     let detail = "an open transaction holds up the message or its group; commit soon after a send in order or a completion";
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 
-/// Tries an operation until `end`. An attempt returns `None` if it was held up; it goes on if this future is dropped. The first one needs
-/// no permit.
+/// Repeats an operation until `end`. An attempt returns `None` if it was held up, and continues if this
+/// future is dropped. The first attempt needs no permit.
 pub(crate) async fn repeat<T, F>(
     runtime: &Runtime,
     permits: &Arc<Semaphore>,
@@ -104,12 +115,13 @@ where
     let mut is_held_up = false;
     while Instant::now() < end {
         let next = next_attempt().min(end);
-        let permit = match is_held_up {
-            false => None,
-            true => match timeout_at(end, Arc::clone(permits).acquire_owned()).await {
+        let permit = if is_held_up {
+            match timeout_at(end, Arc::clone(permits).acquire_owned()).await {
                 Ok(Ok(permit)) => Some(permit),
                 _ => break,
-            },
+            }
+        } else {
+            None
         };
         let attempt = attempt();
         let attempted = runtime.spawn(async move {
@@ -137,7 +149,7 @@ mod tests {
     /// The time limit of an operation.
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Tries an operation that is held up until then.
+    /// Repeats an operation that is held up until `free`.
     async fn held_until(held: Arc<HeldUp>, free: Instant) -> Result<(), StoreError> {
         let end = Instant::now() + LIMIT;
         let attempt = || {
@@ -160,19 +172,19 @@ mod tests {
         for _ in 0..200 {
             others.spawn(held_until(Arc::clone(&held), began + 2 * LIMIT));
         }
-        sleep(EACH).await;
-        held_until(Arc::clone(&held), Instant::now() + 2 * EACH).await.unwrap();
+        sleep(RETRY_INTERVAL).await;
+        held_until(Arc::clone(&held), Instant::now() + 2 * RETRY_INTERVAL).await.unwrap();
         assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
         for other in others.join_all().await {
             let error = other.unwrap_err();
             assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
         }
-        assert!(began.elapsed() < LIMIT + EACH);
+        assert!(began.elapsed() < LIMIT + RETRY_INTERVAL);
     }
 
     #[tokio::test(start_paused = true)]
     async fn operation_that_is_held_up_alone_goes_on_at_once() {
-        let free = Instant::now() + 5 * EACH / 2;
+        let free = Instant::now() + 5 * RETRY_INTERVAL / 2;
         held_until(Arc::new(HeldUp::new(10, LIMIT)), free).await.unwrap();
         assert_eq!(Instant::now(), free);
     }

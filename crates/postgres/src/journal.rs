@@ -1,6 +1,6 @@
 //! The journal of ended jobs in a table.
 //!
-//! A search reads the table from the newest row on, or one of its indexes, some rows at a time, and tests each row.
+//! A search reads the table, or one of its indexes, from the newest row on in slices, and tests each row.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
 use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
-/// The number of rows that one statement adds, removes or reads.
-const ROWS: usize = 500;
+/// The maximum number of rows that a statement adds or removes, and the size of a slice.
+const ROWS_PER_STATEMENT: usize = 500;
 
 const INSERT: &str = "INSERT INTO jobqueue.journal
         (ended, number, attempt, inserted, ran, queue, id, source, kind, key, outcome, reason, error, worker, trace)
@@ -24,13 +24,15 @@ const INSERT: &str = "INSERT INTO jobqueue.journal
         $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[])
     ON CONFLICT (ended, number) DO NOTHING";
 
-/// $3 is the end of what the statement before has removed: its rows are still in the index until they are vacuumed.
+/// $3 is the newest time that the statement before removed. The rows removed so far stay in the index until
+/// they are vacuumed.
 const DELETE: &str =
     "DELETE FROM jobqueue.journal WHERE ctid = ANY (ARRAY(SELECT ctid FROM jobqueue.journal
     WHERE ended >= $3 AND ended < (SELECT jobqueue.now()) * 1000 - $1 ORDER BY ended LIMIT $2)) RETURNING ended";
 
-/// Builds a query of the newest rows; $1 to $2 is the range of `ended`. The condition and the order of each are those of one index: where `ANALYZE` has
-/// seen an empty table, the planner would otherwise read all rows by another.
+/// Builds a query for the newest rows, with `ended` from $1 to $2. The condition and the order of each query
+/// match a single index: where `ANALYZE` saw an empty table, the planner would otherwise read all rows by
+/// another index.
 macro_rules! newest {
     ($where:literal, $order:literal) => {
         concat!(
@@ -51,14 +53,14 @@ const ALL: &str = newest!("ended BETWEEN $1 AND $2", "ended DESC");
 #[async_trait]
 impl JournalStore for Store {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
-        for entries in entries.chunks(ROWS) {
+        for entries in entries.chunks(ROWS_PER_STATEMENT) {
             self.insert(entries).await?;
         }
         Ok(())
     }
 
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError> {
-        query.search_by_slices(|rest| async move { self.slice(&rest, ROWS).await }).await
+        query.search_by_slices(|rest| async move { self.slice(&rest, ROWS_PER_STATEMENT).await }).await
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
@@ -66,13 +68,16 @@ impl JournalStore for Store {
         let kept = i64::try_from(kept.as_micros()).unwrap_or(i64::MAX / 2);
         let mut from = i64::MIN;
         loop {
-            let values =
-                [(&kept as _, Type::INT8), (&(ROWS as i64) as _, Type::INT8), (&from as _, Type::INT8)];
+            let values = [
+                (&kept as _, Type::INT8),
+                (&(ROWS_PER_STATEMENT as i64) as _, Type::INT8),
+                (&from as _, Type::INT8),
+            ];
             let removed = self.database.query(call, DELETE, &values).await?;
             for row in &removed {
                 from = from.max(call.get(row, 0)?);
             }
-            if removed.len() < ROWS {
+            if removed.len() < ROWS_PER_STATEMENT {
                 return Ok(());
             }
         }
@@ -111,8 +116,9 @@ impl Store {
         self.database.query(call, INSERT, &values).await.map(drop)
     }
 
-    /// Reads `most` rows, or fewer if the page is full. All rows of one moment are read together.
-    async fn slice(&self, query: &JournalQuery, most: usize) -> Result<JournalPage, StoreError> {
+    /// Reads `max_rows` rows, or fewer if the page is full. Rows with the same `ended` are always read
+    /// together.
+    async fn slice(&self, query: &JournalQuery, max_rows: usize) -> Result<JournalPage, StoreError> {
         let call = Call::of_database(Operation::SearchJournal, &self.database);
         let (from, to) = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
         let (sql, wanted) = match (&query.id, &query.key) {
@@ -121,7 +127,7 @@ impl Store {
             (None, None) if query.selects_only_failures() => (FAILURES, None),
             (None, None) => (ALL, None),
         };
-        let limit = most as i64 + 1;
+        let limit = max_rows as i64 + 1;
         let mut values: Vec<Parameter<'_>> =
             vec![(&from, Type::INT8), (&to, Type::INT8), (&limit, Type::INT8)];
         if let Some(wanted) = &wanted {
@@ -129,15 +135,15 @@ impl Store {
         }
         let rows = self.database.query(call, sql, &values).await?;
         let ended = |row: &Row| call.get::<i64>(row, 0);
-        // Of the moment of the last row there may be more.
+        // There may be more rows with the time of the last row.
         let cut = match rows.last() {
-            Some(last) if rows.len() > most => Some(ended(last)?),
+            Some(last) if rows.len() > max_rows => Some(ended(last)?),
             _ => None,
         };
         if let (Some(cut), Some(first)) = (cut, rows.first())
             && ended(first)? == cut
         {
-            return Box::pin(self.slice(query, most * 2)).await;
+            return Box::pin(self.slice(query, max_rows * 2)).await;
         }
         let (mut entries, mut moment) = (Vec::new(), None);
         for row in &rows {
@@ -179,20 +185,21 @@ fn read(call: Call<'_>, row: &Row) -> Result<JournalEntry, StoreError> {
     })
 }
 
-/// Returns a text without U+0000, which no text of PostgreSQL can have: `\0` stands for it, and `\\` for a backslash.
+/// Escapes U+0000, which PostgreSQL's texts cannot contain, as `\0`, and a backslash as `\\`.
 fn to_column(text: &str) -> Cow<'_, str> {
-    match text.contains(['\0', '\\']) {
-        false => Cow::Borrowed(text),
-        true => Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0")),
+    if !text.contains(['\0', '\\']) {
+        return Cow::Borrowed(text);
     }
+    Cow::Owned(text.replace('\\', "\\\\").replace('\0', "\\0"))
 }
 
 fn from_column(column: &str) -> String {
     let (mut text, mut characters) = (String::with_capacity(column.len()), column.chars());
     while let Some(character) = characters.next() {
-        match (character, character == '\\') {
-            (_, true) => text.extend(characters.next().map(|next| if next == '0' { '\0' } else { next })),
-            (character, false) => text.push(character),
+        if character == '\\' {
+            text.extend(characters.next().map(|next| if next == '0' { '\0' } else { next }));
+        } else {
+            text.push(character);
         }
     }
     text

@@ -1,4 +1,4 @@
-//! The connection that waits for notifications.
+//! The connection that listens for notifications.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Weak};
@@ -18,18 +18,20 @@ use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Backoff, StoreError};
 
-/// The time in which a notification of this process has come back, where notifications pass at all.
-const PROOF: Duration = Duration::from_secs(5);
-/// The time between two proofs that the connection lives: one that was cut off says nothing.
-const LOOK: Duration = Duration::from_secs(30);
-const AGAIN: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(30));
+/// The time within which this process receives its own notification, if notifications arrive at all.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time without notifications after which the connection is probed: a connection that was cut off gives
+/// no sign.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(30);
+const RECONNECT_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(500), Duration::from_secs(30));
 
-/// Starts to listen. Returns whether notifications come: behind a pooler that gives each transaction another connection they do not.
+/// Starts to listen. Returns whether notifications arrive. Behind a pooler that gives each transaction
+/// another connection, they do not.
 ///
-/// The task ends when the hub is dropped, which closes the channel.
+/// The task ends when the hub is dropped, which closes the channel `closed`.
 ///
 /// # Errors
-/// Those of a connection.
+/// The errors of opening a connection.
 pub(crate) async fn start(
     database: &Arc<Database>,
     runtime: &Runtime,
@@ -37,17 +39,17 @@ pub(crate) async fn start(
     closed: oneshot::Receiver<()>,
 ) -> Result<bool, StoreError> {
     let proof = format!("{:032x}", runtime.random_u128());
-    let (come, came) = oneshot::channel();
+    let (confirm, confirmed) = oneshot::channel();
     let listener = Listener {
         database: Arc::clone(database),
         channel: hub.channel().to_owned(),
         hub: Arc::downgrade(hub),
         runtime: runtime.clone(),
-        proof: Some((proof.clone(), come)),
+        proof: Some((proof.clone(), confirm)),
     };
     let line = listener.connect().await?;
     let task = runtime.spawn(async move {
-        // The runtime may end before the storage.
+        // Runs even if the runtime ends before the storage.
         let _ended = guard(Weak::clone(&listener.hub), end);
         tokio::select! {
             biased;
@@ -56,21 +58,21 @@ pub(crate) async fn start(
         }
     });
     hub.send(database, &proof).await?;
-    let has_come = matches!(timeout(PROOF, came).await, Ok(Ok(())));
-    if !has_come {
+    let is_confirmed = matches!(timeout(PROOF_TIMEOUT, confirmed).await, Ok(Ok(())));
+    if !is_confirmed {
         task.abort();
     }
-    Ok(has_come)
+    Ok(is_confirmed)
 }
 
-/// Records that nothing listens any more, if the hub still needs it.
+/// Records that this process no longer listens, if the hub still exists.
 fn end(hub: Weak<ArrivalHub>) {
     if let Some(hub) = hub.upgrade()
         && hub.is_listening()
     {
         hub.set_listening(false);
         let text = "the runtime that opened the storage has ended: notifications of messages do not come; workers poll";
-        // A program that only sends ends so too.
+        // A program that only sends also ends like this.
         if hub.has_subscriptions() {
             warn!("{text}");
         } else {
@@ -84,22 +86,23 @@ struct Listener {
     channel: String,
     hub: Weak<ArrivalHub>,
     runtime: Runtime,
-    /// The notification that proves that notifications come, and the way to the caller that waits for it.
+    /// The payload of the notification that proves that notifications arrive, and the channel to the caller
+    /// that waits for it.
     proof: Option<(String, oneshot::Sender<()>)>,
 }
 
-/// A connection, and what comes without a request.
-struct Line {
+/// A connection, and the messages that arrive on it without a request.
+struct ListenConnection {
     client: Client,
     messages: UnboundedReceiver<AsyncMessage>,
 }
 
 impl Listener {
-    /// Connects, and listens.
+    /// Connects and listens.
     ///
     /// # Errors
-    /// `Timeout` if the server does not answer in time; otherwise those of a connection.
-    async fn connect(&self) -> Result<Line, StoreError> {
+    /// `Timeout` if the server does not answer in time; otherwise the errors of opening a connection.
+    async fn connect(&self) -> Result<ListenConnection, StoreError> {
         let call = Call::internal("listen for messages", &self.database);
         match timeout(self.database.settings().timeout, self.try_connect()).await {
             Ok(line) => line.map_err(|failure| self.database.not_connected(call, failure)),
@@ -107,7 +110,7 @@ impl Listener {
         }
     }
 
-    async fn try_connect(&self) -> Result<Line, ConnectError> {
+    async fn try_connect(&self) -> Result<ListenConnection, ConnectError> {
         let (client, mut connection) = self.database.connector().connect().await?;
         let (received, messages) = unbounded_channel();
         // It ends with the client, or when the connection is lost.
@@ -119,17 +122,17 @@ impl Listener {
             }
         });
         client.batch_execute(&format!("LISTEN {}", self.channel)).await?;
-        Ok(Line { client, messages })
+        Ok(ListenConnection { client, messages })
     }
 
-    /// Receives until the hub is gone. A connection that is lost is opened again.
-    async fn run(mut self, first: Line) {
+    /// Receives until the hub is dropped. A lost connection is opened again.
+    async fn run(mut self, first: ListenConnection) {
         let (mut line, mut failures) = (Ok(first), 0);
         while self.hub.strong_count() > 0 {
             match line {
                 Ok(line) => {
                     failures = 0;
-                    // Notifications between two connections were missed.
+                    // Notifications between the two connections were missed.
                     if let Some(hub) = self.hub.upgrade() {
                         hub.notify_all();
                     }
@@ -140,17 +143,17 @@ impl Listener {
                 }
             }
             failures += 1;
-            tokio::time::sleep(AGAIN.delay(failures, &self.runtime)).await;
+            tokio::time::sleep(RECONNECT_BACKOFF.delay(failures, &self.runtime)).await;
             line = self.connect().await;
         }
     }
 
-    async fn receive_until_lost(&mut self, Line { client, mut messages }: Line) {
+    async fn receive_until_lost(&mut self, ListenConnection { client, mut messages }: ListenConnection) {
         while self.hub.strong_count() > 0 {
-            match timeout(LOOK, messages.recv()).await {
+            match timeout(LIVENESS_INTERVAL, messages.recv()).await {
                 Ok(Some(message)) => self.receive(&message),
                 Ok(None) => return,
-                Err(_) => match timeout(LOOK, client.batch_execute("")).await {
+                Err(_) => match timeout(LIVENESS_INTERVAL, client.batch_execute("")).await {
                     Ok(Ok(())) => {}
                     _ => return,
                 },
@@ -161,9 +164,9 @@ impl Listener {
     fn receive(&mut self, message: &AsyncMessage) {
         let AsyncMessage::Notification(notification) = message else { return };
         let is_proof = self.proof.as_ref().is_some_and(|(proof, _)| proof == notification.payload());
-        if is_proof && let Some((_, come)) = self.proof.take() {
-            // The caller may have given up.
-            let _ = come.send(());
+        if is_proof && let Some((_, confirm)) = self.proof.take() {
+            // Ignores an error: the caller may have given up.
+            let _ = confirm.send(());
         } else if let Some(hub) = self.hub.upgrade() {
             hub.receive(notification.payload());
         }
@@ -180,7 +183,7 @@ mod tests {
     use jobqueue_storage::log::tracing::{Event, Level, Metadata, Subscriber};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A proxy accepts connections while the server behind it is gone.
+    /// A proxy may accept connections while the server behind it is gone.
     #[tokio::test(start_paused = true)]
     async fn connection_without_an_answer_is_given_up() {
         let server = FakeServer::start(|_| Vec::new()).await;
@@ -219,9 +222,9 @@ mod tests {
         fn exit(&self, _: &Id) {}
     }
 
-    /// A program that only sends ends without a word.
+    /// A program that only sends ends without a warning.
     #[test]
-    fn end_of_the_runtime_is_a_warning_if_somebody_waits_for_messages() {
+    fn end_of_the_runtime_is_a_warning_if_there_are_subscriptions() {
         let warnings = Warnings::default();
         let _counted = set_default(warnings.clone());
         for (subscribes, expected) in [(false, 0), (true, 1)] {

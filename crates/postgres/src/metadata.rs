@@ -1,4 +1,4 @@
-//! Reads metadata from a column, with the error of an operation.
+//! Reads metadata from a column.
 
 use jobqueue_storage::rules::metadata_text;
 pub(crate) use jobqueue_storage::rules::metadata_text::to_text;

@@ -11,17 +11,19 @@ use jobqueue_storage::log::warn;
 use jobqueue_storage::{OpenStores, StoreError, Stores};
 
 impl OpenStores for Options {
-    /// Connects, and creates or migrates the tables if that is needed.
+    /// Connects, and creates or migrates the tables if needed.
     ///
     /// # Errors
-    /// `Configuration` if the name of the schema is not allowed, the schema is newer than this program, the database is not in UTF-8, the server too old, or the transactions of the role
-    /// are not `read committed`, or the tables must [not be changed](Options::migrate) and are missing or too old for this program; `Unauthorized` if the
-    /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached; `Timeout` also while
-    /// another process migrates.
+    /// `Configuration` if the name of the schema is not allowed, this program is too old for the schema, the
+    /// database is not encoded in UTF-8, the server is too old, the transactions of the role are not
+    /// `read committed`, tokens would be sent to a server whose identity is not checked, or the tables are
+    /// missing or too old for this program and must [not be changed](Options::migrate); `Unauthorized` if the
+    /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached;
+    /// `Timeout` also while another process migrates.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the tables are as before or migrated, and connections that were being opened are closed within
-    /// [`timeout`](Self::timeout).
+    /// If the future is dropped, the tables are unchanged or completely migrated, and connections that were
+    /// being opened are closed within [`timeout`](Self::timeout).
     async fn open(self) -> Result<Stores, StoreError> {
         self.check()?;
         let Self { settings, listens, migrates, runtime } = self;
@@ -31,9 +33,9 @@ impl OpenStores for Options {
         let database = Arc::new(Database::new(settings, runtime.clone())?);
         schema::prepare(&database, migrates).await?;
         if listens {
-            let come = listen::start(&database, &runtime, &arrivals, closed).await?;
-            arrivals.set_listening(come);
-            if !come {
+            let is_notified = listen::start(&database, &runtime, &arrivals, closed).await?;
+            arrivals.set_listening(is_notified);
+            if !is_notified {
                 warn!(
                     storage = description,
                     "no notification has come within 5 seconds: workers of this process poll until it opens the storage again. Where a \

@@ -13,10 +13,12 @@ use jobqueue_storage::clock::WITHOUT_END;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The greatest number of connections. The pool has memory for each, and a server has seldom more.
-const MOST_CONNECTIONS: usize = 10_000;
+/// The upper limit of `max_connections`. The pool reserves memory for each connection, and servers rarely
+/// allow more.
+const MAX_CONNECTIONS: usize = 10_000;
 
-/// Options that open queues and blobs in a PostgreSQL database. `Storage::open` takes them. `Debug` shows no password.
+/// Options that open queues and blobs in a PostgreSQL database. Pass them to `Storage::open`. `Debug` shows
+/// no password.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), jobqueue_storage::StoreError> {
@@ -40,26 +42,33 @@ pub struct Options {
 impl Options {
     /// Returns options from a connection string: `postgres://USER:PASSWORD@HOST:PORT/DATABASE?NAME=VALUE`.
     ///
-    /// Settings that it lacks are taken from the variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`, `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`,
-    /// `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`; the password also from the file that `PGPASSFILE` names, or
-    /// `~/.pgpass`, where it is looked up by the first host. It is read here and not again; [`password_from`](Self::password_from) takes one that is
-    /// rotated.
+    /// Missing settings are taken from the environment variables of libpq: `PGHOST`, `PGPORT`, `PGUSER`,
+    /// `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGAPPNAME`, `PGOPTIONS`,
+    /// `PGCONNECT_TIMEOUT` and `PGTARGETSESSIONATTRS`. The password may also be in the file that `PGPASSFILE`
+    /// names, or in `~/.pgpass`, where it is looked up by the first host. The password is read here, and not
+    /// again. For a password that is rotated, use [`password_from`](Self::password_from).
     ///
-    /// With `credential=entra` (feature `entra`) each new connection gets a token of Entra ID as its password, as Azure Database for PostgreSQL takes it. The
-    /// credential is chosen on first use: workload identity if its environment variables are set, else managed identity if there is one, else the
-    /// developer's `az` or `azd` login. The methods of the credentials fix the choice. A token is sent only to a server whose
-    /// certificate and name are checked: set `sslmode=verify-full`.
+    /// With `credential=entra` (feature `entra`) each new connection uses a token of Entra ID as its
+    /// password, for Azure Database for PostgreSQL. The credential is chosen on first use: workload identity
+    /// if its environment variables are set, otherwise managed identity if there is one, otherwise the
+    /// developer's `az` or `azd` login. The methods for credentials fix the choice. A token is sent only to a
+    /// server whose certificate and name are checked: set `sslmode=verify-full`.
     ///
-    /// `sslmode` means what it does in libpq: only `verify-ca` and `verify-full` check who the server is. The authorities are those in `sslrootcert`, or else
-    /// those of this machine, never those of `~/.postgresql/root.crt`; with those of the machine `verify-ca` checks the name of the host too. The default is
-    /// `prefer`. Use `verify-full` across any network that is not yours. A Unix socket has no TLS: `require` fails there.
+    /// `sslmode` has the same meaning as in libpq: only `verify-ca` and `verify-full` check the identity of
+    /// the server. The trusted authorities are those in the file `sslrootcert`, or else those of this
+    /// machine, never those in `~/.postgresql/root.crt`. With the authorities of the machine, `verify-ca`
+    /// also checks the name of the host. The default is `prefer`. Use `verify-full` across any network that
+    /// is not yours. A Unix socket has no TLS, so `require` fails there.
     ///
-    /// Of several hosts one that can be written is used, unless `target_session_attrs` says otherwise. A connection without traffic is
-    /// probed after a minute, and one that does not acknowledge what was sent is given up after 10 seconds, unless `keepalives_idle`,
-    /// `keepalives_interval`, `keepalives_retries` or `tcp_user_timeout` are set, all in seconds. `listen=off` is [`listen`](Self::listen).
+    /// If there are several hosts, one that accepts writes is used, unless `target_session_attrs` says
+    /// otherwise. A connection without traffic is probed after a minute, and a connection is given up 10
+    /// seconds after sending data that is not acknowledged, unless `keepalives_idle`, `keepalives_interval`,
+    /// `keepalives_retries` or `tcp_user_timeout` are set, all in seconds. `listen=off` has the effect of
+    /// [`listen(false)`](Self::listen).
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) with the name of a wrong setting, never with its value.
+    /// [`Configuration`](StoreErrorKind::Configuration) with the name of the wrong setting, never with its
+    /// value.
     pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
         let unreadable = RefCell::new(None);
         let variable = |name: &str| {
@@ -67,7 +76,8 @@ impl Options {
             value.map_err(|_| unreadable.replace(Some(format!("the variable {name} is not UTF-8")))).ok()
         };
         let parsed = connection_string::parse(text, &variable);
-        // It does not count as unset: the connection would go to another place, or without the check of the server.
+        // A variable that is not UTF-8 does not count as unset: the connection could go to another server, or
+        // skip the check of the server.
         let Parsed { config, tls, uses_entra, listens } =
             unreadable.take().map_or(parsed, Err).map_err(misconfigured)?;
         let mut settings = Settings {
@@ -105,9 +115,11 @@ impl Options {
         self
     }
 
-    /// Sets the source of passwords, which each new connection asks for its own: for passwords that are rotated, and tokens that end. Connections
-    /// that are open stay open. The time that it takes is a part of the [time limit](Self::timeout) of a connection. Operations fail with the kind of its
-    /// error: `Unavailable` for an outage, `Unauthorized` for a refusal. That error, as all others, must not have the password in its text.
+    /// Sets a function that returns a password for each new connection: for passwords that are rotated, and
+    /// tokens that expire. Open connections stay open. The duration of the call counts towards the [time
+    /// limit](Self::timeout) of the connection. If it fails, operations fail with the kind of its error:
+    /// `Unavailable` for an outage, `Unauthorized` for a refusal. The text of its error, like that of any
+    /// error, must not contain the password.
     pub fn password_from<F, R>(mut self, source: F) -> Self
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -118,10 +130,12 @@ impl Options {
         self
     }
 
-    /// Checks the name of the schema, and refuses to send tokens to a server whose identity is not checked: it could use them at other servers.
+    /// Checks the name of the schema, and refuses to send tokens to a server whose identity is not checked:
+    /// such a server could use the tokens at other servers.
     ///
     /// # Errors
-    /// `Configuration` if the name is not allowed, or the identity of the server is not checked.
+    /// `Configuration` if the name is not allowed, or tokens would be sent to a server whose identity is not
+    /// checked.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         check_schema(&self.settings.schema).map_err(misconfigured)?;
         if self.settings.sends_tokens && !matches!(self.settings.tls, Tls::Full(_)) {
@@ -132,9 +146,10 @@ impl Options {
         Ok(())
     }
 
-    /// Sets the schema that holds the tables, by default `jobqueue`. It is created if it is missing. Several programs with schemas of their
-    /// own can share a database. The name has 1 to 50 lower-case ASCII letters, digits and underscores, begins with a letter or an underscore,
-    /// and not with `pg_`; opening fails with `Configuration` for another.
+    /// Sets the schema of the tables, by default `jobqueue`. It is created if it does not exist. Several
+    /// programs can share a database, each with its own schema. The name has 1 to 50 lower-case ASCII
+    /// letters, digits and underscores. It begins with a letter or an underscore, and not with `pg_`. For any
+    /// other name, opening fails with `Configuration`.
     pub fn schema(mut self, name: &str) -> Self {
         name.clone_into(&mut self.settings.schema);
         self.settings.describe();
@@ -142,33 +157,40 @@ impl Options {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the greatest number of connections that operations use at once, by default 10, from 1 to 10,000. A further one waits for notifications,
-        /// two renew the leases of messages, and two are those of leaders, of records of workers and of claims of children. The journal of each worker
-        /// uses one more, at times two. While these can open none, they borrow idle ones of the operations. After an outage up to four more of each kind may stay
-        /// open until they are used. To cancel a statement that is given up, one more is opened for a moment.
-        max_connections(connections: usize) => settings.max_connections = connections.clamp(1, MOST_CONNECTIONS);
+        /// Sets the maximum number of connections that operations use at once, from 1 to 10,000, by default
+        /// 10. One more connection waits for notifications, two more renew the leases of messages, and two
+        /// more serve leaders, the records of workers and the claims of batch children. The journal of each
+        /// worker uses one more, sometimes two. While these handles cannot open connections, they borrow idle
+        /// connections of the operations. After an outage up to four more connections of each kind may stay
+        /// open until they are used. To cancel a statement that is given up, one more is opened briefly.
+        max_connections(connections: usize) => settings.max_connections = connections.clamp(1, MAX_CONNECTIONS);
 
-        /// Sets the time limit of each step of an operation, by default 30 seconds: of waiting for a connection, of opening one, which several
-        /// servers share equally, and of each statement. After
-        /// it the server is asked to cancel the statement, and the operation fails with `Timeout`: a change was not made if the server says so within 2 seconds, and may
-        /// have been made otherwise. A statement with a blob may take a
-        /// second more for each mebibyte.
+        /// Sets the time limit of each step of an operation, by default 30 seconds: waiting for a connection,
+        /// opening a connection, for which several servers share the time equally, and each statement. When a
+        /// statement exceeds the limit, the server is asked to cancel it, and the operation fails with
+        /// `Timeout`. If the server confirms within 2 seconds that it cancelled the statement, the change was
+        /// not made; otherwise it may have been made. A statement with a blob may take an additional second
+        /// for each mebibyte.
         timeout(timeout: Duration) => settings.timeout = timeout.min(WITHOUT_END);
 
-        /// Sets whether this process listens for notifications of messages, as it does by default. Without it its workers poll, and its sends notify the workers
-        /// of others all the same: for programs that receive nothing, and behind a pooler that gives each transaction another connection, such as PgBouncer in
-        /// transaction mode. There notifications do not arrive: opening finds that out in 5 seconds, workers poll, and a session of the pooler is left that listens to
-        /// no purpose until its `server_lifetime`. In a connection string it is `listen=off`.
+        /// Sets whether this process listens for notifications of messages, by default `true`. With `false`
+        /// its workers poll, and its sends still notify the workers of other processes. Set `false` for
+        /// programs that receive nothing, and behind a pooler that gives each transaction another connection,
+        /// such as PgBouncer in transaction mode. There notifications do not arrive: opening takes 5 seconds
+        /// to detect that, workers poll, and a session of the pooler keeps listening in vain until its
+        /// `server_lifetime`. In a connection string, write `listen=off`.
         ///
-        /// The connection that listens belongs to the runtime that opens the storage. When this runtime ends, the storage logs a warning, and its workers poll.
+        /// The connection that listens belongs to the runtime that opened the storage. When this runtime
+        /// ends, the storage logs a warning, and its workers poll.
         listen(listen: bool) => listens;
 
-        /// Sets whether opening creates the tables if they are missing, and migrates older ones, as it does by default. Without it opening fails if they are
-        /// missing or too old for this program: programs of operators, and roles that only use the tables, change no schema by mistake.
+        /// Sets whether opening creates missing tables and migrates older ones, by default `true`. With
+        /// `false`, opening fails if the tables are missing or too old for this program, so that operators'
+        /// programs, and roles that only use the tables, change no schema by mistake.
         migrate(migrate: bool) => migrates;
 
-        /// Sets the runtime, from which everything that is built on the storage takes the time and its ids. Times in the tables are those
-        /// of the server's clock.
+        /// Sets the runtime, which provides the time and random ids for everything that is built on the
+        /// storage. Times in the tables are by the server's clock.
         runtime(runtime: Runtime);
     }
 }

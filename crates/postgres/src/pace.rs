@@ -1,4 +1,4 @@
-//! Spaces work that is repeated for safety, so that it takes a small part of the time, whatever it costs.
+//! Spaces work that is repeated for safety, so that it takes a small part of the time, whatever its cost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,22 +7,22 @@ use tokio::time::Instant;
 
 use jobqueue_storage::sync::lock;
 
-/// A twentieth of the time at most.
-const PART: u32 = 20;
+/// The pause after work, as a multiple of its duration: work takes at most a twentieth of the time.
+const PAUSE_FACTOR: u32 = 20;
 
-/// Says when to repeat work: after a least interval, and after a multiple of what it took the last time.
+/// Decides when to repeat work: after a minimum interval, and after a multiple of its last duration.
 #[derive(Debug)]
 pub(crate) struct Pace {
     least: Duration,
     turn: Arc<Mutex<Turn>>,
 }
 
-/// `None` is a time that has passed.
+/// The state of the work. A time of `None` has passed.
 #[derive(Debug, Default)]
 struct Turn {
     is_running: bool,
     next: Option<Instant>,
-    /// The time from which on the work takes no more than its part.
+    /// The time from which on the work keeps to its part of the time.
     earliest: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ impl Pace {
         Self { least, turn: Arc::default() }
     }
 
-    /// Begins the work if it is due and not under way. It ends when what is returned is dropped.
+    /// Begins the work if it is due and not running. The work ends when the returned value is dropped.
     pub(crate) fn begin(&self) -> Option<Work> {
         let mut turn = lock(&self.turn);
         let now = Instant::now();
@@ -42,14 +42,14 @@ impl Pace {
         Some(Work { least: self.least, turn: Arc::clone(&self.turn), began: now })
     }
 
-    /// Makes the work due before the least interval has passed, though not more often than its part of the time allows.
+    /// Makes the work due before the minimum interval has passed, but not before its part of the time allows.
     pub(crate) fn hasten(&self) {
         let mut turn = lock(&self.turn);
         turn.next = turn.earliest;
     }
 }
 
-/// Work under way.
+/// Work in progress.
 #[derive(Debug)]
 pub(crate) struct Work {
     least: Duration,
@@ -58,12 +58,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// Notes that there is more to do: no interval has to pass.
+    /// Records that there is more to do, so that the minimum interval does not apply.
     pub(crate) fn note_unfinished(&mut self) {
         self.least = Duration::ZERO;
     }
 
-    /// Counts the time until now as that of something else.
+    /// Excludes the time until now from the duration of the work.
     pub(crate) fn forget_time(&mut self) {
         self.began = Instant::now();
     }
@@ -71,7 +71,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        let (now, part) = (Instant::now(), self.began.elapsed().saturating_mul(PART));
+        let (now, part) = (Instant::now(), self.began.elapsed().saturating_mul(PAUSE_FACTOR));
         let next = Some(now + self.least.max(part));
         *lock(&self.turn) = Turn { is_running: false, next, earliest: Some(now + part) };
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_does_not_begin_beside_itself() {
+    async fn work_does_not_begin_while_it_runs() {
         let pace = Pace::new(Duration::from_secs(1));
         let work = pace.begin().unwrap();
         tokio::time::advance(Duration::from_secs(60)).await;

@@ -7,7 +7,8 @@ use tokio_postgres::config::Host;
 
 use crate::settings::Variables;
 
-/// Looks the password up in `~/.pgpass`, by the first host; a Unix socket is `localhost` there. A file that others may read is ignored, as libpq does.
+/// Looks up the password in `~/.pgpass` by the first host. A Unix socket counts as `localhost`. Like libpq,
+/// ignores a file that others may read.
 pub(crate) fn password_of_file(config: &Config, variable: Variables<'_>) -> Option<String> {
     let home = || Some(PathBuf::from(variable("HOME")?).join(".pgpass"));
     let path = variable("PGPASSFILE").map(PathBuf::from).or_else(home)?;
@@ -32,7 +33,8 @@ pub(crate) fn password_of_file(config: &Config, variable: Variables<'_>) -> Opti
     find_password(&std::fs::read_to_string(path).ok()?, &[&host, &port, &database, &user])
 }
 
-/// Finds the first line whose four fields are the wanted ones, or `*`. A backslash quotes the next character.
+/// Finds the first line whose first four fields equal the wanted ones, or are `*`. A backslash quotes the
+/// next character.
 fn find_password(file: &str, wanted: &[&str; 4]) -> Option<String> {
     file.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let (mut fields, mut characters) = (vec![String::new()], line.chars());

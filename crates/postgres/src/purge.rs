@@ -1,4 +1,5 @@
-//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues and containers.
+//! Removes unreachable rows, a bounded number at a time: expired messages, and the contents of deleted queues
+//! and containers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,19 +13,21 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 use tokio_postgres::types::Type;
 
-/// The number of messages, and of blobs, that one statement removes.
-const MESSAGES: i64 = 500;
-const BLOBS: i64 = 16;
-/// The statements of a kind in a pass.
-const STATEMENTS: usize = 4;
-/// The pause between two passes that find little: for expired messages, which can hold up their groups, and for garbage.
+/// The maximum number of messages, and of blobs, that a statement removes.
+const MESSAGES_PER_STATEMENT: i64 = 500;
+const BLOBS_PER_STATEMENT: i64 = 16;
+/// The maximum number of statements of a kind in a pass.
+const STATEMENTS_PER_PASS: usize = 4;
+/// The pauses between passes that remove everything they find: for expired messages, which can hold up their
+/// groups, and for garbage.
 const EXPIRED_PAUSE: Duration = Duration::from_secs(1);
 const GARBAGE_PAUSE: Duration = Duration::from_secs(10);
 
-/// The condition that the group of a message `m` has no row of a former first. Such a row has passed its turn on, and stays while open transactions may
-/// put others behind it ([`PASS_ON_EXPIRED`]). The deletion of the first of a group waits for the transactions that have locked such
-/// a row, and with it all other rows that its statement deletes. `OFFSET` keeps the planner from reading the rows of all
-/// groups at once.
+/// The condition that the group of a message `m` has no row of a former first message. Such a row has passed
+/// its turn on, and stays while open transactions may add messages behind it ([`PASS_ON_EXPIRED`]). The
+/// deletion of the first message of a group waits for the transactions that have locked such a row, and all
+/// other deletions of the same statement wait with it. `OFFSET` keeps the planner from reading the rows of
+/// all groups at once.
 macro_rules! has_no_former {
     () => {
         "(m.group_hash IS NULL OR NOT EXISTS (SELECT FROM jobqueue.message l
@@ -32,10 +35,11 @@ macro_rules! has_no_former {
     };
 }
 
-/// Builds a statement that removes expired messages, and names the queues in which the next of a group became the first.
+/// Builds a statement that removes expired messages, and returns the names of the queues in which the next
+/// message of a group became the first.
 ///
-/// `waiting` is compared as a number: the planner could read all of an index of those that wait, or that do not, which it takes for empty where
-/// `ANALYZE` has seen none.
+/// `waiting` is compared as a number so that the partial indexes on it do not match. The planner takes such
+/// an index for empty where `ANALYZE` saw no such messages, and could read all of it.
 macro_rules! delete_expired {
     ($which:expr) => {
         concat!(
@@ -48,28 +52,30 @@ macro_rules! delete_expired {
     };
 }
 
-/// Passes on the turns of expired messages that are the first of their groups, behind which open transactions put others. Their rows stay as former
-/// firsts.
+/// Passes on the turns of expired messages that are the first of groups to which open transactions are adding
+/// messages. Their rows stay as former first messages.
 const PASS_ON_EXPIRED: &str = "SELECT q.name FROM (
         SELECT id, queue FROM jobqueue.message
         WHERE expires_at <= (SELECT jobqueue.now()) AND group_hash IS NOT NULL AND waiting::integer = 0
         ORDER BY expires_at LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED) m
     LEFT JOIN jobqueue.queue q ON q.id = m.queue WHERE jobqueue.pass_on(m.id)";
 
-/// The statements that remove expired messages. Those that wait for another of their group are removed before the others, so that none of them gets a
-/// turn.
+/// The statements that remove expired messages. Messages that wait for another message of their group are
+/// removed first, so that no expired message gets a turn.
 const REMOVE_EXPIRED: [&str; 3] = [
     delete_expired!("group_hash IS NOT NULL AND waiting::integer = 1"),
     delete_expired!(concat!("waiting::integer = 0 AND ", has_no_former!())),
     PASS_ON_EXPIRED,
 ];
 
-/// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2, in the order of an index: those of the queue need not be
-/// spread evenly over the table, as the planner would assume of the first ones that it comes to. The number is compared without its index, which the
-/// planner could read as a whole where `ANALYZE` has seen an empty table.
+/// Builds a statement that removes up to $3 messages of queue $1, with numbers up to $2, in the order of an
+/// index. Without an order the planner would assume that the messages of the queue are spread evenly over the
+/// table, and scan it for the first ones. The number is compared without its index, which the planner could
+/// read as a whole where `ANALYZE` saw an empty table.
 ///
-/// The deletion of the first of a group waits for whoever changes the next one. So no statement holds one that waits in its group together with others:
-/// two such statements could wait for each other.
+/// The deletion of the first message of a group waits for any transaction that changes the next message. So
+/// no statement locks messages that wait in groups together with messages that do not: two such statements
+/// could deadlock.
 macro_rules! delete_of_queue {
     ($from:literal, $which:expr, $order:literal, $lock:literal) => {
         concat!(
@@ -86,8 +92,8 @@ macro_rules! delete_of_queue {
     };
 }
 
-/// The statements that remove the messages of a queue: those that wait for another of their group, then the others. They skip messages that another
-/// transaction has locked or holds up.
+/// The statements that remove the messages of a queue: first the messages that wait for another message of
+/// their group, then the others. They skip messages that another transaction has locked or holds up.
 pub(crate) const DELETE_OF_QUEUE: [&str; 2] = [
     delete_of_queue!("", "m.waiting", "m.group_hash, m.turn", " SKIP LOCKED"),
     delete_of_queue!(
@@ -107,7 +113,7 @@ macro_rules! delete_locked_of_queue {
     };
 }
 
-/// The same statements with a lock timeout, for one message at a time.
+/// The same statements with a lock timeout. They are used for one message at a time.
 pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] = [
     delete_locked_of_queue!("m.waiting", "m.group_hash, m.turn"),
     delete_locked_of_queue!("NOT m.waiting", "m.visible_at, m.id"),
@@ -116,14 +122,16 @@ pub(crate) const DELETE_LOCKED_OF_QUEUE: [&str; 2] = [
 const DELETE_OF_CONTAINER: &str = "DELETE FROM jobqueue.blob WHERE id = ANY (ARRAY(
     SELECT id FROM jobqueue.blob WHERE container = $1 ORDER BY name LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING id";
 
-/// Takes those that were not looked at for the longest time. Other processes take others.
+/// Selects the garbage that was not checked for the longest time, and skips garbage that another process has
+/// selected.
 const FIND_GARBAGE: &str = "WITH next AS MATERIALIZED (
         SELECT kind, owner FROM jobqueue.garbage ORDER BY checked LIMIT 8 FOR UPDATE SKIP LOCKED)
     UPDATE jobqueue.garbage g SET checked = jobqueue.now() FROM next n WHERE g.kind = n.kind AND g.owner = n.owner
     RETURNING g.kind, g.owner";
 
-/// A queue or container that is gone stays known for a day, and as long as it has rows: a transaction that began before can still put
-/// into it. Each look for a row is in the order of an index: for one without an order the planner may read the table.
+/// Forgets a deleted queue or container after a day, once it has no rows left: a transaction that began
+/// before the deletion can still add rows. Each search for a row has the order of an index, because without
+/// an order the planner may read the whole table.
 const FORGET: &str = "DELETE FROM jobqueue.garbage WHERE kind = $1 AND owner = $2 AND CASE
         WHEN since >= jobqueue.now() - 86400000 THEN false
         WHEN kind = 'queue' THEN (SELECT id FROM jobqueue.message WHERE queue = $2 AND waiting ORDER BY group_hash, turn LIMIT 1) IS NULL
@@ -147,7 +155,8 @@ impl Purge {
         Arc::new(Self { database, runtime, arrivals, expired, garbage })
     }
 
-    /// Starts to remove some of what is due, in tasks that go on while the caller does not wait. A failure is logged.
+    /// Starts tasks that remove some of the rows that are due. The caller does not wait for them, and their
+    /// failures are logged.
     pub(crate) fn start(self: &Arc<Self>) {
         if let Some(work) = self.expired.begin() {
             let purge = Arc::clone(self);
@@ -159,11 +168,12 @@ impl Purge {
         }
     }
 
-    /// Removes expired messages, and announces those that are the first of their groups now. Returns whether there may be more.
+    /// Removes expired messages, and announces the messages that became the first of their groups. Returns
+    /// whether there may be more to remove.
     async fn expired(&self) -> Result<bool, StoreError> {
         let (mut has_more, mut failed) = (false, None);
         for sql in REMOVE_EXPIRED {
-            // A statement that fails does not skip the others.
+            // The other statements run even if one fails.
             match self.expired_by(sql).await {
                 Ok(more) => has_more |= more,
                 Err(error) => failed = failed.or(Some(error)),
@@ -172,11 +182,12 @@ impl Purge {
         failed.map_or(Ok(has_more), Err)
     }
 
-    /// Removes expired messages of one kind. Returns whether there may be more.
+    /// Removes expired messages by a statement of [`REMOVE_EXPIRED`]. Returns whether there may be more to
+    /// remove.
     async fn expired_by(&self, sql: &str) -> Result<bool, StoreError> {
         let call = Call::of_database(Operation::Clear, &self.database);
-        for _ in 0..STATEMENTS {
-            let rows = self.database.query(call, sql, &[(&MESSAGES, Type::INT8)]).await?;
+        for _ in 0..STATEMENTS_PER_PASS {
+            let rows = self.database.query(call, sql, &[(&MESSAGES_PER_STATEMENT, Type::INT8)]).await?;
             let mut advanced = BTreeSet::new();
             for row in &rows {
                 let name: Option<&str> = call.get(row, 0)?;
@@ -185,14 +196,14 @@ impl Purge {
             for queue in &advanced {
                 self.arrivals.announce(&self.database, &self.runtime, queue);
             }
-            if rows.len() < MESSAGES as usize {
+            if rows.len() < MESSAGES_PER_STATEMENT as usize {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// Removes what was in queues and containers that are gone. Returns whether there may be more.
+    /// Removes the rows of deleted queues and containers. Returns whether there may be more to remove.
     async fn garbage(&self) -> Result<bool, StoreError> {
         let call = Call::of_database(Operation::Clear, &self.database);
         let mut has_more = false;
@@ -201,12 +212,13 @@ impl Purge {
             let owned: Parameter<'_> = (&owner, Type::INT4);
             if kind == "queue" {
                 for sql in DELETE_OF_QUEUE {
-                    let values = [owned.clone(), (&i64::MAX, Type::INT8), (&MESSAGES, Type::INT8)];
-                    has_more |= self.repeat(call, sql, &values, MESSAGES).await?;
+                    let values =
+                        [owned.clone(), (&i64::MAX, Type::INT8), (&MESSAGES_PER_STATEMENT, Type::INT8)];
+                    has_more |= self.repeat(call, sql, &values, MESSAGES_PER_STATEMENT).await?;
                 }
             } else {
-                let values = [owned, (&BLOBS, Type::INT8)];
-                has_more |= self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS).await?;
+                let values = [owned, (&BLOBS_PER_STATEMENT, Type::INT8)];
+                has_more |= self.repeat(call, DELETE_OF_CONTAINER, &values, BLOBS_PER_STATEMENT).await?;
             }
             let values = [(&kind as _, Type::TEXT), (&owner as _, Type::INT4)];
             self.database.query(call, FORGET, &values).await?;
@@ -214,16 +226,17 @@ impl Purge {
         Ok(has_more)
     }
 
-    /// Runs a statement that removes up to `most` rows, as long as it does, up to a number of times. Returns whether there may be more.
+    /// Repeats a statement that removes up to `limit` rows until it removes fewer, at most
+    /// [`STATEMENTS_PER_PASS`] times. Returns whether there may be more to remove.
     async fn repeat(
         &self,
         call: Call<'_>,
         sql: &str,
         values: &[Parameter<'_>],
-        most: i64,
+        limit: i64,
     ) -> Result<bool, StoreError> {
-        for _ in 0..STATEMENTS {
-            if self.database.query(call, sql, values).await?.len() < most as usize {
+        for _ in 0..STATEMENTS_PER_PASS {
+            if self.database.query(call, sql, values).await?.len() < limit as usize {
                 return Ok(false);
             }
         }
@@ -231,7 +244,7 @@ impl Purge {
     }
 }
 
-/// Ends a pass. If it has found as much as it could remove, the next one need not wait.
+/// Ends a pass. If there may be more to remove, the next pass need not wait for its interval.
 fn end(mut work: Work, done: Result<bool, StoreError>) {
     match done {
         Ok(true) => work.note_unfinished(),

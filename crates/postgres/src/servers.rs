@@ -1,14 +1,14 @@
-//! The servers that a connection string names, each with all of its settings.
+//! The servers that a connection string names, each with all settings of the string.
 
 use std::time::Duration;
 
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, LoadBalanceHosts};
 
-/// The time that a connection to an address may take, if nothing says it.
+/// The default time limit of a connection to an address.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Refuses lists of hosts, addresses and ports that do not belong together.
+/// Refuses lists of hosts, addresses and ports that do not match each other.
 pub(crate) fn check_servers(config: &Config) -> Result<(), String> {
     let (hosts, addresses) = (config.get_hosts().len(), config.get_hostaddrs().len());
     let servers = hosts.max(addresses);
@@ -21,7 +21,8 @@ pub(crate) fn check_servers(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns a configuration for each server that the string names. Servers that are to be asked in a random order stay in one.
+/// Returns a configuration for each server that the string names. Servers to be tried in random order stay in
+/// a single configuration.
 pub(crate) fn of_each_server(config: &Config) -> Vec<Config> {
     let servers = config.get_hosts().len().max(config.get_hostaddrs().len());
     if servers < 2 || config.get_load_balance_hosts() == LoadBalanceHosts::Random {
@@ -31,31 +32,32 @@ pub(crate) fn of_each_server(config: &Config) -> Vec<Config> {
 }
 
 fn of_server(all: &Config, number: usize) -> Config {
-    let mut one = Config::new();
+    let mut server = Config::new();
     match all.get_hosts().get(number) {
-        Some(Host::Tcp(name)) => _ = one.host(name),
+        Some(Host::Tcp(name)) => _ = server.host(name),
         #[cfg(unix)]
-        Some(Host::Unix(path)) => _ = one.host_path(path),
+        Some(Host::Unix(path)) => _ = server.host_path(path),
         None => {}
     }
-    all.get_hostaddrs().get(number).map(|address| one.hostaddr(*address));
-    all.get_ports().get(number).or(all.get_ports().first()).map(|port| one.port(*port));
-    all.get_user().map(|user| one.user(user));
-    all.get_password().map(|password| one.password(password));
-    all.get_dbname().map(|name| one.dbname(name));
-    all.get_options().map(|options| one.options(options));
-    all.get_application_name().map(|name| one.application_name(name));
-    all.get_connect_timeout().map(|timeout| one.connect_timeout(*timeout));
-    all.get_tcp_user_timeout().map(|timeout| one.tcp_user_timeout(*timeout));
-    all.get_keepalives_interval().map(|interval| one.keepalives_interval(interval));
-    all.get_keepalives_retries().map(|retries| one.keepalives_retries(retries));
-    one.keepalives(all.get_keepalives())
+    all.get_hostaddrs().get(number).map(|address| server.hostaddr(*address));
+    all.get_ports().get(number).or(all.get_ports().first()).map(|port| server.port(*port));
+    all.get_user().map(|user| server.user(user));
+    all.get_password().map(|password| server.password(password));
+    all.get_dbname().map(|name| server.dbname(name));
+    all.get_options().map(|options| server.options(options));
+    all.get_application_name().map(|name| server.application_name(name));
+    all.get_connect_timeout().map(|timeout| server.connect_timeout(*timeout));
+    all.get_tcp_user_timeout().map(|timeout| server.tcp_user_timeout(*timeout));
+    all.get_keepalives_interval().map(|interval| server.keepalives_interval(interval));
+    all.get_keepalives_retries().map(|retries| server.keepalives_retries(retries));
+    server
+        .keepalives(all.get_keepalives())
         .keepalives_idle(all.get_keepalives_idle())
         .ssl_mode(all.get_ssl_mode())
         .ssl_negotiation(all.get_ssl_negotiation())
         .target_session_attrs(all.get_target_session_attrs())
         .channel_binding(all.get_channel_binding());
-    one
+    server
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{PutMessage, PutOutcome, QueueName, TransactionPlace, Updated};
 use tokio::sync::{Semaphore, oneshot};
 
-/// The approximate number of bytes of an operation besides a text.
-const ROW: usize = 64;
+/// The approximate number of bytes of an operation, without its text.
+const ROW_BYTES: usize = 64;
 
 /// A store of queues and blobs in one schema of a database.
 pub(crate) struct Store {
@@ -24,7 +24,7 @@ pub(crate) struct Store {
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) renewals: Arc<Renewals>,
     pub(crate) held: Arc<HeldUp>,
-    /// Limits the messages that are put back at once over the connections of renewals.
+    /// Limits how many messages are put back at once on the handle for renewals.
     pub(crate) releases: Semaphore,
     pub(crate) scans: Scans,
     pub(crate) purge: Arc<Purge>,
@@ -32,14 +32,15 @@ pub(crate) struct Store {
     pub(crate) arrivals: Arc<ArrivalHub>,
 }
 
-/// Joins puts. An answer of `Err` returns a message that another transaction holds up.
+/// Combines puts. The answer `Err` returns a message that another transaction holds up.
 pub(crate) type Puts = Combiner<(QueueName, PutLane), PutMessage, Result<PutOutcome, PutMessage>>;
-/// Joins deletions. An answer of `Err` returns one that another transaction holds up.
+/// Combines deletions. The answer `Err` returns a deletion that another transaction holds up.
 pub(crate) type Deletions = Combiner<DeleteLane, ReceiptUse, Result<(), ReceiptUse>>;
 
-/// Joins renewals of a queue whose leases have one length, in whole seconds. An answer is the change, and whether the message becomes visible earlier; `None` if it was refused.
+/// Combines the renewals of a queue whose leases have equal length, in whole seconds. The answer is the
+/// change, and whether the message becomes visible earlier; `None` if the renewal was refused.
 pub(crate) type Renewals = Combiner<(QueueName, i64), WaitingRenewal, Option<(Updated, bool)>>;
-/// A renewal, and the sender whose receiver its caller drops with its future.
+/// A renewal, and a sender that closes when the caller drops its future.
 pub(crate) type WaitingRenewal = (Renewal, oneshot::Sender<()>);
 
 pub(crate) struct Renewal {
@@ -48,21 +49,23 @@ pub(crate) struct Renewal {
     pub(crate) receipt: Vec<u8>,
 }
 
-/// The deletions of a queue that share statements: those that were held up do not delay the others.
+/// The lane of a deletion. Deletions that were held up have a separate lane, so that they do not delay the
+/// others.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DeleteLane {
     pub(crate) queue: QueueName,
     pub(crate) is_held_up: bool,
 }
 
-/// The puts of a queue that share statements, so that those that wait for others hold up no more than they must.
+/// The lane of a put. Puts move to narrower lanes when they are held up, so that they delay as few others as
+/// possible.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum PutLane {
     WithoutGroup,
     InGroups,
-    /// Those into one group, of a list that another transaction held up.
+    /// Puts into this group that were held up together with others in a list.
     InGroup(String),
-    /// Those into a group that another transaction holds up.
+    /// Puts into this group, which another transaction holds up.
     HeldUp(String),
 }
 
@@ -72,7 +75,7 @@ impl PutLane {
         if message.group.is_some() { Self::InGroups } else { Self::WithoutGroup }
     }
 
-    /// Returns the lane of a message that was held up in this one.
+    /// Returns the next lane of a message that was held up in this lane.
     pub(crate) fn after(&self, message: &PutMessage) -> Self {
         match (&message.group, self) {
             (None, _) => Self::WithoutGroup,
@@ -87,9 +90,9 @@ impl Store {
         let settings = database.settings();
         Self {
             purge: Purge::new(Arc::clone(&database), runtime.clone(), Arc::clone(&arrivals)),
-            puts: Combiner::new(runtime.clone(), |message| ROW + message.text.len()),
-            deletions: Combiner::new(runtime.clone(), |_| ROW),
-            renewals: Combiner::new(runtime.clone(), |_| ROW),
+            puts: Combiner::new(runtime.clone(), |message| ROW_BYTES + message.text.len()),
+            deletions: Combiner::new(runtime.clone(), |_| ROW_BYTES),
+            renewals: Combiner::new(runtime.clone(), |_| ROW_BYTES),
             held: Arc::new(HeldUp::new(settings.max_connections, settings.timeout)),
             releases: Semaphore::new(Semaphore::MAX_PERMITS),
             database,
@@ -99,18 +102,22 @@ impl Store {
         }
     }
 
-    /// Returns the place whose transactions can include changes of this store.
+    /// Returns the place whose transactions can include changes to this store.
     pub(crate) fn transaction_place(&self) -> TransactionPlace {
         let settings = self.database.settings();
         TransactionPlace::schema(settings.schema.as_str(), settings.description.as_str())
     }
 
-    /// Returns a handle with connections of its own: those of the renewer of leases, which needs few.
-    pub(crate) fn again(&self) -> Self {
-        const RENEWING: usize = 2;
-        let database = self.database.again(RENEWING).map_or_else(|_| Arc::clone(&self.database), Arc::new);
-        // The other connection is left to renewals. The handle of the operations makes none.
-        let releases = Semaphore::new(RENEWING / 2);
+    /// Returns a handle with separate connections. The renewer of leases uses it, and needs few.
+    pub(crate) fn with_own_connections(&self) -> Self {
+        const RENEWER_CONNECTIONS: usize = 2;
+        let database = self
+            .database
+            .with_own_pool(RENEWER_CONNECTIONS)
+            .map_or_else(|_| Arc::clone(&self.database), Arc::new);
+        // Messages that are put back use half of the connections, and leave the others to renewals. The
+        // handle of the operations makes no renewals.
+        let releases = Semaphore::new(RENEWER_CONNECTIONS / 2);
         Self { releases, ..Self::new(database, self.runtime.clone(), Arc::clone(&self.arrivals)) }
     }
 }

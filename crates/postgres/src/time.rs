@@ -1,36 +1,37 @@
-//! Converts times between the milliseconds of the tables and those of the port.
+//! Converts times between the milliseconds of the tables and the types of the port.
 
 use std::time::{Duration, SystemTime};
 
-/// The end of the year 9999, which every platform can represent.
+/// The end of the year 9999, a time that every platform can represent.
 const FAR_FUTURE: Duration = Duration::from_secs(253_402_300_799);
 
-/// Returns the time that is so many milliseconds after 1970; a time that the platform cannot represent becomes the end of the year 9999, or 1970
-/// if it is earlier.
+/// Returns the time that is `millis` milliseconds after 1970. A time that the platform cannot represent
+/// becomes the end of the year 9999, or 1970 if `millis` is negative.
 pub(crate) fn to_instant(millis: i64) -> SystemTime {
     let (epoch, distance) = (SystemTime::UNIX_EPOCH, Duration::from_millis(millis.unsigned_abs()));
-    match millis < 0 {
-        true => epoch.checked_sub(distance).unwrap_or(epoch),
-        false => epoch.checked_add(distance).unwrap_or_else(|| epoch + FAR_FUTURE),
+    if millis < 0 {
+        epoch.checked_sub(distance).unwrap_or(epoch)
+    } else {
+        epoch.checked_add(distance).unwrap_or_else(|| epoch + FAR_FUTURE)
     }
 }
 
-/// Returns the milliseconds since 1970.
+/// Returns the milliseconds since 1970, or 0 for an earlier time.
 pub(crate) fn from_instant(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Returns a number of milliseconds as a duration; zero for a negative one.
+/// Returns a number of milliseconds as a duration, or zero for a negative number.
 pub(crate) fn to_duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
-/// Returns whole milliseconds, rounded up, so that nothing positive becomes zero.
+/// Returns whole milliseconds, rounded up, so that no positive duration becomes zero.
 pub(crate) fn to_millis(duration: Duration) -> i64 {
-    // Far enough from the greatest number that sums with the time do not overflow.
-    const MOST: i64 = i64::MAX / 4;
-    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MOST, |millis| millis.min(MOST))
+    // Small enough that a sum with the current time does not overflow.
+    const MAX_MILLIS: i64 = i64::MAX / 4;
+    i64::try_from(duration.as_nanos().div_ceil(1_000_000)).map_or(MAX_MILLIS, |millis| millis.min(MAX_MILLIS))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! TLS by rustls, with what `sslmode` checks of the server's certificate.
+//! TLS by rustls, with the checks of the server's certificate that `sslmode` asks for.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// A connection with TLS.
 pub(crate) type Stream = <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream;
 
-/// Returns the maker of connections with TLS, which are used unless the mode is `disable`.
+/// Returns the maker of connections with TLS. It is used unless the mode is `disable`.
 ///
 /// # Errors
-/// `Configuration` if the file of authorities cannot be used.
+/// `Configuration` if the authorities cannot be used.
 pub(crate) fn connector(settings: &Settings) -> Result<MakeRustlsConnect, StoreError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier: Arc<dyn ServerCertVerifier> = match &settings.tls {
-        Tls::Unchecked => Arc::new(Checked { provider: Arc::clone(&provider), inner: None }),
+        Tls::Unchecked => Arc::new(LenientVerifier { provider: Arc::clone(&provider), inner: None }),
         Tls::Authority(root) => {
             let inner = Some(authorities(Some(root), &provider).map_err(|text| refuse(settings, text))?);
-            Arc::new(Checked { provider: Arc::clone(&provider), inner })
+            Arc::new(LenientVerifier { provider: Arc::clone(&provider), inner })
         }
         Tls::Full(root) => authorities(root.as_deref(), &provider).map_err(|text| refuse(settings, text))?,
     };
@@ -46,7 +46,7 @@ pub(crate) fn connector(settings: &Settings) -> Result<MakeRustlsConnect, StoreE
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Returns the check of certificates by the authorities of a file, or else by those of this machine.
+/// Returns a verifier that trusts the authorities in a file, or else the authorities of this machine.
 fn authorities(
     root: Option<&Path>,
     provider: &Arc<CryptoProvider>,
@@ -68,15 +68,15 @@ fn refuse(settings: &Settings, detail: String) -> StoreError {
     StoreError::new(StoreErrorKind::Configuration, "open storage", &settings.description).with_detail(detail)
 }
 
-/// Checks less than rustls does, for the weaker modes of libpq: the authority without the name (`inner`), or only that the server has the key of
-/// its certificate.
+/// Checks less than rustls does, for the weaker modes of libpq: with `inner` the authority but not the name,
+/// without it only that the server has the key of its certificate.
 #[derive(Debug)]
-struct Checked {
+struct LenientVerifier {
     provider: Arc<CryptoProvider>,
     inner: Option<Arc<dyn ServerCertVerifier>>,
 }
 
-impl ServerCertVerifier for Checked {
+impl ServerCertVerifier for LenientVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

@@ -1,13 +1,13 @@
-//! Puts, changes and writes within the caller's own transaction.
+//! Puts, changes and new blobs within the caller's transaction.
 
 use bytes::Bytes;
 
-use crate::arrivals::{ANYBODY, NOTIFY, channel};
+use crate::arrivals::{NOTIFY, UNNAMED_SENDER, channel};
 use crate::blob::{CREATE, CREATE_CONTAINER, check_put};
 use crate::database::{Call, check_schema, in_schema};
 use crate::driver::{Numbers, OpenTransaction, Value};
 use crate::metadata;
-use crate::queue::{LOOK_AT_ONE, PUT_ONE, Put, UPDATE, Update, look_at_one, reason};
+use crate::queue::{INSPECT_ONE, PUT_ONE, Put, UPDATE, Update, inspect_one, reason};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{
@@ -17,19 +17,23 @@ use jobqueue_storage::{
 
 const IS_READ_COMMITTED: &str = "SELECT (pg_catalog.current_setting('transaction_isolation') IN ('read committed', 'read uncommitted'))::int::bigint";
 
-/// Adds a message within a transaction of the caller's own on the database of the store. The message exists if and only if the
-/// transaction commits, together with its other writes; workers of all processes are notified then.
+/// Adds a message within the caller's transaction on the database of the store. The message exists if and
+/// only if the transaction commits, together with its other writes. Then the workers of all processes are
+/// notified.
 ///
-/// `schema` is that of the [`Options`](crate::Options), by default `jobqueue`. The tables must exist.
+/// `schema` is the schema of the [`Options`](crate::Options), by default `jobqueue`. Its tables must exist.
 ///
-/// Commit soon. A message becomes visible with the commit, and one of a [group](PutMessage::group) holds up the deletion of the first of its
-/// group until then, unless another message follows that. The notification takes a lock of the whole database at the commit, which commits with notifications wait for in turn. After it
-/// PostgreSQL refuses `PREPARE TRANSACTION`.
+/// Commit soon. The message becomes visible with the commit. Until then, a message of a
+/// [group](PutMessage::group) holds up the deletion of the first message of its group, unless a committed
+/// message follows that. At the commit the notification takes a lock of the whole database, for which all
+/// commits with notifications wait in turn. After a notification PostgreSQL refuses `PREPARE TRANSACTION`.
 ///
-/// The transaction may have any level of isolation. Unless it is `read committed`, a message of a group can fail with a serialization failure
-/// (SQLSTATE 40001), a retryable `Unavailable`: the first of the group has changed since the transaction began. Repeat the transaction.
+/// The transaction may have any isolation level. Unless it is `read committed`, putting a message of a group
+/// can fail with a serialization failure (SQLSTATE 40001), a retryable `Unavailable`, if the first message of
+/// the group has changed since the transaction began. Repeat the transaction.
 ///
-/// That the transaction is on the database of the store is not checked: another one with the same schema and queue takes the message.
+/// The function does not check that the transaction is on the database of the store. Another database with
+/// the same schema and queue would accept the message.
 ///
 /// ```no_run
 /// # async fn order(client: &mut jobqueue_postgres::tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
@@ -45,9 +49,10 @@ const IS_READ_COMMITTED: &str = "SELECT (pg_catalog.current_setting('transaction
 /// ```
 ///
 /// # Errors
-/// `InvalidInput` for a name of a schema that [`Options::schema`](crate::Options::schema) refuses, and for a transaction that has failed before; otherwise
-/// those of [`QueueStore::put`](jobqueue_storage::QueueStore::put). Nothing is certain before the commit, so that no error is ambiguous. After an error of
-/// the server roll the transaction back.
+/// `InvalidInput` if [`Options::schema`](crate::Options::schema) would refuse the name of the schema, or an
+/// earlier statement of the transaction failed; otherwise the errors of
+/// [`QueueStore::put`](jobqueue_storage::QueueStore::put). No error is ambiguous, because nothing takes
+/// effect before the commit. After an error of the server, roll the transaction back.
 ///
 /// # Cancel safety
 /// If the future is dropped, the transaction may contain the message: roll it back.
@@ -66,21 +71,24 @@ pub async fn put_in(
     Ok(outcome)
 }
 
-/// Changes a leased message within a transaction of the caller's own; see [`put_in`]. The receipt of the answer is that of the message if the
-/// transaction commits; else the former one stays.
+/// Changes a leased message within the caller's transaction; see [`put_in`]. If the transaction commits, the
+/// message has the returned receipt. Otherwise it keeps the former receipt.
 ///
-/// The message is locked until the transaction ends, also beyond its lease: no get returns it, and other changes of it are refused as a retryable
-/// `Timeout`. A renewal under way is waited for.
+/// The message is locked until the transaction ends, even beyond its lease: no get returns it, and other
+/// changes of it fail with a retryable `Timeout`. The statement waits for a renewal in progress.
 ///
-/// Only a change that ends the lease notifies the workers: after another one, such as that of a completion, the transaction can be prepared.
+/// Only a change that ends the lease notifies workers. After other changes, for example for a completion,
+/// `PREPARE TRANSACTION` is possible.
 ///
-/// The transaction may have any level of isolation. Unless it is `read committed`, its snapshot may be older than the receipt: then the change fails with
-/// a serialization failure, and so does every other refusal of the receipt, as a retryable `Unavailable`. Repeat the transaction.
+/// The transaction may have any isolation level. Unless it is `read committed`, its snapshot may be older
+/// than the receipt. Then the change fails with a serialization failure, a retryable `Unavailable`. With such
+/// a level every other refusal of the receipt is a retryable `Unavailable`, too. Repeat the transaction.
 ///
 /// # Errors
-/// `InvalidInput` as for [`put_in`]; otherwise those of [`QueueStore::update`](jobqueue_storage::QueueStore::update). A receipt is refused on another
-/// database than that of its store, unless that is a copy. Nothing is certain before the commit, so that no error is ambiguous. After an error of the server
-/// roll the transaction back.
+/// `InvalidInput` as for [`put_in`]; otherwise the errors of
+/// [`QueueStore::update`](jobqueue_storage::QueueStore::update). Another database than the store's refuses
+/// the receipt, unless it is a copy of the store's. No error is ambiguous, because nothing takes effect
+/// before the commit. After an error of the server, roll the transaction back.
 ///
 /// # Cancel safety
 /// If the future is dropped, the transaction may contain the change: roll it back.
@@ -107,16 +115,16 @@ pub async fn update_in(
         return Err(call.refuse(StoreErrorKind::Unavailable).with_detail(detail));
     }
     let rows =
-        query(&mut transaction, call, schema, LOOK_AT_ONE, &look_at_one(queue, &update.offered)).await?;
+        query(&mut transaction, call, schema, INSPECT_ONE, &inspect_one(queue, &update.offered)).await?;
     let reason = rows.first().and_then(|row| reason(call, queue, row, Some(update.visibility)));
     Err(reason.unwrap_or_else(|| call.refuse(StoreErrorKind::PopReceiptMismatch)))
 }
 
-/// Creates a blob within a transaction of the caller's own, and its container if it is missing; see [`put_in`].
+/// Creates a blob within the caller's transaction, and its container if that does not exist; see [`put_in`].
 ///
 /// # Errors
-/// `BlobAlreadyExists`; `InvalidInput` if the options have another condition than `IfAbsent`, or a lease; otherwise those of
-/// [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob).
+/// `BlobAlreadyExists`; `InvalidInput` if the options have another condition than `IfAbsent`, or a lease;
+/// otherwise the errors of [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob).
 ///
 /// # Cancel safety
 /// As for [`put_in`].
@@ -143,7 +151,7 @@ pub async fn create_blob_in(
     ];
     query(&mut transaction, call, schema, CREATE_CONTAINER, &values[..1]).await?;
     let rows = query(&mut transaction, call, schema, CREATE, &values).await?;
-    // It is gone again, if another transaction has deleted it meanwhile.
+    // There is no row if another transaction has just deleted the container.
     let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
     let created = call.number_or_null(row, 0)?;
     created.map(drop).ok_or_else(|| call.refuse(StoreErrorKind::BlobAlreadyExists))
@@ -156,7 +164,7 @@ async fn notify(
     schema: &str,
     queue: &QueueName,
 ) -> Result<(), StoreError> {
-    let (channel, payload) = (channel(schema), format!("{ANYBODY} {queue}"));
+    let (channel, payload) = (channel(schema), format!("{UNNAMED_SENDER} {queue}"));
     let values = [Value::Text(Some(&channel)), Value::Text(Some(&payload))];
     query(transaction, call, schema, NOTIFY, &values).await.map(drop)
 }
@@ -171,6 +179,6 @@ async fn query(
 ) -> Result<Vec<Numbers>, StoreError> {
     check_schema(schema).map_err(|detail| call.refuse(StoreErrorKind::InvalidInput).with_detail(detail))?;
     let rows = transaction.query(&in_schema(text, schema), values).await;
-    // Whatever has happened to it, the transaction is not committed.
+    // Whatever happened to the statement, the transaction is not committed.
     rows.map_err(|error| call.failed(error).with_ambiguous(false))
 }

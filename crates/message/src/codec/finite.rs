@@ -1,5 +1,5 @@
-//! Finds a number that JSON cannot express. `serde_json` writes `null` for it, which is read as no number or as none at
-//! all, and its writer does not say for which of the two it writes `null`.
+//! Finds a number that JSON cannot express. `serde_json` writes `null` for it, which a reader takes for a
+//! missing number or refuses. Its output does not show whether a `null` was a missing value or such a number.
 
 use serde::Serialize;
 use serde::ser::{
@@ -10,30 +10,30 @@ use serde::ser::{
 /// Checks that all numbers of a value are finite.
 ///
 /// # Errors
-/// The field that contains another number; empty for the value itself.
+/// The path of the field with a number that is not finite; empty for the value itself.
 pub(super) fn check_finite<T: Serialize + ?Sized>(value: &T) -> Result<(), String> {
     match value.serialize(FiniteCheck) {
-        Err(Found::NotFinite(path)) => Err(path),
-        // `serde_json` has written the value: what stops this check is no number.
-        Ok(()) | Err(Found::Other) => Ok(()),
+        Err(CheckError::NotFinite(path)) => Err(path),
+        // `serde_json` has written the value, so the check failed for another reason than a number.
+        Ok(()) | Err(CheckError::Other) => Ok(()),
     }
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Found {
+enum CheckError {
     #[error("a number is not finite")]
     NotFinite(String),
     #[error("not checked")]
     Other,
 }
 
-impl Error for Found {
+impl Error for CheckError {
     fn custom<T: std::fmt::Display>(_: T) -> Self {
         Self::Other
     }
 }
 
-impl Found {
+impl CheckError {
     fn inside(self, field: &str) -> Self {
         match self {
             Self::NotFinite(path) if path.is_empty() => Self::NotFinite(field.to_owned()),
@@ -43,26 +43,26 @@ impl Found {
     }
 }
 
-/// A serializer that writes nothing.
+/// A serializer that writes nothing and fails at a number that is not finite.
 struct FiniteCheck;
 
-fn finite(is_finite: bool) -> Result<(), Found> {
-    if is_finite { Ok(()) } else { Err(Found::NotFinite(String::new())) }
+fn finite(is_finite: bool) -> Result<(), CheckError> {
+    if is_finite { Ok(()) } else { Err(CheckError::NotFinite(String::new())) }
 }
 
-/// Implements the methods for values that hold no number that could be infinite.
+/// Implements the methods for values that cannot contain a number that is not finite.
 macro_rules! always_finite {
     ($($method:ident($($value:ty),*);)*) => {
-        $(fn $method(self, $(_: $value),*) -> Result<(), Found> {
+        $(fn $method(self, $(_: $value),*) -> Result<(), CheckError> {
             Ok(())
         })*
     };
 }
 
-/// Implements the methods that begin a value of several others, each of which is checked.
+/// Implements the methods that begin a compound value, whose parts are checked one by one.
 macro_rules! starts {
     ($($method:ident($($value:ty),*);)*) => {
-        $(fn $method(self, $(_: $value),*) -> Result<Self, Found> {
+        $(fn $method(self, $(_: $value),*) -> Result<Self, CheckError> {
             Ok(self)
         })*
     };
@@ -70,7 +70,7 @@ macro_rules! starts {
 
 impl Serializer for FiniteCheck {
     type Ok = ();
-    type Error = Found;
+    type Error = CheckError;
     type SerializeSeq = Self;
     type SerializeTuple = Self;
     type SerializeTupleStruct = Self;
@@ -100,15 +100,15 @@ impl Serializer for FiniteCheck {
         serialize_unit_variant(&'static str, u32, &'static str);
     }
 
-    fn serialize_f32(self, value: f32) -> Result<(), Found> {
+    fn serialize_f32(self, value: f32) -> Result<(), CheckError> {
         finite(value.is_finite())
     }
 
-    fn serialize_f64(self, value: f64) -> Result<(), Found> {
+    fn serialize_f64(self, value: f64) -> Result<(), CheckError> {
         finite(value.is_finite())
     }
 
-    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), Found> {
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<(), CheckError> {
         value.serialize(self)
     }
 
@@ -116,7 +116,7 @@ impl Serializer for FiniteCheck {
         self,
         _: &'static str,
         value: &T,
-    ) -> Result<(), Found> {
+    ) -> Result<(), CheckError> {
         value.serialize(self)
     }
 
@@ -126,7 +126,7 @@ impl Serializer for FiniteCheck {
         _: u32,
         variant: &'static str,
         value: &T,
-    ) -> Result<(), Found> {
+    ) -> Result<(), CheckError> {
         value.serialize(self).map_err(|found| found.inside(variant))
     }
 
@@ -140,23 +140,23 @@ impl Serializer for FiniteCheck {
         serialize_struct_variant(&'static str, u32, &'static str, usize);
     }
 
-    fn collect_str<T: std::fmt::Display + ?Sized>(self, _: &T) -> Result<(), Found> {
+    fn collect_str<T: std::fmt::Display + ?Sized>(self, _: &T) -> Result<(), CheckError> {
         Ok(())
     }
 }
 
-/// Implements a trait of values in a row.
+/// Implements a trait for unnamed elements.
 macro_rules! each_in_a_row {
     ($($name:ident::$method:ident;)*) => {
         $(impl $name for FiniteCheck {
             type Ok = ();
-            type Error = Found;
+            type Error = CheckError;
 
-            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Found> {
+            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CheckError> {
                 value.serialize(FiniteCheck)
             }
 
-            fn end(self) -> Result<(), Found> {
+            fn end(self) -> Result<(), CheckError> {
                 Ok(())
             }
         })*
@@ -172,34 +172,34 @@ each_in_a_row! {
 
 impl SerializeMap for FiniteCheck {
     type Ok = ();
-    type Error = Found;
+    type Error = CheckError;
 
-    /// Keys are names: `serde_json` refuses a key that is not finite.
-    fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), Found> {
+    /// Does not check keys: `serde_json` refuses a key that is not finite.
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, _: &T) -> Result<(), CheckError> {
         Ok(())
     }
 
-    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Found> {
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), CheckError> {
         value.serialize(FiniteCheck)
     }
 
-    fn end(self) -> Result<(), Found> {
+    fn end(self) -> Result<(), CheckError> {
         Ok(())
     }
 }
 
-/// Implements a trait of named fields.
+/// Implements a trait for named fields.
 macro_rules! each_named {
     ($($name:ident;)*) => {
         $(impl $name for FiniteCheck {
             type Ok = ();
-            type Error = Found;
+            type Error = CheckError;
 
-            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), Found> {
+            fn serialize_field<T: Serialize + ?Sized>(&mut self, name: &'static str, value: &T) -> Result<(), CheckError> {
                 value.serialize(FiniteCheck).map_err(|found| found.inside(name))
             }
 
-            fn end(self) -> Result<(), Found> {
+            fn end(self) -> Result<(), CheckError> {
                 Ok(())
             }
         })*

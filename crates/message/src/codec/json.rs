@@ -8,11 +8,11 @@ use super::finite::check_finite;
 use super::place::path_at;
 use super::{Codec, CodecError};
 
-/// A codec that writes payloads as JSON text: the codec of every message that names no other.
+/// A codec that writes payloads as JSON text. It is the default codec of messages.
 ///
-/// Numbers that JSON cannot express (`NaN`, infinities) are refused when they are written: `serde_json` would write `null`, which
-/// a reader takes for a missing number. Nesting is limited to 128 levels. An error names the field and the expected type;
-/// it never quotes the payload.
+/// Encoding refuses numbers that JSON cannot express (`NaN`, infinities): `serde_json` would write `null`,
+/// which a reader takes for a missing number. Nesting is limited to 128 levels. An error names the field and
+/// the expected type, and never quotes the payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
 
@@ -20,12 +20,12 @@ impl Codec for Json {
     const CONTENT_TYPE: &'static str = "application/json";
 
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
-        // Most messages fit, and then nothing is copied to a larger buffer while they are written.
+        // Most messages fit into this capacity, so the buffer does not grow while they are written.
         let mut text = Vec::with_capacity(512);
         if let Err(error) = serde_json::to_writer(&mut text, value) {
             return Err(no_form(error));
         }
-        // Most messages hold no `null`, and are not read a second time.
+        // Most messages contain no `null`, and need no second pass.
         if text.windows(4).any(|word| word == b"null")
             && let Err(field) = check_finite(value)
         {
@@ -35,7 +35,7 @@ impl Codec for Json {
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
-        // The whole payload is checked at once: serde_json would check each string by itself.
+        // Checks UTF-8 once for the whole payload. serde_json would check each string.
         match std::str::from_utf8(bytes) {
             Ok(text) => match serde_json::from_str(text) {
                 Ok(value) => Ok(value),
@@ -46,7 +46,7 @@ impl Codec for Json {
     }
 }
 
-// Both error paths are functions of their own, so that they are not compiled again for each type of message.
+// The error paths are separate functions, so that they are not compiled again for each message type.
 
 fn no_form(error: serde_json::Error) -> CodecError {
     CodecError::with_source("the message cannot be written as JSON", error)
@@ -61,8 +61,8 @@ fn unreadable(text: &str, error: &serde_json::Error) -> CodecError {
     CodecError::new(describe(text, error))
 }
 
-/// Returns the field and the kind of an error in the JSON. serde's own text can quote the offending value, and payloads
-/// must not reach a log.
+/// Describes an error in the JSON by its field and kind. serde's text can quote the offending value, and
+/// payloads must not reach a log.
 fn describe(text: &str, error: &serde_json::Error) -> String {
     let said = error.to_string();
     let path = path_at(text, error.line(), error.column());
@@ -91,13 +91,13 @@ fn describe(text: &str, error: &serde_json::Error) -> String {
     }
 }
 
-/// Returns the name in an error that begins like this. Names of fields come from the program, not from the payload, so
-/// they may be shown.
+/// Returns the name in an error whose text begins with `beginning`. The names of fields come from the
+/// program, not from the payload, so an error may show them.
 fn named<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
     text.strip_prefix(beginning)?.split('`').next()
 }
 
-/// Returns the expectation in an error of serde's own about a type or a value. It comes from the program too.
+/// Returns the expectation in serde's error about a type or a value. It, too, comes from the program.
 fn expected(said: &str) -> Option<&str> {
     let own = ["invalid type: ", "invalid value: ", "invalid length "];
     if !own.iter().any(|beginning| said.starts_with(beginning)) {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_field_and_quotes_no_value() {
+    fn error_names_the_field_and_quotes_no_value() {
         for (text, said) in [
             (r#"{"number":1e400}"#, "the field `number` of the payload is a number out of range"),
             (r#"{"number":1,"number":2}"#, "the field `number` of the payload occurs twice"),
@@ -168,7 +168,6 @@ mod tests {
         }
     }
 
-    // audit 4, D1
     #[test]
     fn nesting_of_any_depth_does_not_overflow_the_stack() {
         for (depth, inner) in [(100, "1"), (100_000, "1"), (100_000, "")] {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_no_longer_than_values_are_deep() {
+    fn path_length_is_bounded() {
         let text = format!(r#"{}"{}":"#, "[".repeat(1_000), "a".repeat(1_000));
         assert_eq!(path_at(&text, 1, text.len()), "[0]".repeat(128));
         let key = path_at(&format!(r#"{{"{}":1}}"#, "a".repeat(1_000)), 1, 1_005);
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_position_in_any_text_is_found_or_not_and_never_panics() {
+    fn search_for_any_position_does_not_panic() {
         let texts = [
             "",
             "]",

@@ -1,4 +1,4 @@
-//! Codecs for payloads, and the conversion between a typed message and its bytes: validate and encode, decode and validate.
+//! Codecs for payloads, and the conversion between a typed message and its bytes, with validation.
 
 mod finite;
 mod json;
@@ -9,14 +9,14 @@ pub use json::Json;
 
 use crate::message::{DecodeError, EncodeError, QueueMessage};
 
-// These functions are compiled for each type of message, in the crate that sends or handles it: `match` is one function
-// there, `?` and `map_err` would be ten.
+// These functions are compiled for each message type, in the crate that sends or handles it. With `match`,
+// each of them is one function there; with `?` and `map_err` it would be ten.
 
 /// Validates a message and encodes its payload.
 ///
 /// # Errors
-/// [`EncodeError::Invalid`] with all violations of the message's rules, [`EncodeError::Codec`] for a value that the
-/// codec cannot write.
+/// [`EncodeError::Invalid`] with all violations of the message's rules; [`EncodeError::Codec`] for a value
+/// that the codec cannot write.
 pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeError> {
     if let Err(violations) = message.validate() {
         return Err(EncodeError::Invalid(violations));
@@ -27,7 +27,7 @@ pub fn encode_message<M: QueueMessage>(message: &M) -> Result<Vec<u8>, EncodeErr
     }
 }
 
-/// Decodes a payload that was written as `version`, upgrades it to the present version, and validates it.
+/// Decodes a payload of `version`, upgrades it to the newest version, and validates it.
 ///
 /// # Errors
 /// See [`DecodeError`].
@@ -41,15 +41,15 @@ pub fn decode_message<M: QueueMessage>(version: u32, payload: &[u8]) -> Result<M
     decoded
 }
 
-/// Decodes a payload as [`decode_message`] does, and returns its version too. A payload without a version is read as
-/// the newest version that its codec can decode: an older one ignores the fields that it does not know. If the message that results breaks
-/// a rule, or cannot be converted, no older version is tried.
+/// Decodes a payload as [`decode_message`] does, and also returns its version. A payload without a version is
+/// read as the newest version whose codec can decode it, because older versions ignore fields that they do
+/// not know. If the decoded message breaks a rule or cannot be converted, no older version is tried.
 ///
-/// `media_type` is that of the payload. A version whose codec writes another one is not tried. A payload without a media
-/// type is given to every codec.
+/// `media_type` is the payload's media type. A version whose codec writes another media type is not tried. A
+/// payload without a media type may be read by every codec.
 ///
 /// # Errors
-/// See [`DecodeError`]. If no version can be decoded, the error of the newest one.
+/// See [`DecodeError`]. If no version can be decoded, the error of the newest version.
 pub fn decode_any_version<M: QueueMessage>(
     version: Option<u32>,
     media_type: Option<&str>,
@@ -77,7 +77,8 @@ pub fn decode_any_version<M: QueueMessage>(
     Err(failed.unwrap_or_else(|| DecodeError::unreadable_version(0, M::VERSION)))
 }
 
-/// Returns whether a media type is JSON: `application/json`, `text/json` or `…+json`, with or without parameters.
+/// Returns whether a media type is JSON: `application/json`, `text/json` or `…+json`, with or without
+/// parameters.
 pub fn is_json(media_type: &str) -> bool {
     let subtype = essence(media_type).rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     subtype == "json" || subtype.ends_with("+json")
@@ -89,7 +90,7 @@ fn essence(media_type: &str) -> &str {
 }
 
 fn check_media_type(found: Option<&str>, expected: Option<&'static str>) -> Result<(), DecodeError> {
-    // Without an expectation, decoding reports that the version cannot be read.
+    // Without an expected type, the version is unknown, and decoding reports that.
     let (Some(found), Some(expected)) = (found, expected) else { return Ok(()) };
     let is_same = found == expected
         || essence(found).eq_ignore_ascii_case(essence(expected))
@@ -97,7 +98,8 @@ fn check_media_type(found: Option<&str>, expected: Option<&'static str>) -> Resu
     if is_same {
         return Ok(());
     }
-    // Producers write it: what is no media type is not repeated in errors and logs.
+    // The producer wrote this text. Unless it has the form of a media type, it must not appear in errors and
+    // logs.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.+-_".contains(&byte);
     let found = Some(essence(found)).filter(|text| text.len() <= 64 && text.bytes().all(is_plain));
     let found = found.map_or_else(|| "of an unreadable media type".to_owned(), |found| format!("`{found}`"));

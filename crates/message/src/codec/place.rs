@@ -1,16 +1,17 @@
-//! Finds the field at a position of a JSON text. Errors name the field, because line and column are useless without the
-//! text.
+//! Finds the field at a position in JSON text. Errors name the field, because a line and a column are useless
+//! without the text.
 //!
-//! The text is read a second time for it, but only after an error, and in no code that is compiled for each type. A producer
-//! wrote the text and chooses its depth: it is read in a loop, not by functions that call each other.
+//! The text is read a second time, but only after an error, and in code that is compiled once for all message
+//! types. The producer of the text chooses its depth, so it is read in a loop, without recursion.
 
-/// The maximum number of characters of a key that are shown.
-const MAX_KEY: usize = 64;
-/// The depth to which `serde_json` reads values. What lies deeper is skipped there, and no error is about a field in it.
+/// The maximum number of characters shown of a key.
+const MAX_KEY_CHARS: usize = 64;
+/// The depth to which `serde_json` reads values. It skips deeper values, so no error concerns a field in
+/// them.
 const MAX_DEPTH: usize = 128;
 
-/// Returns the path of the value that ends at, or begins at or after, a position: `lines[0].cents`. It is empty for the whole
-/// text. `line` and `column` count from 1, as in an error of `serde_json`.
+/// Returns the path of the value that ends at a position, or begins at or after it: `lines[0].cents`. The
+/// path is empty for the whole text. `line` and `column` count from 1, as in an error of `serde_json`.
 pub(super) fn path_at(text: &str, line: usize, column: usize) -> String {
     let lines = text.split_inclusive('\n').take(line.saturating_sub(1));
     let target = lines.map(str::len).sum::<usize>() + column;
@@ -30,21 +31,21 @@ pub(super) fn path_at(text: &str, line: usize, column: usize) -> String {
 struct Reader<'t> {
     bytes: &'t [u8],
     at: usize,
-    /// The place within each list and object that is open, the outermost first.
+    /// The place within each open list and object, from the outermost inwards.
     open: Vec<Place<'t>>,
-    /// The number of lists and objects that are open below [`MAX_DEPTH`].
+    /// The number of open lists and objects deeper than [`MAX_DEPTH`].
     deeper: usize,
 }
 
 enum Place<'t> {
     /// The index of an item.
     Item(usize),
-    /// A key in quotes, or nothing before the first key of an object and behind a comma.
+    /// A key in quotes; `None` before the first key of an object and after a comma.
     Member(Option<&'t [u8]>),
 }
 
 impl<'t> Reader<'t> {
-    /// Passes over a string or another character. Returns `None` at the end of the text.
+    /// Reads a string or a single character. Returns `None` at the end of the text.
     fn token(&mut self) -> Option<()> {
         let byte = *self.bytes.get(self.at)?;
         if byte == b'"' {
@@ -73,7 +74,7 @@ impl<'t> Reader<'t> {
         Some(())
     }
 
-    /// Passes over a string and returns it with its quotes.
+    /// Reads a string and returns it with its quotes.
     fn string(&mut self) -> &'t [u8] {
         let start = self.at;
         self.at += 1;
@@ -95,8 +96,8 @@ impl Place<'_> {
             Self::Member(Some(key)) => serde_json::from_slice(key).unwrap_or_default(),
         };
         let plain = |c: char| c.is_alphanumeric() || "_-".contains(c);
-        if key.is_empty() || key.len() > MAX_KEY || !key.chars().all(plain) {
-            let shown: String = key.chars().take(MAX_KEY).collect();
+        if key.is_empty() || key.len() > MAX_KEY_CHARS || !key.chars().all(plain) {
+            let shown: String = key.chars().take(MAX_KEY_CHARS).collect();
             return path.push_str(&format!("[{shown:?}]"));
         }
         if !path.is_empty() {

@@ -1,12 +1,12 @@
-//! The headers of the order and of batches, which belong to one job. Only the framework sets them.
+//! The headers of FIFO groups and batches. They belong to one job, and only the framework sets them.
 
-/// The headers by which the messages of a job in order are known.
+/// The headers of the messages of a job in a FIFO group.
 pub mod order {
     /// Marks an event of a FIFO group.
     pub const IN_ORDER: &str = "inorder";
-    /// Distinguishes several messages of one job.
+    /// Distinguishes the messages of one job.
     pub const COPY: &str = "fifocopy";
-    /// Names the page in which a send has entered the job.
+    /// Names the page of the group's log in which the send recorded the job.
     pub const PAGE: &str = "fifopage";
 }
 
@@ -18,15 +18,15 @@ pub mod batch {
     pub const BATCH: &str = "batchid";
     /// The child's number.
     pub const INDEX: &str = "batchindex";
-    /// The effect of a dead letter, `wait` or `continue`.
+    /// The effect of the child's dead letter on the batch: `wait` or `continue`.
     pub const ON_DEAD: &str = "batchondead";
-    /// `1` if the child may have been put before, otherwise `0`; missing if its dead letters count as ended.
+    /// `1` if the child may have been put before, `0` if not; absent if its dead letters count as ended.
     pub const COPY: &str = "batchcopy";
     /// The batch whose results a continuation reads.
     pub const OF: &str = "batchof";
-    /// The proof that the batch has made this child.
+    /// The proof that the batch created this child.
     pub const TOKEN: &str = "batchtoken";
-    /// The proof that the batch has made this continuation.
+    /// The proof that the batch created this continuation.
     pub const OF_TOKEN: &str = "batchoftoken";
 
     /// All headers of batches.
@@ -38,7 +38,7 @@ pub mod batch {
     }
 }
 
-/// Returns whether a header is one of the order or of batches.
+/// Returns whether a header belongs to FIFO groups or batches.
 pub fn is_own_header(name: &str) -> bool {
     [order::IN_ORDER, order::COPY, order::PAGE].contains(&name) || batch::ALL.contains(&name)
 }

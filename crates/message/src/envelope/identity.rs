@@ -1,7 +1,8 @@
-//! The identity of events: the job to which an event belongs, and the recognition of copies of one event.
+//! The identity of events: which job an event belongs to, and whether two events are copies of each other.
 //!
-//! CloudEvents 1.0 makes `source` and `id` together the identity. Producers may use an identity twice, by mistake or on
-//! purpose, so the identity alone proves nothing: before a copy is deleted, the [`EventDigest`] is compared.
+//! In CloudEvents 1.0, `source` and `id` together are the identity. Producers may use an identity twice, by
+//! mistake or on purpose, so an equal identity alone proves nothing: the [`EventDigest`]s are compared before
+//! a copy is deleted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,13 +21,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of the events that `source` has sent under `id`.
+    /// Returns the identity of the events that `source` sent under `id`.
     pub fn new(source: impl Into<Arc<str>>, id: impl Into<Arc<str>>) -> Self {
         Self { source: source.into(), id: id.into() }
     }
 
-    /// Returns a digest of fixed length, for names of blobs and for records of many identities. Producers choose ids,
-    /// so their length has no bound.
+    /// Returns a digest of fixed length, for names of blobs and for records of many identities. Producers
+    /// choose the ids, which may be long.
     pub fn digest(&self) -> IdentityDigest {
         let mut hash = Sha256::new();
         hash_part(&mut hash, "jobqueue identity 1");
@@ -58,8 +59,9 @@ impl fmt::Display for IdentityDigest {
     }
 }
 
-/// The digest of an event's identity, kind, key and payload. Two messages with equal digests are copies of one event,
-/// whatever their deliveries have written into them since, and wherever their payloads are.
+/// The digest of an event's identity, kind, key and payload. Two messages with equal digests are copies of
+/// one event, whatever their deliveries have written into them since, and whether their payloads are inline
+/// or in blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventDigest(Sha256Digest);
 
@@ -82,7 +84,7 @@ impl Envelope {
         Identity::new(Arc::clone(&self.source), Arc::clone(&self.id))
     }
 
-    /// Returns the digest by which copies of the event are recognised. Reads the whole of an inline payload.
+    /// Returns the digest that identifies copies of the event. It hashes all of an inline payload.
     pub fn digest(&self) -> EventDigest {
         let mut hash = Sha256::new();
         hash_part(&mut hash, "jobqueue event 1");
@@ -97,11 +99,13 @@ impl Envelope {
 }
 
 impl Payload {
-    /// Returns the SHA-256 of the payload's bytes, which stays the same when the payload moves from the message to a blob.
+    /// Returns the SHA-256 of the payload's bytes. It stays the same when the payload moves from the message
+    /// to a blob.
     pub fn digest(&self) -> Sha256Digest {
         match self {
             Self::None => Sha256Digest::of(b"null"),
-            // The bytes are those on the wire, from which the blob of a payload that moves out later is taken.
+            // Hashes the bytes on the wire, because the blob of a payload that later moves out has these
+            // bytes.
             Self::Json(json) => Sha256Digest::of(&xml_safe_bytes(json.as_bytes())),
             Self::Binary(bytes) => Sha256Digest::of(bytes),
             Self::Stored(reference) => reference.sha256,
@@ -109,7 +113,7 @@ impl Payload {
     }
 }
 
-/// Adds a part with its length, so that ("ab", "c") and ("a", "bc") differ.
+/// Hashes a part with its length, so that ("ab", "c") and ("a", "bc") differ.
 pub fn hash_part(hash: &mut Sha256, part: impl AsRef<[u8]>) {
     let part = part.as_ref();
     hash.update((part.len() as u64).to_be_bytes());
@@ -154,17 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_moves_to_a_blob_leaves_the_event_the_same() {
+    fn moving_a_payload_to_a_blob_keeps_the_digest() {
         let inline = event("/shop", "1", r#"{"name": "a"}"#);
         assert_eq!(inline.digest(), moved_out(inline.clone()).digest());
         let mut delivered = inline.clone();
         delivered.history.attempts = 3;
         delivered.traceparent = Some("00-1-2-01".to_owned());
-        assert_eq!(inline.digest(), delivered.digest(), "history is no part of it");
+        assert_eq!(inline.digest(), delivered.digest(), "the history is not part of the digest");
     }
 
     #[test]
-    fn the_wire_leaves_the_event_the_same() {
+    fn round_trip_over_the_wire_keeps_the_digest() {
         for data in ["\"a\u{ffff}b\u{fffe}\"", r#"{ "a" :  1.0e5, "é": "☃" }"#, "null"] {
             let sent = event("/shop", "1", data);
             let Ok(Parsed::Event(read)) = parse(&sent.to_json().unwrap()) else { panic!("no event") };
@@ -185,7 +189,7 @@ mod tests {
         assert_eq!(digests.len(), 6);
     }
 
-    // Records and tokens that other processes have stored are found by them.
+    // Processes of other releases look up stored records and tokens by these digests.
     #[test]
     fn digests_do_not_change_between_releases() {
         assert_eq!(

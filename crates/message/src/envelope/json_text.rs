@@ -1,11 +1,12 @@
-//! JSON text that need not be checked again.
+//! JSON text that has been checked.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::EnvelopeError;
 
-/// JSON text that is known to be well-formed, so that it can be copied into an event unchanged. Clones share it.
+/// JSON text that is known to be well-formed, and can be copied into an event unchanged. Clones share the
+/// bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JsonText(Bytes);
 
@@ -13,7 +14,7 @@ impl JsonText {
     /// Checks a text of unknown origin.
     ///
     /// # Errors
-    /// An error when the text is not UTF-8 or not JSON.
+    /// An error if the text is not UTF-8 or not JSON.
     pub fn check(text: Bytes) -> Result<Self, EnvelopeError> {
         let utf8 = std::str::from_utf8(&text).map_err(|_| super::text::TextError::NotUtf8)?;
         serde_json::from_str::<&RawValue>(utf8).map_err(EnvelopeError::json)?;
@@ -25,7 +26,7 @@ impl JsonText {
         Self(text.into())
     }
 
-    /// Returns the text as bytes, whose clones share them.
+    /// Returns the bytes of the text.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0
     }
@@ -33,7 +34,7 @@ impl JsonText {
     /// Returns the text.
     ///
     /// # Errors
-    /// An error when the text is not UTF-8, which serde_json does not write.
+    /// An error if the text is not UTF-8, which serde_json never writes.
     pub(super) fn as_str(&self) -> Result<&str, EnvelopeError> {
         std::str::from_utf8(&self.0).map_err(|_| super::text::TextError::NotUtf8.into())
     }

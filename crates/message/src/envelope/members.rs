@@ -1,6 +1,7 @@
 //! The members of a JSON object, read in one pass.
 //!
-//! The attributes of nearly every event are read by name into their types; all others are kept unchanged in a list.
+//! The attributes that nearly every event has are read by name into their types. All others are kept
+//! unchanged in a list.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +12,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// Members with their raw values, in the order of the object.
-pub(super) type List<'de> = Vec<(Cow<'de, str>, &'de RawValue)>;
+pub(super) type RawMembers<'de> = Vec<(Cow<'de, str>, &'de RawValue)>;
 
 /// The members of an object that may be an event; no name occurs twice.
 #[derive(Default)]
@@ -26,7 +27,7 @@ pub(super) struct Members<'de> {
     pub(super) traceparent: Option<Cow<'de, str>>,
     pub(super) version: Option<&'de str>,
     pub(super) data: Option<&'de RawValue>,
-    pub(super) others: List<'de>,
+    pub(super) others: RawMembers<'de>,
 }
 
 /// Reads an object whose members have the types of an event's attributes.
@@ -37,8 +38,8 @@ pub(super) fn members(json: &str) -> serde_json::Result<Members<'_>> {
     serde_json::from_str(json)
 }
 
-/// Returns the declared version of an event, or `None` for an object that is not an event, whatever types its members
-/// have.
+/// Returns the declared version of an event, or `None` for an object that is not an event. The members may
+/// have any types.
 ///
 /// # Errors
 /// An error for text that is not an object, and for two members of one name.
@@ -72,13 +73,13 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Object)
+        deserializer.deserialize_map(MembersVisitor)
     }
 }
 
-struct Object;
+struct MembersVisitor;
 
-impl<'de> Visitor<'de> for Object {
+impl<'de> Visitor<'de> for MembersVisitor {
     type Value = Members<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -88,10 +89,11 @@ impl<'de> Visitor<'de> for Object {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let (mut found, mut seen) = (Members::default(), Vec::with_capacity(10));
         while let Some(name) = map.next_key()? {
-            // Before its value, which may be `null`: readers disagree on which of two counts, and an attacker could use that.
+            // Checked before the value is read, since that may be `null`. Readers disagree on which of two
+            // equal names counts, which an attacker could exploit.
             let attribute = discriminant(&name);
             if !matches!(name, Name::Other(_)) && seen.contains(&attribute) {
-                return Err(twice());
+                return Err(duplicate_attribute());
             }
             seen.push(attribute);
             match name {
@@ -116,25 +118,25 @@ impl<'de> Visitor<'de> for Object {
     }
 }
 
-/// Reads an attribute. One that is `null` counts as unset ([JSON format], 2.2).
+/// Reads an attribute. `null` counts as unset ([JSON format], 2.2).
 ///
 /// [JSON format]: https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/formats/json-format.md
 fn text<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Option<Cow<'de, str>>, A::Error> {
     Ok(map.next_value::<Option<Text<'_>>>()?.map(|Text(text)| text))
 }
 
-fn twice<E: de::Error>() -> E {
+fn duplicate_attribute<E: de::Error>() -> E {
     E::custom("an attribute occurs twice")
 }
 
-fn refuse_duplicates<E: de::Error>(members: &List<'_>) -> Result<(), E> {
+fn refuse_duplicates<E: de::Error>(members: &RawMembers<'_>) -> Result<(), E> {
     let mut names: Vec<&str> = members.iter().map(|(name, _)| &**name).collect();
     names.sort_unstable();
-    if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(twice()) } else { Ok(()) }
+    if names.windows(2).any(|pair| pair[0] == pair[1]) { Err(duplicate_attribute()) } else { Ok(()) }
 }
 
 /// All members of an object with their raw values; no name occurs twice.
-struct AnyMembers<'de>(List<'de>);
+struct AnyMembers<'de>(RawMembers<'de>);
 
 impl<'de> Deserialize<'de> for AnyMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,7 +1,8 @@
-//! The wire form of a message: a CloudEvents 1.0 event in JSON, with extension attributes for the framework's own data.
+//! The wire form of a message: a CloudEvents 1.0 event in JSON, with extension attributes for the framework's
+//! own data.
 //!
-//! The module knows text and attributes; it knows nothing of storages, blobs or message types. It carries the payload
-//! without parsing it: the codec parses it once.
+//! The module knows text and attributes; it knows nothing of storages, blobs or message types. It never
+//! parses the payload: the codec parses it once.
 
 pub mod headers;
 mod identity;
@@ -34,13 +35,14 @@ use read::MAX_ATTRIBUTES;
 pub use read::{EnvelopeError, MAX_ID_BYTES, Parsed, parse};
 pub use reference::{ReferenceError, Sha256Digest, StoredReference};
 pub use text::{TextError, encoding_of, fits, fits_with_room, may_fit, to_wire};
-use tracestate::STATE;
+use tracestate::TRACESTATE;
 pub use tracestate::{keep_state, state_of};
 
 /// The kind of a dead letter that holds the text of a message that could not be read as a job.
 pub const UNREADABLE_KIND: &str = "jobqueue.unreadable";
 
-/// The kind of a raw payload that a redrive has put back under the id that it had: a worker reads it as the queue's only kind.
+/// The kind of a raw payload that a redrive put back under its former id. A worker reads such a message as
+/// the queue's only kind.
 pub const RAW_KIND: &str = "jobqueue.raw";
 
 /// The media type of JSON.
@@ -48,7 +50,7 @@ const JSON: &str = "application/json";
 /// The maximum length of an error text that is kept with a message, in characters.
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
-/// An event: attributes, payload, and the framework's data about the job.
+/// An event: its attributes, its payload, and the framework's data about the job.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     /// The job's id.
@@ -63,26 +65,26 @@ pub struct Envelope {
     pub key: Option<String>,
     /// The payload's media type.
     pub content_type: Option<Cow<'static, str>>,
-    /// The version of the payload's form: `schemaversion`. `None` if the producer has not given it.
+    /// The version of the payload's form: `schemaversion`. `None` if the producer set none.
     pub version: Option<u32>,
     /// The payload.
     pub payload: Payload,
-    /// The trace in which the event was sent.
+    /// The trace context of the send.
     pub traceparent: Option<String>,
     /// The time before which the job must not run (RFC 3339), for delays of more than 7 days.
     pub not_before: Option<String>,
-    /// The number above which the fences of this message's deliveries begin. It is not below any fence of a delivery
-    /// before a redrive.
+    /// The exclusive lower bound of the fencing tokens of this message's deliveries: no smaller than any
+    /// token of a delivery before a redrive.
     pub fence_base: u64,
-    /// The data that former deliveries left for later attempts.
+    /// The state that earlier deliveries left for later attempts.
     pub history: History,
-    /// The data that only dead letters have.
+    /// The attributes that only dead letters have.
     pub dead_letter: Option<DeadLetterNote>,
-    /// All other attributes with their raw values; names are those of the wire.
+    /// All other attributes with their raw values, by their names on the wire.
     pub extensions: BTreeMap<String, Box<RawValue>>,
 }
 
-/// The payload, or a reference to it.
+/// The payload, or a reference to a blob with it.
 #[derive(Debug, Clone)]
 pub enum Payload {
     /// The event has no payload, or its payload is `null`.
@@ -96,7 +98,7 @@ pub enum Payload {
 }
 
 impl Payload {
-    /// Returns a payload that is in the event itself.
+    /// Returns the payload if the event itself contains it.
     pub fn inline(&self) -> Option<&Bytes> {
         match self {
             Self::Json(json) => Some(json.as_bytes()),
@@ -106,21 +108,21 @@ impl Payload {
     }
 }
 
-/// The data that former deliveries left in the message.
+/// The state that earlier deliveries left in the message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct History {
     /// The number of failed attempts so far.
     pub attempts: u32,
-    /// The number of uncounted deliveries so far: snoozes and shutdowns.
+    /// The number of deliveries so far that did not count: snoozes and shutdowns.
     pub uncounted: u32,
     /// The dequeue count of the delivery that wrote this history; 0 if none has.
     pub delivery: u32,
-    /// The output of the handler, as JSON, if the handler has finished and only the hooks of the job are still to
-    /// succeed.
+    /// The handler's output, as JSON. `Some` once the handler has finished; then only the job's hooks must
+    /// still succeed.
     pub finished: Option<String>,
-    /// The reason why a sound message waits, if it does.
+    /// The reason why the message, although it is sound, has to wait.
     pub deferral: Option<Deferral>,
-    /// The last failure, one line.
+    /// The last failure, as one line.
     pub last_error: Option<String>,
     /// The newest checkpoint.
     pub checkpoint: Option<Checkpoint>,
@@ -128,7 +130,7 @@ pub struct History {
     pub past: Option<String>,
 }
 
-/// A wait for a condition outside the message: for a worker that knows its kind, or for a payload that can be read.
+/// A wait for a condition outside the message: a worker that knows its kind, or a payload that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deferral {
     /// The code of the condition.
@@ -139,10 +141,10 @@ pub struct Deferral {
     pub count: u32,
 }
 
-/// Progress that a handler saved: JSON text, or a reference to it.
+/// A handler's saved progress: JSON text, or a reference to a blob with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checkpoint {
-    /// In the message: `checkpoint`, a string with JSON in it.
+    /// In the message: `checkpoint`, a string that contains JSON.
     Inline(String),
     /// In a blob: `checkpointref`, `checkpointsize`, `checkpointsha256`.
     Stored(StoredReference),
@@ -155,8 +157,8 @@ pub struct DeadLetterNote {
     pub reason: String,
     /// The queue from which the message came.
     pub queue: String,
-    /// The storage's id of the message that was dead-lettered. Two dead letters with the same id are copies of one; a
-    /// job that is redriven and dead-lettered again has another.
+    /// The storage's id of the message that was dead-lettered. Two dead letters with the same id are copies
+    /// of each other. A job that is redriven and dead-lettered again has a new id here.
     pub message: Option<String>,
     /// The time of the dead-lettering (RFC 3339).
     pub time: String,
@@ -167,7 +169,7 @@ pub struct DeadLetterNote {
 }
 
 impl Envelope {
-    /// Returns an event with the required attributes and nothing else.
+    /// Returns an event with only the required attributes, and version 1.
     pub fn new(
         id: impl Into<Arc<str>>,
         source: impl Into<Arc<str>>,
@@ -192,26 +194,29 @@ impl Envelope {
         }
     }
 
-    /// Returns the event without what deliveries have left in it, as its sender wrote it: for a new message of it in another place.
+    /// Returns the event as its sender wrote it, without the state that deliveries left in it. It can then be
+    /// sent as a new message.
     #[must_use]
     pub fn into_sent(self) -> Self {
         Self { fence_base: 0, history: History::default(), dead_letter: None, ..self }
     }
 
-    /// Replaces the payload. An event of another producer may have a second one in an attribute, which is removed.
+    /// Replaces the payload. An event of another producer may have a second payload in an attribute, which is
+    /// removed.
     pub fn set_payload(&mut self, payload: Payload) {
         self.extensions.retain(|name, _| !matches!(name.as_str(), "data" | "data_base64"));
         self.payload = payload;
     }
 
-    /// Returns the media type of the payload: JSON for a payload in `data` without one, `None` for bytes without one.
+    /// Returns the media type of the payload. Without a declared type: JSON for a payload in `data` and for
+    /// no payload, otherwise `None`.
     pub fn media_type(&self) -> Option<Cow<'static, str>> {
         let json = matches!(self.payload, Payload::Json(_) | Payload::None).then_some(Cow::Borrowed(JSON));
         self.content_type.clone().or(json)
     }
 
-    /// Returns the extension attributes that are texts, numbers or booleans: attributes that senders add by name, and those of external
-    /// producers.
+    /// Returns the extension attributes whose values are texts, numbers or booleans: the headers that senders
+    /// set, and the extensions of external producers.
     pub fn headers(&self) -> BTreeMap<String, String> {
         let text = |raw: &RawValue| match serde_json::from_str(raw.get()).ok()? {
             serde_json::Value::String(text) => Some(text),
@@ -221,8 +226,9 @@ impl Envelope {
         self.extensions.iter().filter_map(|(name, raw)| Some((name.clone(), text(raw)?))).collect()
     }
 
-    /// Returns the job of the event as far as the event has its facts. The storage's facts are placeholders: 1 attempt at most, dequeued
-    /// once, inserted in 1970, no expiry. The caller sets them.
+    /// Returns the job, filled in as far as the event describes it. The facts that only the storage and the
+    /// settings know are placeholders, which the caller sets: at most 1 attempt, dequeued once, inserted in
+    /// 1970, no expiry.
     pub fn job(&self, queue: QueueName, trace: TraceContext) -> JobInfo {
         JobInfo {
             id: Arc::clone(&self.id),
@@ -242,7 +248,7 @@ impl Envelope {
         }
     }
 
-    /// Returns the blobs that the event refers to: those of its payload and its checkpoint.
+    /// Returns the references to the blobs of the payload and of the checkpoint.
     pub fn references(&self) -> Vec<StoredReference> {
         let payload = match &self.payload {
             Payload::Stored(reference) => Some(reference.clone()),
@@ -258,8 +264,8 @@ impl Envelope {
     /// Adds an extension attribute.
     ///
     /// # Errors
-    /// [`EnvelopeError::HeaderName`] when the name is not 1–20 lower-case letters and digits, or is one of the
-    /// framework's own.
+    /// [`EnvelopeError::HeaderName`] if the name is not 1–20 lower-case letters and digits, or belongs to the
+    /// framework.
     pub fn insert_header(&mut self, name: &str, value: &str) -> Result<(), EnvelopeError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         if name.is_empty() || name.len() > 20 || !name.bytes().all(plain) || write::is_known(name) {
@@ -270,26 +276,26 @@ impl Envelope {
         Ok(())
     }
 
-    /// Checks that any reader accepts the number of attributes. Those of the framework do not count: whatever deliveries and sends note in
-    /// an event, it stays readable.
+    /// Checks that every reader accepts the number of attributes. The framework's attributes do not count, so
+    /// that no delivery or send can make an event unreadable.
     ///
     /// # Errors
-    /// [`EnvelopeError::TooMany`].
+    /// [`EnvelopeError::TooMany`] for more than 256 attributes of the sender.
     pub fn check_attributes(&self) -> Result<(), EnvelopeError> {
-        let of_sender = |name: &&String| !is_own_header(name) && *name != STATE;
-        match self.extensions.len() <= MAX_ATTRIBUTES {
-            true => Ok(()),
-            false => match self.extensions.keys().filter(of_sender).count() {
-                0..=MAX_ATTRIBUTES => Ok(()),
-                count => Err(EnvelopeError::TooMany(count)),
-            },
+        let of_sender = |name: &&String| !is_own_header(name) && *name != TRACESTATE;
+        if self.extensions.len() <= MAX_ATTRIBUTES {
+            return Ok(());
+        }
+        match self.extensions.keys().filter(of_sender).count() {
+            0..=MAX_ATTRIBUTES => Ok(()),
+            count => Err(EnvelopeError::TooMany(count)),
         }
     }
 
     /// Returns the event as JSON text of characters that XML 1.0 can carry.
     ///
     /// # Errors
-    /// An error only for a payload that is declared as JSON and is not UTF-8.
+    /// An error only if a payload is declared as JSON and is not UTF-8.
     pub fn to_json(&self) -> Result<String, EnvelopeError> {
         write::to_json(self)
     }

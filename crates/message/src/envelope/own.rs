@@ -1,7 +1,8 @@
-//! Reads an event of the form in which senders write it, quicker than a reader of any JSON.
+//! A fast path that reads an event in exactly the form in which this framework writes it.
 //!
-//! Nearly every message has the same attributes in the same order, and their texts have no escapes. A text that differs is left to
-//! [`members`](super::members::members). For the others both return the same.
+//! Nearly every message has the same attributes in the same order, and their texts have no escapes. All other
+//! texts are left to [`members`](super::members::members), which returns the same members for the texts that
+//! this module reads.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::members::Members;
 
-/// Reads the members of an event; returns `None` for a text of another form, whether it is an event or not.
+/// Reads the members of an event. Returns `None` for a text in another form, whether or not it is an event.
 pub(super) fn members(json: &str) -> Option<Members<'_>> {
     let mut rest = Rest(json);
     let mut found = Members { spec_version: Some(Cow::Borrowed("1.0")), ..Members::default() };
@@ -27,7 +28,7 @@ pub(super) fn members(json: &str) -> Option<Members<'_>> {
     Some(found)
 }
 
-/// The part of a text that was not read yet.
+/// The part of a text that has not been read yet.
 struct Rest<'a>(&'a str);
 
 impl<'a> Rest<'a> {
@@ -36,13 +37,13 @@ impl<'a> Rest<'a> {
         Some(())
     }
 
-    /// Reads a text behind `name`, if that comes next. Returns `None` if the text has escapes or no end.
+    /// Reads a text if `name` comes next. Returns `None` if the text has escapes or no end.
     fn text(&mut self, name: &str) -> Option<Option<Cow<'a, str>>> {
         if self.skip(name).is_none() {
             return Some(None);
         }
         let (text, rest) = self.0.split_once('"')?;
-        // The loop has no break, so that the compiler can vectorise it.
+        // The loop has no early exit, so that the compiler can vectorise it.
         if text.bytes().fold(false, |suspect, byte| suspect | (byte == b'\\') | (byte < b' ')) {
             return None;
         }
@@ -50,7 +51,7 @@ impl<'a> Rest<'a> {
         Some(Some(Cow::Borrowed(text)))
     }
 
-    /// Reads a number behind `name`, if that comes next. Returns `None` if it is not a whole one.
+    /// Reads a number if `name` comes next. Returns `None` if it is not a whole number.
     fn digits(&mut self, name: &str) -> Option<Option<&'a str>> {
         if self.skip(name).is_none() {
             return Some(None);
@@ -63,7 +64,7 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Returns the text if it is one value of JSON, without the space around it.
+/// Returns the JSON value without surrounding white space; `None` if the text is not exactly one value.
 fn raw(json: &str) -> Option<&RawValue> {
     serde_json::from_str(json).ok()
 }
@@ -85,7 +86,8 @@ mod tests {
         (texts, raw, members.others.len())
     }
 
-    /// Returns whether the text is read here; then it is read like any event.
+    /// Returns whether this module reads the text, and checks that it then reads the same as the general
+    /// reader.
     #[track_caller]
     fn is_read(json: &str) -> bool {
         let Some(own) = members(json) else { return false };
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn events_as_senders_write_them_are_read_here() {
+    fn events_in_the_written_form_are_read_here() {
         let data = JsonText::check(bytes::Bytes::from_static(b"{\"to\":\"a\\n\xc3\xa9\"}")).unwrap();
         let mut event = Envelope::new("1", "/shop", "mail", Payload::Json(data));
         assert!(is_read(&event.to_json().unwrap()));
@@ -106,23 +108,24 @@ mod tests {
         assert!(is_read(&event.to_json().unwrap()));
         assert!(is_read(EVENT));
         event.key = Some("a\"b".into());
-        assert!(!is_read(&event.to_json().unwrap()), "it has an escape");
+        assert!(!is_read(&event.to_json().unwrap()), "the key has an escape");
         event.key = None;
         event.history.attempts = 1;
-        assert!(!is_read(&event.to_json().unwrap()), "it has a history");
+        assert!(!is_read(&event.to_json().unwrap()), "the event has a history");
     }
 
     #[test]
-    fn members_after_the_payload_are_no_part_of_it() {
+    fn members_after_the_payload_are_not_part_of_it() {
         let open = &EVENT[..EVENT.len() - 1];
         for end in [r#","more":1}"#, r#","data":1}"#, "", ",}", "]}", "}}"] {
             assert!(!is_read(&format!("{open}{end}")), "{end}");
         }
     }
 
-    /// Whatever is read here is read like any event: texts with a few bytes changed, left out, repeated or moved.
+    /// Texts with a few bytes changed, inserted, removed or moved: if this module reads one, it reads the
+    /// same as the general reader.
     #[test]
-    fn changed_texts_are_read_as_any_reader_reads_them() {
+    fn changed_texts_are_read_as_the_general_reader_reads_them() {
         const BYTES: &[u8] = b"\"\\{}[]:,0019 \n\x01eE+-.ntf\xc3\xa9";
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = |below: usize| {

@@ -8,21 +8,21 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::members::{List, Members, declared_version, members};
+use super::members::{Members, RawMembers, declared_version, members};
 use super::reference::{ReferenceError, StoredReference};
 use super::{Checkpoint, DeadLetterNote, Deferral, Envelope, History, JSON, JsonText, Payload, own, text};
 
-/// The most bytes of an event's `id`, and of its `source`.
+/// The maximum length in bytes of an event's `id`, and of its `source`.
 pub const MAX_ID_BYTES: usize = 1_024;
 
-/// The most attributes beyond those of the framework.
+/// The maximum number of attributes besides the framework's.
 pub(super) const MAX_ATTRIBUTES: usize = 256;
 
-/// The reason why a text is not an event that this program understands. It does not quote the text.
+/// The reason why this program cannot read a text as an event, or write an event. It does not quote the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnvelopeError {
-    /// The text is not JSON at all.
+    /// The text is neither JSON nor base64 of UTF-8.
     #[error(transparent)]
     Text(#[from] text::TextError),
     /// The text is not well-formed JSON, or an attribute has the wrong type.
@@ -45,19 +45,19 @@ pub enum EnvelopeError {
     TooLong {
         /// The attribute.
         name: &'static str,
-        /// The number of them.
+        /// The number of its bytes.
         bytes: usize,
     },
-    /// The sender has set more attributes than are allowed.
+    /// The event has more attributes of its sender than are allowed.
     #[error("the event has {0} attributes of its sender; {MAX_ATTRIBUTES} are allowed")]
     TooMany(usize),
     /// A required attribute is missing or empty.
     #[error("the event lacks the attribute `{0}`")]
     Missing(&'static str),
-    /// The event is of another version of CloudEvents.
+    /// The event has another version of CloudEvents.
     #[error("the event is not of CloudEvents version 1.0")]
     SpecVersion,
-    /// A number is below 1 or above 2³²−1.
+    /// A numeric attribute is not a whole number in its range.
     #[error("the attribute `{0}` is not a whole number in its range")]
     Number(&'static str),
     /// `data_base64` is not base64.
@@ -84,7 +84,7 @@ impl EnvelopeError {
     }
 }
 
-/// The kind of a text.
+/// A message's text, parsed.
 #[derive(Debug)]
 pub enum Parsed {
     /// The text is an event.
@@ -96,10 +96,10 @@ pub enum Parsed {
 /// Reads the text of a message.
 ///
 /// # Errors
-/// [`EnvelopeError`]; the message can then never be read.
+/// [`EnvelopeError`] if this version of the program can never read the message.
 pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     let json = text::from_wire(wire)?;
-    // In base64, too, a producer may begin with a line break or a byte order mark.
+    // The decoded text, too, may begin with a line break or a byte order mark.
     let json = text::trimmed(&json);
     let json = only_event(json)?.unwrap_or(json);
     if !json.starts_with('{') {
@@ -108,7 +108,7 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     match own::members(json).map_or_else(|| members(json), Ok) {
         Ok(members) if members.spec_version.is_some() => Ok(Parsed::Event(event(members)?)),
         Ok(_) => bare(&without_functions_parent(json)),
-        // The attributes of an event have fixed types; the members of a payload may have others.
+        // Only the attributes of an event have fixed types. A raw payload may have members of other types.
         Err(error) => match declared_version(json).map_err(EnvelopeError::json)? {
             None => bare(&without_functions_parent(json)),
             Some(version) if version.get() != "\"1.0\"" => Err(EnvelopeError::SpecVersion),
@@ -117,11 +117,12 @@ pub fn parse(wire: &str) -> Result<Parsed, EnvelopeError> {
     }
 }
 
-/// Returns the event in an array of one, as Event Grid and other brokers deliver it; `None` if the text is something
-/// else.
+/// Returns the event in an array of one event, which Event Grid and other brokers deliver. Returns `None` if
+/// the text is anything else.
 ///
 /// # Errors
-/// [`EnvelopeError::Several`] for an array of several events: a message is one job, with one lease and one end.
+/// [`EnvelopeError::Several`] for an array of several events: a message is one job, with one lease and one
+/// outcome.
 fn only_event(json: &str) -> Result<Option<&str>, EnvelopeError> {
     if !json.starts_with('[') {
         return Ok(None);
@@ -141,18 +142,17 @@ fn bare(json: &str) -> Result<Parsed, EnvelopeError> {
     Ok(Parsed::Bare(JsonText::check(Bytes::copy_from_slice(json.as_bytes()))?))
 }
 
-/// The member that Azure Functions adds to the objects it sends. It is no name of a CloudEvents attribute: other SDKs refuse an event
-/// that has it.
-const PARENT: &str = "$AzureWebJobsParentId";
+/// The member that Azure Functions adds to the objects it sends. CloudEvents does not allow this name for an
+/// attribute, so other SDKs refuse an event with it.
+const FUNCTIONS_PARENT: &str = "$AzureWebJobsParentId";
 
-/// Removes the member that Azure Functions adds.
 fn without_functions_parent(json: &str) -> Cow<'_, str> {
-    if !json.contains(PARENT) {
+    if !json.contains(FUNCTIONS_PARENT) {
         return Cow::Borrowed(json);
     }
     match serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(json) {
         Ok(mut members) => {
-            members.remove(PARENT);
+            members.remove(FUNCTIONS_PARENT);
             serde_json::to_string(&members).map_or(Cow::Borrowed(json), Cow::Owned)
         }
         Err(_) => Cow::Borrowed(json),
@@ -184,13 +184,13 @@ fn event(members: Members<'_>) -> Result<Box<Envelope>, EnvelopeError> {
         extensions: BTreeMap::new(),
     });
     if !members.others.is_empty() {
-        others(&mut envelope, Taker(members.others), members.data)?;
+        read_rare_attributes(&mut envelope, Taker(members.others), members.data)?;
     }
     Ok(envelope)
 }
 
 /// Reads the attributes that few events have.
-fn others(
+fn read_rare_attributes(
     envelope: &mut Envelope,
     mut take: Taker<'_>,
     data: Option<&RawValue>,
@@ -201,11 +201,11 @@ fn others(
     envelope.history = history(&mut take)?;
     envelope.dead_letter = dead_letter(&mut take)?;
     envelope.extensions = take.rest();
-    envelope.extensions.remove(PARENT);
+    envelope.extensions.remove(FUNCTIONS_PARENT);
     envelope.check_attributes()?;
     if let Some(payload) = elsewhere {
         envelope.payload = payload;
-        // The attribute is kept for its producer, though it is not the one that this program reads.
+        // `data` is not the payload that this program reads. It is kept for the event's producer.
         envelope.extensions.extend(data.map(|data| ("data".to_owned(), data.to_owned())));
     }
     Ok(())
@@ -234,7 +234,8 @@ fn required<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<
     text.filter(|text| !text.is_empty()).ok_or(EnvelopeError::Missing(name))
 }
 
-/// Returns a part of the identity, which is kept with records of the job and shown to people.
+/// Returns a part of the identity. Its length is bounded because records of the job contain it and people see
+/// it.
 fn identifying<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<Cow<'de, str>, EnvelopeError> {
     let text = required(name, text)?;
     if text.len() > MAX_ID_BYTES {
@@ -243,12 +244,12 @@ fn identifying<'de>(name: &'static str, text: Option<Cow<'de, str>>) -> Result<C
     Ok(text)
 }
 
-/// Returns the content type. Nearly all events have the same one, which needs no allocation.
+/// Returns the content type. JSON, which nearly all events have, needs no allocation.
 fn content_type(text: Cow<'_, str>) -> Cow<'static, str> {
     if text == JSON { Cow::Borrowed(JSON) } else { Cow::Owned(text.into_owned()) }
 }
 
-/// Reads a whole number. Some producers write it as text; both forms are read.
+/// Reads a whole number, or a text of its digits, which some producers write.
 fn long(name: &'static str, json: Option<&str>) -> Result<Option<u64>, EnvelopeError> {
     let Some(json) = json else { return Ok(None) };
     let digits = json.trim_matches('"');
@@ -263,7 +264,7 @@ fn number(name: &'static str, json: Option<&str>) -> Result<Option<u32>, Envelop
     number.map(|n| u32::try_from(n).map_err(|_| EnvelopeError::Number(name))).transpose()
 }
 
-/// Reads a payload that is not JSON within the event.
+/// Reads a payload that is not in `data`: a reference or bytes.
 fn payload(take: &mut Taker<'_>) -> Result<Option<Payload>, EnvelopeError> {
     let size = take.long("datasize")?;
     let sha256 = take.text("datasha256")?;
@@ -299,8 +300,8 @@ fn dead_letter(take: &mut Taker<'_>) -> Result<Option<DeadLetterNote>, EnvelopeE
     Ok(reason.map(|reason| DeadLetterNote { reason, queue, message, time, deliveries, worker }))
 }
 
-/// The attributes that few events have. They are taken out by name, so that the extensions are left.
-struct Taker<'de>(List<'de>);
+/// The attributes that few events have. Each read removes its attribute, so that the extensions remain.
+struct Taker<'de>(RawMembers<'de>);
 
 impl<'de> Taker<'de> {
     fn raw(&mut self, name: &'static str) -> Option<&'de RawValue> {
@@ -308,7 +309,7 @@ impl<'de> Taker<'de> {
         Some(self.0.swap_remove(at).1)
     }
 
-    /// Returns the attributes that were not taken.
+    /// Returns the remaining attributes, except those that are `null`.
     fn rest(self) -> BTreeMap<String, Box<RawValue>> {
         let set = self.0.into_iter().filter(|(_, raw)| raw.get() != "null");
         set.map(|(name, raw)| (name.into_owned(), raw.to_owned())).collect()

@@ -1,7 +1,7 @@
 //! References to payloads and checkpoints in blobs.
 //!
-//! A reference names a blob that the framework wrote, in the framework's container, for one queue. Its grammar can
-//! express neither a URL nor a path, another account or container: `YYYYMMDD/<queue>/<uuid>`.
+//! A reference names a blob that the framework wrote for one queue, in the framework's container. Its
+//! grammar, `YYYYMMDD/<queue>/<uuid>`, cannot express a URL, a path, or another account or container.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ impl StoredReference {
     /// Parses the three attributes of a reference.
     ///
     /// # Errors
-    /// [`ReferenceError`] when one of them is missing or outside the grammar.
+    /// [`ReferenceError`] if an attribute is missing or outside the grammar.
     pub fn parse(reference: &str, size: Option<u64>, sha256: Option<&str>) -> Result<Self, ReferenceError> {
         let mut parts = reference.split('/');
         let (Some(day), Some(queue), Some(id), None) =
@@ -66,14 +66,14 @@ impl StoredReference {
     }
 }
 
-/// Writes the blob's name, which is the `dataref` on the wire.
+/// Writes the blob's name: `dataref` on the wire.
 impl fmt::Display for StoredReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.day, self.queue, self.id.hyphenated())
     }
 }
 
-/// The error of a reference that the grammar does not allow. Its text does not quote the reference, which is untrusted.
+/// The error for a reference outside the grammar. Its text does not quote the reference, which is untrusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid reference to a payload: {0}")]
 pub struct ReferenceError(&'static str);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_are_read_in_any_case_and_from_digits_only() {
+    fn digest_is_read_in_either_case_and_from_digits_only() {
         let digest = Sha256Digest::of(b"payload");
         assert_eq!(digest.to_string().parse(), Ok(digest));
         assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));

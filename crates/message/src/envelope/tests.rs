@@ -63,7 +63,7 @@ fn event_is_read_back_as_written() {
     assert_eq!(read.headers()["tenant"], "blue");
 }
 
-/// Returns a history in which all fields but the random reference are set.
+/// Returns the full history, with the checkpoint of `read`.
 fn full_history(read: &Envelope) -> History {
     History { checkpoint: read.history.checkpoint.clone(), ..full().history }
 }
@@ -76,7 +76,7 @@ fn unknown_attributes_survive() {
 }
 
 #[test]
-fn a_payload_beside_a_reference_survives() {
+fn inline_payload_next_to_a_reference_survives() {
     let sha = "00".repeat(32);
     let place = "20261120/orders/0f0f0f0f-0000-4000-8000-000000000000";
     let read = event(&format!(
@@ -121,9 +121,8 @@ fn base64_is_read_in_every_common_form() {
     assert!(matches!(parse("/////w=="), Err(EnvelopeError::Text(TextError::NotUtf8))));
 }
 
-// audit 4, D4
 #[test]
-fn an_event_is_found_behind_white_space_in_every_form() {
+fn event_is_found_behind_white_space_in_every_form() {
     let plain = r#"{"specversion":"1.0","id":"1","source":"s","type":"t"}"#;
     for before in ["", " ", "\r\n\t", "\u{feff}", "\u{feff}\n"] {
         for text in [format!("{before}{plain}\n"), format!("{before}[{plain}]\n")] {
@@ -219,8 +218,11 @@ fn attributes_that_are_null_are_unset() {
     let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","key":null,"time":null,"datacontenttype":null,
         "traceparent":null,"schemaversion":null,"dataref":null,"checkpoint":null,"lasterror":null,"attempts":null,"own":null,"data":{}}"#;
     let Parsed::Event(event) = parse(text).unwrap() else { panic!("an event") };
-    assert_eq!((event.key.as_deref(), event.version, event.history.attempts), (None, None, 0));
-    assert!(event.extensions.is_empty() && event.history.last_error.is_none());
+    assert_eq!(event.key, None);
+    assert_eq!(event.version, None);
+    assert_eq!(event.history.attempts, 0);
+    assert_eq!(event.history.last_error, None);
+    assert!(event.extensions.is_empty());
     let missing = r#"{"specversion":"1.0","id":null,"source":"/s","type":"t"}"#;
     assert!(matches!(parse(missing), Err(EnvelopeError::Missing("id"))));
     let bare = r#"{"specversion":null,"name":"x"}"#;
@@ -228,7 +230,7 @@ fn attributes_that_are_null_are_unset() {
 }
 
 #[test]
-fn an_array_of_one_event_is_that_event() {
+fn array_of_one_event_is_that_event() {
     let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
     let Parsed::Event(found) = parse(&format!(" [ {event} ] ")).unwrap() else { panic!("an event") };
     assert_eq!(&*found.id, "1");
@@ -238,7 +240,7 @@ fn an_array_of_one_event_is_that_event() {
     }
 }
 
-// Other SDKs refuse events with an attribute of this name.
+// Other SDKs refuse an event that has an attribute with this name.
 #[test]
 fn attribute_of_azure_functions_is_not_written_again() {
     let read =

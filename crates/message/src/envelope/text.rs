@@ -1,4 +1,5 @@
-//! Converts between JSON and the text of a message: base64 or plain, with the characters and the size that XML allows.
+//! Converts between JSON and the text of a message, plain or base64, within the characters and the size that
+//! XML allows.
 
 use std::borrow::Cow;
 
@@ -26,7 +27,7 @@ pub enum TextError {
     NotUtf8,
 }
 
-/// Returns the text of a message with this JSON.
+/// Returns the message text for this JSON.
 pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
     match encoding {
         MessageEncoding::Plain => json,
@@ -34,26 +35,23 @@ pub fn to_wire(json: String, encoding: MessageEncoding) -> String {
     }
 }
 
-/// Returns the encoding that a message's text is written in.
+/// Returns the encoding of a message's text.
 pub fn encoding_of(text: &str) -> MessageEncoding {
-    match is_plain(trimmed(text)) {
-        true => MessageEncoding::Plain,
-        false => MessageEncoding::Base64,
-    }
+    if is_plain(trimmed(text)) { MessageEncoding::Plain } else { MessageEncoding::Base64 }
 }
 
-/// Returns whether a text begins with a character with which JSON can begin and base64 cannot.
+/// Returns whether a text begins with a character that can begin JSON but not base64.
 fn is_plain(text: &str) -> bool {
     text.starts_with(['{', '[', '"', '-'])
 }
 
-/// Returns a text without the white space and the byte order marks at its ends.
+/// Trims white space and byte order marks from both ends of a text.
 pub(super) fn trimmed(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}')
 }
 
-/// Reads the text of a message, plain or base64. Accepted base64: standard or URL-safe alphabet, padded or not, with
-/// white space anywhere.
+/// Reads the text of a message, plain or base64. Accepted base64: standard or URL-safe alphabet, padded or
+/// not, with white space anywhere.
 ///
 /// # Errors
 /// [`TextError`] if the text is neither JSON nor base64 of UTF-8 text.
@@ -62,7 +60,8 @@ pub(super) fn from_wire(text: &str) -> Result<Cow<'_, str>, TextError> {
     if text.is_empty() {
         return Err(TextError::NeitherJsonNorBase64);
     }
-    // Numbers and `true`, `false`, `null` are base64 as well as JSON; their decoded bytes are never UTF-8 JSON.
+    // Numbers and `true`, `false` and `null` are valid base64 as well as JSON. Their decoded bytes are never
+    // UTF-8 JSON.
     if is_plain(text) || serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok() {
         return Ok(Cow::Borrowed(text));
     }
@@ -77,10 +76,11 @@ pub fn fits(json: &str, encoding: MessageEncoding) -> bool {
     fits_with_room(json, 0, encoding)
 }
 
-/// Returns whether JSON and `room` more bytes, of which every fifth is escaped, fit into a message in this encoding.
+/// Returns whether JSON and `room` more bytes fit into a message in this encoding, if up to a fifth of these
+/// bytes need escapes.
 pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> bool {
     match encoding {
-        // A byte becomes six at most, so that short texts need no counting.
+        // An escaped byte has at most six bytes, so short texts need no counting.
         MessageEncoding::Plain if 6 * json.len() + 2 * room <= MAX_ESCAPED_BYTES.min(MAX_TEXT_BYTES) => true,
         MessageEncoding::Plain => {
             json.len() + room <= MAX_TEXT_BYTES && escaped_len(json) + 2 * room <= MAX_ESCAPED_BYTES
@@ -89,12 +89,13 @@ pub fn fits_with_room(json: &str, room: usize, encoding: MessageEncoding) -> boo
     }
 }
 
-/// Returns whether an event with a payload of this size may fit at all. Otherwise it need not be written.
+/// Returns whether an event with a payload of this size may fit into a message. If not, the event need not be
+/// written to find out.
 pub fn may_fit(payload_bytes: usize) -> bool {
     payload_bytes <= MAX_TEXT_BYTES
 }
 
-/// Returns the length once escaped for XML by the most thorough escaper.
+/// Returns the length of the text after XML escaping by the escaper that escapes the most characters.
 fn escaped_len(text: &str) -> usize {
     let cost = |b: u8| match b {
         b'"' | b'\'' => 6,
@@ -105,13 +106,13 @@ fn escaped_len(text: &str) -> usize {
     text.bytes().map(cost).sum()
 }
 
-/// Writes characters that XML 1.0 cannot carry as JSON escapes. serde_json has already escaped control characters; the
-/// others occur only inside strings.
+/// Replaces characters that XML 1.0 cannot carry by JSON escapes. serde_json has already escaped control
+/// characters, and the two other characters occur only inside strings.
 pub(super) fn xml_safe(json: String) -> String {
     if needs_escapes(&json) { escaped(&json) } else { json }
 }
 
-/// Writes characters that XML 1.0 cannot carry as JSON escapes, in bytes of JSON text.
+/// Replaces characters that XML 1.0 cannot carry by JSON escapes, in the bytes of JSON text.
 pub(super) fn xml_safe_bytes(json: &[u8]) -> Cow<'_, [u8]> {
     match std::str::from_utf8(json) {
         Ok(text) if needs_escapes(text) => Cow::Owned(escaped(text).into_bytes()),
@@ -120,8 +121,8 @@ pub(super) fn xml_safe_bytes(json: &[u8]) -> Cow<'_, [u8]> {
 }
 
 fn needs_escapes(json: &str) -> bool {
-    // Both characters begin with 0xEF in UTF-8, which few texts have. A loop over all bytes without a break lets the
-    // compiler vectorise it.
+    // Both characters begin with 0xEF in UTF-8, a byte that few texts have. The loop has no early exit, so
+    // that the compiler can vectorise it.
     let suspect = json.bytes().fold(false, |suspect, byte| suspect | (byte == 0xEF));
     suspect && json.contains(['\u{fffe}', '\u{ffff}'])
 }

@@ -2,18 +2,18 @@
 
 use super::Envelope;
 
-/// The extension attribute with the `tracestate`, as CloudEvents' extension for distributed tracing names it.
-pub(super) const STATE: &str = "tracestate";
+/// The extension attribute for the `tracestate`, from CloudEvents' distributed tracing extension.
+pub(super) const TRACESTATE: &str = "tracestate";
 
-/// Writes the `tracestate` into a message, unless it has one.
+/// Sets the `tracestate` of a message that has none.
 pub fn keep_state(envelope: &mut Envelope, state: &str) {
-    if !envelope.extensions.contains_key(STATE) {
-        // The name is allowed, and every text can be written.
-        drop(envelope.insert_header(STATE, state));
+    if !envelope.extensions.contains_key(TRACESTATE) {
+        // Cannot fail: the name is allowed, and every text can be written.
+        drop(envelope.insert_header(TRACESTATE, state));
     }
 }
 
 /// Returns the `tracestate` of a message.
 pub fn state_of(envelope: &Envelope) -> Option<String> {
-    serde_json::from_str(envelope.extensions.get(STATE)?.get()).ok()
+    serde_json::from_str(envelope.extensions.get(TRACESTATE)?.get()).ok()
 }

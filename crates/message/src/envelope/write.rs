@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::text::xml_safe;
 use super::{Checkpoint, Envelope, EnvelopeError, History, Payload, StoredReference};
 
-/// The attributes with a meaning to the framework; all others are extensions that are kept unchanged.
+/// The attributes that the framework interprets. All others are extensions, which it keeps unchanged.
 const KNOWN: &[&str] = &[
     "specversion",
     "id",
@@ -51,10 +51,10 @@ pub(super) fn is_known(name: &str) -> bool {
     KNOWN.contains(&name)
 }
 
-/// The number of bytes reserved for the attributes that most events have.
-const ATTRIBUTES: usize = 512;
+/// The initial capacity, in bytes, for the attributes of an event.
+const ATTRIBUTE_BYTES: usize = 512;
 
-/// The name of an attribute with what stands around it, so that each attribute is written by few calls.
+/// Builds the name of an attribute with its comma, quotes and colon, so that a single call writes all of it.
 macro_rules! name {
     ($name:literal) => {
         concat!(",\"", $name, "\":")
@@ -62,24 +62,24 @@ macro_rules! name {
 }
 
 pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
-    let room = match &envelope.payload {
+    let payload_bytes = match &envelope.payload {
         Payload::Json(data) => data.as_bytes().len(),
         Payload::Binary(bytes) => bytes.len() / 3 * 4,
         Payload::None | Payload::Stored(_) => 0,
     };
-    let mut event = Event(String::with_capacity(ATTRIBUTES + room));
+    let mut event = EventWriter(String::with_capacity(ATTRIBUTE_BYTES + payload_bytes));
     event.0.push_str("{\"specversion\":\"1.0\"");
     event.text(name!("id"), &envelope.id);
     event.text(name!("source"), &envelope.source);
     event.text(name!("type"), &envelope.kind);
-    event.some(name!("time"), envelope.time.as_deref());
-    event.some(name!("key"), envelope.key.as_deref());
-    event.some(name!("datacontenttype"), envelope.content_type.as_deref());
+    event.optional_text(name!("time"), envelope.time.as_deref());
+    event.optional_text(name!("key"), envelope.key.as_deref());
+    event.optional_text(name!("datacontenttype"), envelope.content_type.as_deref());
     if let Some(version) = envelope.version {
         event.number(name!("schemaversion"), version.into());
     }
-    event.some(name!("traceparent"), envelope.traceparent.as_deref());
-    event.some(name!("notbefore"), envelope.not_before.as_deref());
+    event.optional_text(name!("traceparent"), envelope.traceparent.as_deref());
+    event.optional_text(name!("notbefore"), envelope.not_before.as_deref());
     if envelope.fence_base > 0 {
         event.number(name!("fencebase"), envelope.fence_base);
     }
@@ -88,9 +88,9 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
         event.text(name!("deadletterreason"), &note.reason);
         event.text(name!("deadletterqueue"), &note.queue);
         event.text(name!("deadlettertime"), &note.time);
-        event.some(name!("deadlettermessage"), note.message.as_deref());
+        event.optional_text(name!("deadlettermessage"), note.message.as_deref());
         event.number(name!("deadletterdeliveries"), note.deliveries.into());
-        event.some(name!("deadletterworker"), note.worker.as_deref());
+        event.optional_text(name!("deadletterworker"), note.worker.as_deref());
     }
     for (name, value) in &envelope.extensions {
         event.extension(name, value.get());
@@ -106,17 +106,17 @@ pub(super) fn to_json(envelope: &Envelope) -> Result<String, EnvelopeError> {
     Ok(event.end())
 }
 
-fn history(event: &mut Event, history: &History) {
+fn history(event: &mut EventWriter, history: &History) {
     event.count(name!("attempts"), history.attempts);
     event.count(name!("excused"), history.uncounted);
     event.count(name!("deliverycount"), history.delivery);
-    event.some(name!("handlerfinished"), history.finished.as_deref());
+    event.optional_text(name!("handlerfinished"), history.finished.as_deref());
     if let Some(deferral) = &history.deferral {
         event.count(name!("deferred"), deferral.count);
         event.text(name!("deferredfor"), &deferral.cause);
         event.text(name!("deferredsince"), &deferral.since);
     }
-    event.some(name!("lasterror"), history.last_error.as_deref());
+    event.optional_text(name!("lasterror"), history.last_error.as_deref());
     match &history.checkpoint {
         None => {}
         Some(Checkpoint::Inline(json)) => event.text(name!("checkpoint"), json),
@@ -129,15 +129,15 @@ fn history(event: &mut Event, history: &History) {
             );
         }
     }
-    event.some(name!("deadletterpast"), history.past.as_deref());
+    event.optional_text(name!("deadletterpast"), history.past.as_deref());
 }
 
-/// A JSON object that is being written. It is written by hand, since every message passes here, and a payload that is
-/// JSON already is copied instead of parsed. Names are those of [`name`].
-struct Event(String);
+/// Writes the JSON object of an event. It is written by hand because every message passes here, and because a
+/// payload that is already JSON is copied without being parsed. The names come from [`name`].
+struct EventWriter(String);
 
-impl Event {
-    /// Writes an attribute with the sender's name.
+impl EventWriter {
+    /// Writes an attribute whose name the sender chose.
     fn extension(&mut self, name: &str, json: &str) {
         self.0.push(',');
         self.string(name);
@@ -150,7 +150,7 @@ impl Event {
         self.string(text);
     }
 
-    fn some(&mut self, name: &'static str, text: Option<&str>) {
+    fn optional_text(&mut self, name: &'static str, text: Option<&str>) {
         if let Some(text) = text {
             self.text(name, text);
         }
@@ -185,14 +185,14 @@ impl Event {
     }
 
     fn string(&mut self, text: &str) {
-        // The loop has no break, so that the compiler can vectorise it.
+        // The loop has no early exit, so that the compiler can vectorise it.
         let needs_escapes = |suspect, byte| suspect | (byte < b' ') | (byte == b'"') | (byte == b'\\');
         if !text.bytes().fold(false, needs_escapes) {
             self.0.push('"');
             self.0.push_str(text);
             self.0.push('"');
         } else {
-            // The escapes are those of serde_json.
+            // serde_json writes the escapes.
             self.0.push_str(&serde_json::Value::from(text).to_string());
         }
     }

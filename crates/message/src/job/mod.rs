@@ -1,5 +1,5 @@
-//! Information about a job besides its message: its id and attempt, the outcome of a delivery, and the delay between
-//! attempts.
+//! Information about a job besides its message: its id and attempt, the outcome of a delivery, and the delay
+//! between attempts.
 
 mod outcome;
 mod reason;
@@ -33,7 +33,8 @@ pub use trace_context::TraceContext;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobInfo {
-    /// The job's id. The sender creates it; it is the same at every delivery. Use it to make effects idempotent.
+    /// The job's id. The sender creates it; it is the same at every delivery. Use it to make effects
+    /// idempotent.
     pub id: Arc<str>,
     /// The kind in the message.
     pub kind: Arc<str>,
@@ -47,18 +48,19 @@ pub struct JobInfo {
     pub key: Option<Arc<str>>,
     /// The number of this attempt, from 1. Snoozes, shutdowns and lost answers do not count.
     pub attempt: u32,
-    /// The attempt after whose failure the message is dead-lettered.
+    /// The number of the last attempt. If it fails, the message is dead-lettered.
     pub max_attempts: u32,
-    /// The number of times that the message was dequeued, this time included. It restarts when the job is redriven;
-    /// `Context::fence` is a number that only grows.
+    /// The number of times that the message was dequeued, including this time. It restarts when the job is
+    /// redriven. `Context::fence` only grows.
     pub dequeue_count: u32,
-    /// The time of sending by the sender's clock; `None` if the event has none.
+    /// The time of sending, by the sender's clock. `None` if the event has no time.
     pub sent: Option<SystemTime>,
     /// The time of insertion, by the storage's clock.
     pub inserted: SystemTime,
-    /// The time at which the message expires; `None` is never.
+    /// The time at which the message expires. `None` means never.
     pub expires: Option<SystemTime>,
-    /// The headers of the sender, and those of the framework's batches and groups, such as `batchid` and `inorder`.
+    /// The sender's headers, and the headers that the framework sets for batches and FIFO groups, such as
+    /// `batchid` and `inorder`.
     pub headers: BTreeMap<String, String>,
     /// The trace to which this delivery belongs.
     pub trace: TraceContext,

@@ -1,4 +1,4 @@
-//! The results of a handler, and the outcomes of a delivery.
+//! The result of a handler, and the outcome of a delivery.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,8 +14,8 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The reason why a handler did not finish its job, and the verdict on the message.
 ///
-/// `?` turns any error into a *retry*. A boxed error, and one of `anyhow`, do not implement `Error` and need one word
-/// more: `.map_err(JobError::retry)?`. The constructors give other verdicts:
+/// `?` turns any error into a *retry*. Boxed errors and `anyhow::Error` do not implement `Error`, so they
+/// need `.map_err(JobError::retry)?`. The constructors give other verdicts:
 ///
 /// ```
 /// use jobqueue::JobError;
@@ -35,13 +35,13 @@ pub type BoxError = Box<dyn StdError + Send + Sync>;
 /// }
 /// ```
 ///
-/// A clone has the same cause: one error can be the verdict on several jobs.
+/// A clone shares the cause, so that one error can be the verdict on several jobs.
 #[derive(Clone)]
 pub struct JobError {
     verdict: Verdict,
-    /// The code of a dead letter, if the application has set one.
+    /// The code for a dead letter, if the application set one.
     reason: Option<Reason>,
-    /// True if it is the error of several jobs of one call, of which perhaps one has caused it.
+    /// True if several jobs of one handler call share the error, of which perhaps only one caused it.
     is_shared: bool,
     source: Arc<dyn StdError + Send + Sync>,
 }
@@ -66,19 +66,21 @@ impl JobError {
         Self::new(Verdict::Retry, error.into())
     }
 
-    /// Returns a failure that is tried again after `wait` (at most 7 days), for instance a service's `Retry-After`.
+    /// Returns a failure that is tried again after `wait` (at most 7 days), for instance a service's
+    /// `Retry-After`.
     pub fn retry_after(wait: Duration, error: impl Into<BoxError>) -> Self {
         Self::new(Verdict::RetryAfter(wait), error.into())
     }
 
-    /// Returns a failure that no further attempt can repair. The message goes to the dead-letter queue with this error and
-    /// the reason [`Reason::REJECTED`], or with that of [`with_reason`](Self::with_reason).
+    /// Returns a failure that no further attempt can repair. The message goes to the dead-letter queue with
+    /// this error and the reason [`Reason::REJECTED`], or the reason set by
+    /// [`with_reason`](Self::with_reason).
     pub fn dead_letter(error: impl Into<BoxError>) -> Self {
         Self::new(Verdict::DeadLetter, error.into())
     }
 
-    /// Returns a request to deliver the message again after `wait` (at most 7 days). It is not a failure: attempts and
-    /// checkpoint are kept.
+    /// Returns a request to deliver the message again after `wait` (at most 7 days). It is not a failure:
+    /// attempts and checkpoint are kept.
     pub fn snooze(wait: Duration) -> Self {
         Self::new(Verdict::Snooze(wait), "snoozed".into())
     }
@@ -87,22 +89,24 @@ impl JobError {
         Self { verdict, reason: None, is_shared: false, source: source.into() }
     }
 
-    /// Marks an error of several jobs: each of them is tried again by itself before it becomes a dead letter.
+    /// Marks the error as shared by several jobs. Each of them is tried again alone before it can become a
+    /// dead letter.
     #[doc(hidden)]
     #[must_use]
     pub fn of_several(self) -> Self {
         Self { is_shared: true, ..self }
     }
 
-    /// Returns whether several jobs have this error, of which perhaps one has caused it.
+    /// Returns whether several jobs share this error, of which perhaps only one caused it.
     #[doc(hidden)]
     pub fn is_shared(&self) -> bool {
         self.is_shared
     }
 
     jobqueue_storage::setters! {
-        /// Sets the code that a dead letter of this error has, by which operators select letters to redrive or to purge. It has no effect
-        /// on an error that is tried again, not even on its last attempt. The codes of the framework keep their meanings: choose others.
+        /// Sets the code of a dead letter with this error. Operators select the letters to redrive or to
+        /// purge by it. It has no effect on an error that is tried again, not even on the last attempt.
+        /// Choose codes other than the framework's, which keep their meanings.
         ///
         /// ```
         /// use jobqueue::{JobError, Reason};
@@ -113,7 +117,7 @@ impl JobError {
         with_reason(reason: Reason);
     }
 
-    /// Returns the code that [`with_reason`](Self::with_reason) has set.
+    /// Returns the code set by [`with_reason`](Self::with_reason).
     pub fn reason(&self) -> Option<&Reason> {
         self.reason.as_ref()
     }
@@ -128,8 +132,8 @@ impl JobError {
         &*self.source
     }
 
-    /// Returns the cause and the causes below it in one line of at most 2,000 characters, and an ellipsis if it is longer, which is kept with the
-    /// message.
+    /// Returns the cause and all causes below it as one line. After 2,000 characters it is cut and ends with
+    /// an ellipsis. This line is kept with the message.
     pub fn chain(&self) -> String {
         chain(&*self.source)
     }
@@ -159,8 +163,8 @@ impl fmt::Display for JobError {
 
 /// The outcome of one delivery.
 ///
-/// Each delivery has exactly one. `Event::Finished` contains it, and
-/// `Report` counts them. Its [code](Self::as_str) is the label of metrics.
+/// Each delivery has exactly one outcome. `Event::Finished` contains it, `Report` counts the outcomes, and
+/// metrics have its [code](Self::as_str) as a label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -170,18 +174,18 @@ pub enum Outcome {
     Retried(Duration),
     /// The message is in the dead-letter queue.
     DeadLettered(Reason),
-    /// The message is delivered again after this time without counting an attempt: a snooze, a shutdown, or a kind of a
-    /// newer release.
+    /// The message is delivered again after this time, without counting an attempt: after a snooze, during a
+    /// shutdown, or for a kind of a newer release.
     Released(Duration),
-    /// The lease was lost, and nothing was settled. The worker that holds the message now decides.
+    /// The lease was lost, and nothing was settled. The worker that now holds the message decides.
     LeaseLost,
-    /// The handler finished, but it is unknown whether the message is deleted. If it is delivered again, this process
-    /// deletes it without running it, as long as it remembers the job.
+    /// The handler finished, but it is unknown whether the message is deleted. If it is delivered again, this
+    /// process deletes it without running it, as long as it remembers the job.
     CompletedUncertain,
-    /// The message was deleted without being run: its job was already done, its sender has cancelled it, it lives on as another
-    /// message, or its dead letter was redriven or purged.
+    /// The message was deleted without being run: its job was already done, its sender cancelled it, another
+    /// message continues the job, or its dead letter was redriven or purged.
     Duplicate,
-    /// The message's time to live was over before its job was done, and nothing was settled.
+    /// The message's time to live ended before its job was done, and nothing was settled.
     Expired,
 }
 
@@ -210,7 +214,7 @@ mod tests {
     struct Outer(#[source] std::num::ParseIntError);
 
     #[test]
-    fn a_chain_tells_each_cause_once_and_in_one_line() {
+    fn chain_shows_each_cause_once_in_one_line() {
         let error = JobError::from(Outer("x".parse::<u8>().unwrap_err()));
         assert_eq!(error.chain(), "outer: invalid digit found in string");
         assert_eq!(JobError::retry("a\n\u{1b}[31mb").chain(), "a  [31mb");

@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// Makes the constants of the framework's own reasons, and the list of all of them.
+/// Defines the constants of the framework's reasons, and the list of all of them.
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $code:literal;)+) => {
         impl Reason {
             $($(#[doc = $doc])+ pub const $name: Self = Self(Cow::Borrowed($code));)+
 
-            /// The reasons of the framework. Applications and other programs have others.
+            /// All reasons of the framework. Applications and other programs have others.
             pub const ALL: &[Self] = &[$(Self::$name),+];
         }
     };
@@ -17,8 +17,8 @@ macro_rules! reasons {
 
 /// The reason of a dead-lettering: a short code that programs can compare.
 ///
-/// The framework's own reasons are constants. An application may have others, made by [`Reason::new`]: a handler sets one by
-/// [`JobError::with_reason`](super::outcome::JobError::with_reason).
+/// The framework's reasons are constants. An application makes its own reasons by [`Reason::new`], and a
+/// handler sets them by [`JobError::with_reason`](super::outcome::JobError::with_reason).
 ///
 /// ```
 /// use jobqueue::Reason;
@@ -34,15 +34,16 @@ reasons! {
     ATTEMPTS_EXHAUSTED = "attempts_exhausted";
     /// The message was delivered more often than `maxdeliveries` allows: the job probably kills its worker.
     MAX_DELIVERIES = "max_deliveries";
-    /// The handler asked for it by [`JobError::dead_letter`](super::outcome::JobError::dead_letter) and gave no reason of its own.
+    /// The handler returned [`JobError::dead_letter`](super::outcome::JobError::dead_letter) without a
+    /// reason.
     REJECTED = "rejected";
     /// The text or payload cannot be read.
     DECODE_ERROR = "decode_error";
     /// The payload breaks rules of its type.
     INVALID = "invalid";
-    /// No worker knew the kind, for as long as `unknownkindseconds` allows: a day by default.
+    /// No worker knew the kind for as long as `unknownkindseconds` allows: a day by default.
     UNKNOWN_KIND = "unknown_kind";
-    /// No worker knew the version, for as long as `unknownkindseconds` allows: a day by default.
+    /// No worker knew the version for as long as `unknownkindseconds` allows: a day by default.
     NEWER_VERSION = "newer_version";
     /// The reference to the payload is malformed.
     BAD_REFERENCE = "bad_reference";
@@ -63,8 +64,8 @@ reasons! {
 }
 
 impl Reason {
-    /// Returns a reason of the application's own: up to 64 lower-case letters, digits and underscores. All other
-    /// characters are replaced by underscores.
+    /// Returns an application's reason: at most 64 lower-case letters, digits and underscores. All other
+    /// characters are replaced by underscores, and a longer code is cut.
     pub fn new(code: &str) -> Self {
         let keep = |c: char| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' };
         Self(code.chars().take(64).map(keep).collect::<String>().into())

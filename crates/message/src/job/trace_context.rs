@@ -1,4 +1,4 @@
-//! The position of a job in a trace: W3C trace context, in numbers and as text.
+//! The position of a job in a trace: W3C trace context, as numbers and as text.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use jobqueue_storage::fast::hex::{read_hex, write_hex};
 use jobqueue_storage::runtime::Runtime;
 
 /// The number of bytes of a `traceparent` of version 00.
-const LENGTH: usize = 55;
+const TRACEPARENT_BYTES: usize = 55;
 
 /// A position in a trace: the `traceparent` of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Returns the sampled beginning of a new trace.
+    /// Starts a new trace, sampled.
     pub fn root(runtime: &Runtime) -> Self {
-        // Zero is not a valid id in either place.
+        // Zero is not a valid id of a trace or a span.
         Self { trace_id: runtime.random_u128().max(1), span_id: new_span(runtime), flags: 1 }
     }
 
-    /// Returns the context of these ids and flags; `None` if an id is zero.
+    /// Returns the context with these ids and flags, or `None` if an id is zero.
     pub fn new(trace_id: u128, span_id: u64, flags: u8) -> Option<Self> {
         (trace_id != 0 && span_id != 0).then_some(Self { trace_id, span_id, flags })
     }
@@ -39,9 +39,9 @@ impl TraceContext {
         Self { span_id: new_span(runtime), ..*self }
     }
 
-    /// Parses a `traceparent`; returns `None` if it is malformed, which never fails a job.
+    /// Parses a `traceparent`. Returns `None` if it is malformed; this never fails a job.
     pub fn parse(traceparent: &str) -> Option<Self> {
-        let (fields, rest) = traceparent.as_bytes().split_at_checked(LENGTH)?;
+        let (fields, rest) = traceparent.as_bytes().split_at_checked(TRACEPARENT_BYTES)?;
         let (version, trace, span, flags) = (&fields[..2], &fields[3..35], &fields[36..52], &fields[53..]);
         let version_is_known = match read_hex(version)? {
             [0x00] => rest.is_empty(),
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_it_writes_and_nothing_malformed() {
+    fn written_context_is_read_back_and_malformed_one_is_refused() {
         let runtime = Runtime::new();
         let context = TraceContext::root(&runtime);
         assert_eq!(TraceContext::parse(&context.to_string()), Some(context));

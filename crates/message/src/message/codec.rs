@@ -5,15 +5,15 @@ use serde::de::DeserializeOwned;
 
 /// A format for the payloads of message types.
 ///
-/// `#[message(codec = …)]` chooses it for a type; the default is [`Json`](crate::codec::Json). A payload whose
-/// [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON is readable in the message; any other is stored in base64
-/// (`data_base64` of CloudEvents).
+/// `#[message(codec = …)]` sets the codec of a type; the default is [`Json`](crate::codec::Json). A payload
+/// whose [`CONTENT_TYPE`](Codec::CONTENT_TYPE) is JSON is readable in the message. Any other payload is
+/// stored in base64 (`data_base64` of CloudEvents).
 ///
-/// A value may be encoded differently each time, as encryption with a random nonce does: no job is known by the bytes of
-/// its payload.
+/// A codec may encode a value differently each time, for example with a random nonce: no job is identified by
+/// the bytes of its payload.
 ///
-/// The input of a codec is untrusted: it must return an error for input that it cannot read, and bound recursion and
-/// allocation by the size of the input.
+/// The input of a codec is untrusted. The codec must return an error for input that it cannot read, and bound
+/// its recursion and allocation by the size of the input.
 ///
 /// ```
 /// use jobqueue::codec::{Codec, CodecError};
@@ -41,20 +41,21 @@ use serde::de::DeserializeOwned;
 /// struct Note { text: String }
 /// ```
 pub trait Codec: 'static {
-    /// The media type of encoded values, such as `application/json`. It is stored with every message, and a message
-    /// with another media type is dead-lettered as `decode_error` instead of being read by this codec.
+    /// The media type of encoded values, such as `application/json`. It is stored with every message. A
+    /// message with another media type is dead-lettered as `decode_error`, and this codec does not read it.
     const CONTENT_TYPE: &'static str;
 
     /// Encodes a value.
     ///
     /// # Errors
-    /// [`CodecError`] when the value has no form in this codec, such as a map with non-string keys in JSON.
+    /// [`CodecError`] if the codec cannot represent the value. JSON, for example, has no maps with keys other
+    /// than strings.
     fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError>;
 
     /// Decodes a value.
     ///
     /// # Errors
-    /// [`CodecError`] when the bytes are not a `T`.
+    /// [`CodecError`] if the bytes are not a `T`.
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>;
 }
 
@@ -64,12 +65,12 @@ pub trait Codec: 'static {
 pub struct CodecError(Box<str>, #[source] Option<Box<dyn std::error::Error + Send + Sync>>);
 
 impl CodecError {
-    /// Returns an error with a text of its own.
+    /// Returns an error with this text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into().into_boxed_str(), None)
     }
 
-    /// Returns an error with its cause. The cause's text must not quote the payload.
+    /// Returns an error with this text and cause. The text of the cause must not quote the payload.
     pub fn with_source(
         text: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

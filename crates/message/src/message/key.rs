@@ -1,4 +1,4 @@
-//! The key of a message, which names its subject, as text.
+//! The key of a message, as text. It names the subject of the message.
 
 use std::any::Any;
 use std::borrow::Cow;

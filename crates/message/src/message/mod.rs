@@ -1,5 +1,5 @@
-//! Message types: the trait by which a type declares its queue, kind, version and codec, and the errors of encoding and
-//! decoding. The chapter `messages` of the guide in `jobqueue` shows how to declare messages.
+//! Message types: the trait with which a type declares its queue, kind, version and codec, and the errors of
+//! encoding and decoding. The chapter `messages` of the guide in `jobqueue` shows how to declare messages.
 
 pub(crate) mod codec;
 pub(crate) mod key;
@@ -17,11 +17,11 @@ use crate::validate::{Validate, Violations};
 
 pub use upgrade::Upgrade;
 
-/// A type whose values travel through a queue. Derive it: `#[derive(QueueMessage)]`.
+/// A type whose values are sent through a queue. Implement it with `#[derive(QueueMessage)]`.
 ///
-/// The type declares the name under which values are stored ([`KIND`](Self::KIND)) and the [`VERSION`](Self::VERSION)
-/// of their form. Neither is taken from the Rust type, so that a type can be renamed or moved without losing messages
-/// that wait in queues.
+/// The type declares the name under which values are stored ([`KIND`](Self::KIND)) and the
+/// [`VERSION`](Self::VERSION) of their form. Neither is taken from the Rust type, so that the type can be
+/// renamed or moved without losing messages that wait in queues.
 ///
 /// ```
 /// use jobqueue::QueueMessage;
@@ -49,29 +49,30 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     const QUEUE: &'static str;
     /// The durable name of the type, stored with every message.
     const KIND: &'static str;
-    /// The version of the form, stored with every message; from 1.
+    /// The version of the values' form, stored with every message. The first version is 1.
     const VERSION: u32 = 1;
-    /// Former names under which values may still be waiting, oldest first.
+    /// Former names under which values may still wait in queues, oldest first.
     const ALIASES: &'static [&'static str] = &[];
-    /// The settings for messages of this type where the queue's metadata sets none.
+    /// The settings for messages of this type that apply where the queue's metadata sets none.
     const DEFAULTS: MessageDefaults = MessageDefaults::new();
     /// The codec of the payloads.
     type Codec: Codec;
 
-    /// Returns the value of the field marked `key`, which names the subject of the message. It becomes the event's
-    /// attribute `key`, chooses the shard, and identifies unique work.
+    /// Returns the value of the field marked `key`, which names the subject of the message. It becomes the
+    /// event's attribute `key`, selects the shard, and identifies unique work.
     fn key(&self) -> Option<Cow<'_, str>> {
         None
     }
 
-    /// Returns how messages of older versions become this type; `None` if there are none. The attribute `upgrade_from` sets it. The methods below
-    /// follow it, and need not be overridden.
+    /// Returns the upgrade from the type of the version before, or `None` if there is no older version. The
+    /// attribute `upgrade_from` sets it. The methods below follow the chain of upgrades, and need not be
+    /// overridden.
     fn upgrade_from() -> Option<Upgrade<Self>> {
         None
     }
 
-    /// Decodes a payload of `version` through the chain of upgrades up to [`VERSION`](Self::VERSION). Does not validate
-    /// it.
+    /// Decodes a payload of `version`, and upgrades it step by step to [`VERSION`](Self::VERSION). Does not
+    /// validate it.
     ///
     /// # Errors
     /// See [`DecodeError`].
@@ -88,8 +89,8 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
         }
     }
 
-    /// Returns the media type in which payloads of `version` are written; `None` for a version that
-    /// [`decode`](Self::decode) does not read.
+    /// Returns the media type of payloads of `version`, or `None` for a version that [`decode`](Self::decode)
+    /// cannot read.
     fn content_type(version: u32) -> Option<&'static str> {
         if version == Self::VERSION {
             return Some(Self::Codec::CONTENT_TYPE);
@@ -97,27 +98,27 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
         Self::upgrade_from().and_then(|upgrade| (upgrade.content_type)(version))
     }
 
-    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. The newest that fits is that of an external
-    /// program's payload without a version.
+    /// Returns the versions that [`decode`](Self::decode) reads, oldest first. A payload of an external
+    /// program without a version is read as the newest version that fits.
     fn versions() -> Vec<u32> {
         let mut versions = Self::upgrade_from().map_or_else(Vec::new, |upgrade| (upgrade.versions)());
         versions.push(Self::VERSION);
         versions
     }
 
-    /// Returns the first name that the type had: its oldest alias, or [`KIND`](Self::KIND) if it was never renamed. Unique
-    /// work and schedules without a name belong to it, so that the releases before and after a renaming agree.
+    /// Returns the type's first name: its oldest alias, or [`KIND`](Self::KIND) if it was never renamed.
+    /// Unique work and schedules without a name use it, so that releases before and after a renaming agree.
     fn original_kind() -> &'static str {
         let alias = Self::ALIASES.first().copied().unwrap_or(Self::KIND);
         match Self::upgrade_from().map(|upgrade| (upgrade.original_kind)()) {
             Some(old) if old != Self::KIND && !Self::ALIASES.contains(&old) => old,
-            // The newest type lists the former names of the older ones too.
+            // The newest type also lists the former names of the older types.
             _ => alias,
         }
     }
 
-    /// Returns the kinds of messages that are read as this type, each once: [`KIND`](Self::KIND), then its aliases, then those of the type
-    /// from which it is upgraded.
+    /// Returns the kinds of messages that are read as this type, without duplicates: [`KIND`](Self::KIND),
+    /// its aliases, and the kinds of the type from which it is upgraded.
     fn kinds() -> Vec<&'static str> {
         let mut kinds = [&[Self::KIND], Self::ALIASES].concat();
         let older = Self::upgrade_from().map_or_else(Vec::new, |upgrade| (upgrade.kinds)());
@@ -130,7 +131,8 @@ pub trait QueueMessage: Validate + Serialize + DeserializeOwned + Send + Sync + 
     }
 }
 
-/// The settings that a message type declares. The queue's metadata has priority for the threshold and the lease.
+/// The settings that a message type declares. For the threshold and the lease, the queue's metadata has
+/// priority.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageDefaults {
@@ -138,14 +140,14 @@ pub struct MessageDefaults {
     pub poison_threshold: Option<u32>,
     /// The lease with which a message is received: whole seconds, 1 second to 7 days.
     pub lease: Option<Duration>,
-    /// The time that a job may run before it is cancelled and the attempt counts as failed.
+    /// The time after which a running job is cancelled and its attempt counts as failed.
     pub max_run_time: Option<Duration>,
     /// The delay between attempts.
     pub backoff: Option<Backoff>,
 }
 
 impl MessageDefaults {
-    /// Returns defaults that suggest nothing.
+    /// Returns defaults that set nothing.
     pub const fn new() -> Self {
         Self { poison_threshold: None, lease: None, max_run_time: None, backoff: None }
     }
@@ -164,7 +166,7 @@ impl MessageDefaults {
         self
     }
 
-    /// Sets the time that a job may run.
+    /// Sets the maximum time that a job may run.
     #[must_use]
     pub const fn with_max_run_time(mut self, time: Duration) -> Self {
         self.max_run_time = Some(time);
@@ -183,7 +185,7 @@ impl MessageDefaults {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The message breaks rules of its own type.
+    /// The message breaks rules of its type.
     #[error("the message is not valid; correct the fields that are named and send it again")]
     Invalid(#[source] Violations),
     /// The codec cannot write the message.
@@ -195,29 +197,29 @@ pub enum EncodeError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// A newer program wrote the payload; a worker of that release can read it.
+    /// A newer release wrote the payload. A worker of that release can read it.
     #[error("the message has version {found}, this program reads up to {newest}; deploy the newer release")]
     #[non_exhaustive]
     NewerVersion {
         /// The version in the message.
         found: u32,
-        /// The newest this program knows.
+        /// The newest version that this program knows.
         newest: u32,
     },
-    /// The payload is older than the chain of upgrades reaches.
+    /// The version of the payload is older than any that the chain of upgrades reads.
     #[error("the message has version {found}, and no `upgrade_from` leads from it to version {newest}")]
     #[non_exhaustive]
     OlderVersion {
         /// The version in the message.
         found: u32,
-        /// The newest this program knows.
+        /// The newest version that this program knows.
         newest: u32,
     },
-    /// The payload has another media type than payloads of its version.
+    /// The media type of the payload differs from the media type of its version.
     #[error("the payload is {found}, the message type reads `{expected}`")]
     #[non_exhaustive]
     MediaType {
-        /// The media type of the message, between backticks, or a text that says that it is none.
+        /// The media type of the message in backticks, or a text that says that it is unreadable.
         found: Box<str>,
         /// The media type of the version's codec.
         expected: &'static str,
@@ -225,25 +227,25 @@ pub enum DecodeError {
     /// The codec cannot read the payload.
     #[error("the payload cannot be decoded")]
     Codec(#[source] CodecError),
-    /// The payload was read in an older form, and the conversion to the next one refused it.
+    /// The payload was decoded as an older version, and its conversion to the next version failed.
     #[error("the payload of version {from} cannot be converted to version {to}")]
     #[non_exhaustive]
     Upgrade {
-        /// The version converted from.
+        /// The version before the conversion.
         from: u32,
-        /// The version converted to.
+        /// The version after the conversion.
         to: u32,
         /// The error of `TryFrom`.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The payload was read, and breaks rules of the type.
+    /// The payload was decoded, but the message breaks rules of its type.
     #[error("the message is not valid")]
     Invalid(#[source] Violations),
 }
 
 impl DecodeError {
-    /// Returns the error for a version that is not the present one and has no upgrade.
+    /// Returns the error for a version that is neither the newest version nor one with an upgrade.
     pub fn unreadable_version(found: u32, newest: u32) -> Self {
         if found > newest {
             Self::NewerVersion { found, newest }

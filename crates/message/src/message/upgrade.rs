@@ -1,12 +1,13 @@
-//! The chain of versions: how a payload that an older release wrote becomes the present type. Each link is an [`Upgrade`]; the provided
-//! methods of [`QueueMessage`] walk along them.
+//! The chain of upgrades from the payloads of older releases to the newest type. Each link is an [`Upgrade`],
+//! and the provided methods of [`QueueMessage`] follow the chain.
 
 use std::fmt;
 
 use crate::message::{DecodeError, QueueMessage};
 
-/// The upgrade of a message type from the type of the version before, and through that from all older ones. The attribute `upgrade_from = Old`
-/// writes it; a [`QueueMessage`] that is implemented by hand returns it from [`upgrade_from`](QueueMessage::upgrade_from).
+/// The upgrade to a message type from the type of the version before, and through that type from all older
+/// versions. The attribute `upgrade_from = Old` implements it. A manual implementation of [`QueueMessage`]
+/// returns it from [`upgrade_from`](QueueMessage::upgrade_from).
 ///
 /// ```
 /// use jobqueue::QueueMessage;
@@ -48,7 +49,8 @@ pub struct Upgrade<M> {
 }
 
 impl<M: QueueMessage> Upgrade<M> {
-    /// Returns the upgrade from the type of the version before. `Old` may have an upgrade of its own, so that the chain has any length.
+    /// Returns the upgrade from the type of the version before. `Old` may itself have an upgrade, so a chain
+    /// may have any length.
     pub fn of<Old>() -> Self
     where
         Old: QueueMessage,
@@ -68,9 +70,11 @@ impl<M: QueueMessage> Upgrade<M> {
     /// Decodes a payload of an older version.
     ///
     /// # Errors
-    /// See [`DecodeError`]. An unknown version is compared with the newest, wherever in the chain it is met.
+    /// See [`DecodeError`]. The error for an unknown version compares it with the version of `M`, not of the
+    /// link that finds it.
     pub(super) fn decode(&self, version: u32, payload: &[u8]) -> Result<M, DecodeError> {
-        // A version between two links belongs to no type, and must not be reported as newer than the old link.
+        // A version between two types of the chain belongs to no type. It must not be reported as newer than
+        // the older of them.
         if version > self.version {
             return Err(DecodeError::unreadable_version(version, M::VERSION));
         }

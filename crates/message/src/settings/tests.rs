@@ -7,12 +7,15 @@ fn resolve(metadata: Metadata) -> (QueueSettings, Vec<SettingWarning>) {
 }
 
 #[test]
-fn an_empty_metadata_gives_the_defaults() {
+fn empty_metadata_gives_the_defaults() {
     let (settings, warnings) = resolve(Metadata::new());
-    assert_eq!((settings.poison_threshold, settings.max_deliveries), (5, 40));
+    assert_eq!(settings.poison_threshold, 5);
+    assert_eq!(settings.max_deliveries, 40);
     assert_eq!(settings.timeout, Duration::from_secs(30));
-    assert!(!settings.paused && warnings.is_empty());
-    assert_eq!((settings.unknown_kind_timeout, settings.raw_version), (Duration::from_secs(86_400), None));
+    assert!(!settings.paused);
+    assert_eq!(settings.unknown_kind_timeout, Duration::from_secs(86_400));
+    assert_eq!(settings.raw_version, None);
+    assert!(warnings.is_empty(), "{warnings:?}");
 }
 
 #[test]
@@ -46,21 +49,24 @@ fn metadata_wins_over_the_type_and_the_process_over_both() {
     let metadata = Metadata::new().with("PoisonThreshold", " 7 ").with(PAUSED, "TRUE");
     let defaults = MessageDefaults::new().with_poison_threshold(3).with_lease(Duration::from_secs(60));
     let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &SettingOverrides::default());
-    assert_eq!((settings.poison_threshold, settings.timeout), (7, Duration::from_secs(60)));
+    assert_eq!(settings.poison_threshold, 7);
+    assert_eq!(settings.timeout, Duration::from_secs(60));
     assert!(settings.paused);
     let until = resolve(Metadata::new().with(PAUSED, "true").with(PAUSED_UNTIL, "1970-01-01T00:01:00Z")).0;
     let after = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     assert!(until.is_paused(after(59)) && !until.is_paused(after(60)));
     let overrides = SettingOverrides { poison_threshold: Some(2), ..Default::default() };
     let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &overrides);
-    assert_eq!((settings.poison_threshold, settings.max_deliveries), (2, 28));
+    assert_eq!(settings.poison_threshold, 2);
+    assert_eq!(settings.max_deliveries, 28);
     let all = SettingOverrides {
         timeout: Some(Duration::from_millis(1)),
         max_deliveries: Some(u32::MAX),
         ..Default::default()
     };
     let (settings, _) = QueueSettings::resolve(&metadata, &defaults, &all);
-    assert_eq!((settings.timeout, settings.max_deliveries), (Duration::from_secs(1), 1_000_000));
+    assert_eq!(settings.timeout, Duration::from_secs(1));
+    assert_eq!(settings.max_deliveries, 1_000_000);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Validation: rules for fields. All violations are reported at once, each with the path of its field.
+//! Validation by rules for fields. All violations are reported at once, each with the path of its field.
 
 mod nested;
 mod path;
@@ -10,8 +10,9 @@ pub use violations::{Violation, Violations};
 
 /// A type that can check its values against rules.
 ///
-/// The trait is derived together with [`QueueMessage`](crate::message::QueueMessage), or alone with `#[derive(Validate)]` for
-/// types that are part of messages. The containers of the standard library are validated item by item.
+/// Deriving [`QueueMessage`](crate::message::QueueMessage) also derives this trait. `#[derive(Validate)]`
+/// derives it alone, for types that are parts of messages. The containers of the standard library are
+/// validated item by item.
 ///
 /// ```
 /// use jobqueue::Validate;
@@ -40,13 +41,13 @@ pub use violations::{Violation, Violations};
     note = "add `#[derive(jobqueue::Validate)]` to `{Self}`, or remove `nested` from the field"
 )]
 pub trait Validate {
-    /// Adds every violation in `self` to `violations`, with field paths below `path`.
+    /// Adds every violation in `self` to `violations`, with paths of fields below `path`.
     fn validate_into(&self, path: &Path<'_>, violations: &mut Violations);
 
     /// Checks the whole value.
     ///
     /// # Errors
-    /// All [`Violations`], not only the first.
+    /// All [`Violations`], not just the first.
     fn validate(&self) -> Result<(), Violations> {
         let mut violations = Violations::new();
         self.validate_into(&Path::ROOT, &mut violations);

@@ -28,7 +28,7 @@ macro_rules! pointers {
 }
 pointers!([+ ?Sized] &T, [+ ?Sized] Box<T>, [+ ?Sized] Rc<T>, [+ ?Sized] Arc<T>, [] Vec<T>, [+ ToOwned + ?Sized] Cow<'_, T>);
 
-/// Avoids an iterator, whose methods would be compiled for each type of items in the crate of the message.
+/// Uses no iterator, whose methods would be compiled for each item type in the message's crate.
 impl<T: Validate> Validate for [T] {
     fn validate_into(&self, path: &Path<'_>, violations: &mut Violations) {
         let mut index = 0;
@@ -47,7 +47,7 @@ impl<T: Validate, const N: usize> Validate for [T; N] {
     }
 }
 
-/// Implements validation of lists. Items are numbered in the order of iteration, which is the order on the wire.
+/// Implements validation of lists. Items are numbered in iteration order, which is their order on the wire.
 macro_rules! lists {
     ($([$($generics:tt)*] $list:ty),+ $(,)?) => {$(
         impl<T: Validate, $($generics)*> Validate for $list {
@@ -67,7 +67,7 @@ lists!(
     [S] HashSet<T, S>,
 );
 
-/// Implements validation of maps. Values are validated; keys only name them.
+/// Implements validation of maps. Values are validated, and keys only name them in paths.
 macro_rules! maps {
     ($([$($generics:tt)*] $map:ty),+ $(,)?) => {$(
         impl<K: Display, V: Validate, $($generics)*> Validate for $map {

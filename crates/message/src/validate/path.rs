@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The path of a field in a message. It lives on the stack, and becomes text (`slices[3].uri`) only when a rule is
-/// broken.
+/// The path of a field in a message. It lives on the stack, and becomes text (`slices[3].uri`) only if a rule
+/// is broken.
 ///
 /// ```
 /// use jobqueue::validate::Path;
@@ -46,7 +46,7 @@ impl<'a> Path<'a> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
-    /// Returns the path of a field, or this path when `name` is empty because the value has no name of its own.
+    /// Returns the path of a field, or this path if `name` is empty because the value is not a named field.
     pub(super) fn to(&'a self, name: &'a str) -> Path<'a> {
         if name.is_empty() { *self } else { self.field(name) }
     }

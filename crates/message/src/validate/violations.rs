@@ -1,10 +1,11 @@
-//! A collection of broken rules.
+//! Broken rules, and their collection.
 
 use std::fmt;
 
 use super::Path;
 
-/// One broken rule. Its text is safe to log and to send back: it names the field and the rule, and never the value.
+/// A broken rule. Its text is safe to log and to send back: it names the field and the rule, and never quotes
+/// the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     path: String,
@@ -13,17 +14,17 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// Returns the field, such as `slices[3].uri`; empty for the whole message.
+    /// Returns the path of the field, such as `slices[3].uri`; empty for the whole message.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Returns the rule's name as in the attribute: `range`, `length`, `url`, ….
+    /// Returns the rule's name in the attribute: `range`, `length`, `url`, ….
     pub fn rule(&self) -> &'static str {
         self.rule
     }
 
-    /// Returns the broken rule and the allowed values as text. It never quotes the value.
+    /// Describes the broken rule and the allowed values. Never quotes the value.
     pub fn problem(&self) -> &str {
         &self.problem
     }
@@ -36,7 +37,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// The rules a message breaks. At most 100 are kept, so that a hostile message cannot fill memory.
+/// The rules that a message breaks. At most 100 are kept, so that a hostile message cannot fill the memory.
 ///
 /// ```
 /// use jobqueue::Validate;
@@ -77,7 +78,7 @@ impl Violations {
         }
     }
 
-    // This is not generic, so that it is compiled here and not once more in the crates of messages.
+    // Not generic, so that it is compiled here and not again in the crates of messages.
     fn keep(&mut self, path: &Path<'_>, rule: &'static str, problem: String) {
         self.kept.push(Violation { path: path.to_string(), rule, problem });
     }

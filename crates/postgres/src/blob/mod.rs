@@ -1,7 +1,8 @@
-//! Operations on blobs, and the port over them.
+//! Operations on blobs, and the blob half of the port.
 //!
-//! A change reads the row, decides by the rules of the port, and writes on condition that the row has not changed: its `revision` is the same, and its lease has not
-//! ended. No lock is held from one statement to the next.
+//! A change reads the row, decides by the rules of the port, and writes only if the row is unchanged: its
+//! `revision` is the same, and whether it has an active lease has not changed. No lock is held between
+//! statements.
 
 mod row;
 mod size;

@@ -1,4 +1,4 @@
-//! The row of a blob without its content.
+//! The row of a blob, without its content.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,7 @@ use crate::time::{from_instant, to_duration, to_instant, to_millis};
 use jobqueue_storage::rules::lease::BlobLease;
 use jobqueue_storage::{BlobName, BlobProperties, ETag, LeaseId, Metadata, StoreError, StoreErrorKind};
 
-/// Builds the columns that [`BlobRow::read`] reads from the first on.
+/// Builds the list of columns that [`BlobRow::read`] reads, from column 0 on.
 macro_rules! blob_columns {
     () => {
         "b.id, b.name, b.revision, b.etag, b.modified_at, b.length, b.lease_millis, b.lease_until, b.lease_id, b.metadata"
@@ -19,8 +19,9 @@ macro_rules! blob_columns {
 }
 pub(super) use blob_columns;
 
-/// Builds the source of a statement about blob $2 of container $1: a row if there is the container, with the blob `b`. `OFFSET` keeps the planner from
-/// a join, which could read the whole index where `ANALYZE` has seen an empty table.
+/// Builds the `FROM` clause of a statement about blob $2 of container $1. It gives a row if the container
+/// exists, with the blob `b` or `NULL`s. `OFFSET` keeps the planner from a join, which could read all of the
+/// index where `ANALYZE` saw an empty table.
 macro_rules! place {
     () => {
         " FROM jobqueue.container c LEFT JOIN LATERAL (SELECT * FROM jobqueue.blob WHERE container = c.id AND name = $2 OFFSET 0) b ON true
@@ -31,7 +32,7 @@ pub(super) use place;
 
 const FIND: &str = concat!("SELECT ", blob_columns!(), ", jobqueue.now()", place!());
 
-/// A blob as it was found.
+/// The columns of a blob, except its content.
 pub(super) struct BlobRow {
     pub(super) id: i64,
     pub(super) name: String,
@@ -43,15 +44,15 @@ pub(super) struct BlobRow {
     pub(super) metadata: Metadata,
 }
 
-/// A place in a container, and the blob that is there.
-pub(super) struct Place {
+/// The result of a search for a blob by its name.
+pub(super) struct BlobLookup {
     pub(super) blob: Option<BlobRow>,
     /// The server's time.
     pub(super) now: SystemTime,
 }
 
-impl Place {
-    /// Finds the place of a blob.
+impl BlobLookup {
+    /// Looks up a blob. The container must exist, the blob need not.
     ///
     /// # Errors
     /// `ContainerNotFound`.
@@ -68,7 +69,7 @@ impl Place {
         Ok(Self { blob, now: to_instant(call.get(row, 10)?) })
     }
 
-    /// Returns the blob that must be there.
+    /// Returns the blob, which must exist.
     ///
     /// # Errors
     /// `BlobNotFound`.
@@ -102,7 +103,6 @@ pub(super) fn tag(number: i64) -> ETag {
     ETag::new(format!("\"0x{number:016X}\""))
 }
 
-/// The columns of a lease.
 pub(super) struct LeaseColumns {
     pub(super) millis: Option<i64>,
     pub(super) until: Option<i64>,
@@ -137,13 +137,13 @@ mod tests {
     use crate::fake_server::{FakeServer, error_response};
     use jobqueue_storage::Operation;
 
-    /// A change whose look at the blob failed has written nothing.
+    /// If the lookup of the blob fails, the change has written nothing.
     #[tokio::test]
     async fn lost_answer_of_the_look_before_a_change_is_certain() {
         let server = FakeServer::start(|_| error_response("FATAL", "57P01")).await;
         let database = Database::new(server.settings(), Default::default()).unwrap();
         let blob = BlobName::new("a-container".parse().unwrap(), "name").unwrap();
-        let found = Place::find(&database, Call::new(Operation::PutBlob, &blob), &blob).await;
+        let found = BlobLookup::find(&database, Call::new(Operation::PutBlob, &blob), &blob).await;
         let error = found.err().unwrap();
         assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Unavailable, false), "{error}");
     }

@@ -1,4 +1,4 @@
-//! The size of a blob, and the time that it takes.
+//! The size of blobs, and the additional time for large ones.
 
 use std::time::Duration;
 
@@ -8,13 +8,15 @@ use crate::database::Call;
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{BlobName, Operation, PutBlob, StoreError, StoreErrorKind};
 
-/// The greatest number of bytes of a blob. The server holds twice as many in a value, but copies it more than once.
+/// The maximum number of bytes of a blob. A value on the server can have twice as many, but the server copies
+/// it more than once.
 const MAX_BLOB_BYTES: usize = 512 << 20;
 
-/// The greatest number of bytes of a blob that takes no further time, and so no turn among those that do.
-pub(super) const MAX_SHORT: u64 = (1 << 20) - 1;
+/// The maximum number of bytes of a blob that needs no additional time, and therefore does not wait for a
+/// turn among large blobs.
+pub(super) const MAX_SHORT_BYTES: u64 = (1 << 20) - 1;
 
-/// Returns the further time for a blob of this size: 1 second for each mebibyte.
+/// Returns the additional time for a blob of this size: 1 second for each mebibyte.
 pub(super) fn further_time(bytes: u64) -> Duration {
     Duration::from_secs(bytes >> 20)
 }

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio_postgres::types::Type;
 
-use super::row::{BlobRow, LeaseColumns, Place, blob_columns, place, tag};
-use super::size::{MAX_SHORT, check_put, further_time};
+use super::row::{BlobLookup, BlobRow, LeaseColumns, blob_columns, place, tag};
+use super::size::{MAX_SHORT_BYTES, check_put, further_time};
 use crate::database::{Call, Parameter};
 use crate::metadata;
 use crate::store::Store;
@@ -21,18 +21,21 @@ use jobqueue_storage::{
     Detach, LeaseId, Operation, PutBlob, StoreError, StoreErrorKind,
 };
 
-/// The attempts of a change while others change the same blob: one of them succeeds each time.
-const ATTEMPTS: usize = 100;
+/// The number of attempts at a change while other processes change the same blob. In each round one of the
+/// changes succeeds.
+const MAX_ATTEMPTS: usize = 100;
 
-/// Creates a container. An attempt that finds one uses no number of the sequence, whose numbers have 32 bits.
+/// Creates a container. If it exists, the statement uses no number of the sequence, whose numbers have 32
+/// bits.
 pub(crate) const CREATE_CONTAINER: &str = "INSERT INTO jobqueue.container (name)
     SELECT $1 WHERE NOT EXISTS (SELECT FROM jobqueue.container WHERE name = $1) ON CONFLICT (name) DO NOTHING";
 
-/// The blobs are unreachable at once, and are removed bit by bit.
+/// The blobs are unreachable at once. Their rows are removed step by step.
 const DELETE_CONTAINER: &str = "WITH gone AS (DELETE FROM jobqueue.container WHERE name = $1 RETURNING id)
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'container', id, jobqueue.now() FROM gone RETURNING owner";
 
-/// Creates a blob, unless there is one of this name. The answer is empty without the container, and `NULL` if there is such a blob.
+/// Creates a blob, unless a blob of this name exists. The answer has no row if the container does not exist,
+/// and `NULL` if the blob already exists.
 pub(crate) const CREATE: &str =
     "WITH place AS MATERIALIZED (SELECT id FROM jobqueue.container WHERE name = $1), created AS (
         INSERT INTO jobqueue.blob (container, name, metadata, length, content, revision, etag, modified_at)
@@ -41,7 +44,8 @@ pub(crate) const CREATE: &str =
         ON CONFLICT (container, name) DO NOTHING RETURNING etag, modified_at
     ) SELECT etag, modified_at FROM place LEFT JOIN created ON true";
 
-/// Replaces a blob that has not changed. A lease of it has neither begun nor ended: $3 says whether there is one.
+/// Replaces a blob that has not changed since it was read. $3 says whether it had an active lease; that, too,
+/// must not have changed.
 const REPLACE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_until = $5, lease_id = $6, metadata = $7, length = pg_catalog.length($8),
         content = $8, revision = r.next, etag = r.next, modified_at = jobqueue.now()
     FROM (SELECT pg_catalog.nextval('jobqueue.revision') AS next) AS r
@@ -53,7 +57,7 @@ const CHANGE_LEASE: &str = "UPDATE jobqueue.blob SET lease_millis = $4, lease_un
 const DELETE: &str = "DELETE FROM jobqueue.blob
     WHERE id = $1 AND revision = $2 AND (coalesce(lease_until, 0) > jobqueue.now()) = $3 RETURNING id";
 
-/// The content of a blob of more than $3 bytes is not read.
+/// Reads a blob, but not the content of a blob of more than $3 bytes.
 const GET: &str = concat!(
     "SELECT ",
     blob_columns!(),
@@ -61,7 +65,8 @@ const GET: &str = concat!(
     place!()
 );
 
-/// The blobs with names from $2 to $3. The container is no join, behind which the planner would sort the names, all of them for each page.
+/// Lists the blobs with names from $2 to $3. The container is a subquery: with a join the planner would sort
+/// all names for each page.
 const LIST: &str = concat!(
     "SELECT ",
     blob_columns!(),
@@ -69,7 +74,7 @@ const LIST: &str = concat!(
         AND b.name >= $2 AND b.name < $3 ORDER BY b.name LIMIT $4"
 );
 
-/// The time of a listing without a row that has it.
+/// The server's time, for a listing without rows.
 const TIME: &str = "SELECT jobqueue.now(), EXISTS (SELECT FROM jobqueue.container WHERE name = $1)";
 
 /// A blob to write.
@@ -105,16 +110,16 @@ impl BlobStore for Store {
         if creates && let Some(created) = self.create_blob(new).await? {
             return Ok(created);
         }
-        for _ in 0..ATTEMPTS {
-            let place = Place::find(&self.database, call, new.blob).await?;
-            let present = place.blob.as_ref();
+        for _ in 0..MAX_ATTEMPTS {
+            let lookup = BlobLookup::find(&self.database, call, new.blob).await?;
+            let present = lookup.blob.as_ref();
             let refused = |kind| call.refuse(kind);
             new.options.condition.check(present.map(|row| &row.etag)).map_err(refused)?;
             let lease = present.map_or(BlobLease::Available, |row| row.lease);
-            let lease = lease.write(place.now, new.options.lease).map_err(refused)?;
+            let lease = lease.write(lookup.now, new.options.lease).map_err(refused)?;
             let written = match present {
                 None => self.create_blob(new).await?,
-                Some(row) => self.replace_blob(new, row, lease, place.now).await?,
+                Some(row) => self.replace_blob(new, row, lease, lookup.now).await?,
             };
             if let Some(written) = written {
                 return Ok(written);
@@ -125,33 +130,34 @@ impl BlobStore for Store {
 
     async fn get_blob(&self, blob: &BlobName, max_bytes: u64) -> Result<Blob, StoreError> {
         let call = Call::new(Operation::GetBlob, blob);
-        // Most contents are far shorter than what is allowed: a record must not wait for a turn among the large payloads.
-        let mut most = max_bytes.min(MAX_SHORT);
+        // Most contents are much shorter than `max_bytes`. A small record must not wait for a turn among
+        // large payloads.
+        let mut limit = max_bytes.min(MAX_SHORT_BYTES);
         loop {
-            match self.read_blob(call, blob, most).await? {
+            match self.read_blob(call, blob, limit).await? {
                 Ok(found) => return Ok(found),
                 Err(length) if length > max_bytes => {
                     let detail = format!("it has {length} bytes; {max_bytes} are allowed");
                     return Err(call.refuse(StoreErrorKind::TooLarge).with_detail(detail));
                 }
-                Err(length) => most = length,
+                Err(length) => limit = length,
             }
         }
     }
 
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError> {
         let call = Call::new(Operation::BlobProperties, blob);
-        let place = Place::find(&self.database, call, blob).await?;
-        Ok(place.require(call)?.properties(place.now))
+        let lookup = BlobLookup::find(&self.database, call, blob).await?;
+        Ok(lookup.require(call)?.properties(lookup.now))
     }
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         let call = Call::new(Operation::DeleteBlob, blob);
-        for _ in 0..ATTEMPTS {
-            let place = Place::find(&self.database, call, blob).await?;
-            let row = place.require(call)?;
-            row.lease.write(place.now, lease.copied()).map_err(|kind| call.refuse(kind))?;
-            let was_active = row.lease.is_active(place.now);
+        for _ in 0..MAX_ATTEMPTS {
+            let lookup = BlobLookup::find(&self.database, call, blob).await?;
+            let row = lookup.require(call)?;
+            row.lease.write(lookup.now, lease.copied()).map_err(|kind| call.refuse(kind))?;
+            let was_active = row.lease.is_active(lookup.now);
             let values = [
                 (&row.id as _, Type::INT8),
                 (&row.revision as _, Type::INT8),
@@ -172,12 +178,12 @@ impl BlobStore for Store {
     ) -> Result<BlobListing, StoreError> {
         let call = Call::new(Operation::ListBlobs, container);
         let NameRange { from, end } = NameRange::of_page(prefix, marker);
-        let most = MAX_LISTED_BLOBS as i64 + 1;
+        let limit = MAX_LISTED_BLOBS as i64 + 1;
         let values = [
             (&container.as_str() as _, Type::TEXT),
             (&from as _, Type::TEXT),
             (&end as _, Type::TEXT),
-            (&most as _, Type::INT8),
+            (&limit as _, Type::INT8),
         ];
         let rows = self.database.query(call, LIST, &values).await?;
         let mut listing = BlobListing::default();
@@ -238,25 +244,26 @@ impl BlobLeases for Store {
 
 impl Detach<dyn BlobStore> for Store {
     fn detached(&self) -> Arc<dyn BlobStore> {
-        Arc::new(self.again())
+        Arc::new(self.with_own_connections())
     }
 }
 
 impl Store {
-    /// Reads a blob of at most `most` bytes, in the time for so many. Returns the length of a longer one.
+    /// Reads a blob of at most `max_bytes` bytes, within the time for a blob of that size. Returns the length
+    /// if the blob is longer.
     async fn read_blob(
         &self,
         call: Call<'_>,
         blob: &BlobName,
-        most: u64,
+        max_bytes: u64,
     ) -> Result<Result<Blob, u64>, StoreError> {
-        let limit = i64::try_from(most).unwrap_or(i64::MAX);
+        let limit = i64::try_from(max_bytes).unwrap_or(i64::MAX);
         let values = [
             (&blob.container().as_str() as _, Type::TEXT),
             (&blob.name() as _, Type::TEXT),
             (&limit as _, Type::INT8),
         ];
-        let rows = self.database.query_longer(call, GET, &values, further_time(most)).await?;
+        let rows = self.database.query_longer(call, GET, &values, further_time(max_bytes)).await?;
         let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::ContainerNotFound))?;
         if call.get::<Option<i64>>(row, 0)?.is_none() {
             return Err(call.refuse(StoreErrorKind::BlobNotFound));
@@ -300,7 +307,7 @@ impl Store {
         self.written(REPLACE, &values, new, lease.is_active(now)).await
     }
 
-    /// Runs a statement that writes a blob. Returns `None` if the row was not as it was found.
+    /// Runs a statement that writes a blob. Returns `None` if the row has changed since it was read.
     async fn written(
         &self,
         sql: &str,
@@ -318,7 +325,7 @@ impl Store {
         Ok(Some(properties.with_metadata(new.options.metadata.clone()).with_active_lease(is_leased)))
     }
 
-    /// Moves a blob's lease by `rule`. Tag and content do not change.
+    /// Changes a blob's lease by `rule`. The ETag and the content do not change.
     async fn change_lease(
         &self,
         operation: Operation,
@@ -326,11 +333,11 @@ impl Store {
         rule: impl Fn(&BlobLease, SystemTime) -> Result<BlobLease, StoreErrorKind> + Send + Sync,
     ) -> Result<(), StoreError> {
         let call = Call::new(operation, blob);
-        for _ in 0..ATTEMPTS {
-            let place = Place::find(&self.database, call, blob).await?;
-            let row = place.require(call)?;
-            let columns = LeaseColumns::of(&rule(&row.lease, place.now).map_err(|kind| call.refuse(kind))?);
-            let was_active = row.lease.is_active(place.now);
+        for _ in 0..MAX_ATTEMPTS {
+            let lookup = BlobLookup::find(&self.database, call, blob).await?;
+            let row = lookup.require(call)?;
+            let columns = LeaseColumns::of(&rule(&row.lease, lookup.now).map_err(|kind| call.refuse(kind))?);
+            let was_active = row.lease.is_active(lookup.now);
             let values = [
                 (&row.id as _, Type::INT8),
                 (&row.revision as _, Type::INT8),
@@ -346,7 +353,7 @@ impl Store {
         Err(contended(call))
     }
 
-    /// Returns the time, if the container exists. The refusal has it too.
+    /// Returns the server's time if the container exists. The error `ContainerNotFound` carries it, too.
     async fn time_of(&self, call: Call<'_>, container: &ContainerName) -> Result<SystemTime, StoreError> {
         let rows = self.database.query(call, TIME, &[(&container.as_str() as _, Type::TEXT)]).await?;
         let missing = || call.refuse(StoreErrorKind::ContainerNotFound);

@@ -12,7 +12,6 @@ impl Database {
     }
 }
 
-// audit 25, databases C9
 #[tokio::test]
 async fn large_contents_leave_connections_to_other_statements() {
     let (server, mut arrived) = FakeServer::silent().await;
@@ -24,7 +23,8 @@ async fn large_contents_leave_connections_to_other_statements() {
         arrived.recv().await.unwrap();
         let mut query = pin!(database.query(call, "SELECT 2", &[]));
         tokio::select! {
-            // Before what arrives, which may be here already: a statement that was not polled waits for no connection.
+            // The query is polled before `arrived`, which may already have an item: a query that was not
+            // polled does not wait for a connection.
             biased;
             _ = &mut query => panic!("there is no answer"),
             _ = arrived.recv() => {}
@@ -38,7 +38,6 @@ async fn large_contents_leave_connections_to_other_statements() {
     }
 }
 
-// review 25, databases DB-1
 #[tokio::test]
 async fn short_content_waits_for_no_large_one_whatever_is_allowed() {
     let (server, mut arrived) = FakeServer::silent().await;
@@ -61,7 +60,7 @@ async fn short_content_waits_for_no_large_one_whatever_is_allowed() {
     }
 }
 
-/// A pooler forgets the statement of a client that is gone, and takes the session for free.
+/// A pooler forgets the statement of a client that is gone, and reuses its session.
 #[tokio::test]
 async fn statement_is_cancelled_before_its_connection_is_closed() {
     let (mut server, mut arrived) = FakeServer::silent().await;

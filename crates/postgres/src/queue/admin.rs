@@ -16,7 +16,7 @@ const CREATE: &str =
 
 const METADATA: &str = "SELECT metadata FROM jobqueue.queue WHERE name = $1";
 
-/// The messages are unreachable at once, and are removed bit by bit.
+/// The messages are unreachable at once. Their rows are removed step by step.
 const DELETE: &str = "WITH gone AS (DELETE FROM jobqueue.queue WHERE name = $1 RETURNING id)
     INSERT INTO jobqueue.garbage (kind, owner, since) SELECT 'queue', id, jobqueue.now() FROM gone RETURNING owner";
 
@@ -27,28 +27,28 @@ const SET_METADATA: &str = "UPDATE jobqueue.queue SET metadata = $2 WHERE name =
 const SWAP_METADATA: &str =
     "UPDATE jobqueue.queue SET metadata = $2 WHERE name = $1 AND metadata = $3 RETURNING id";
 
-const LAST: &str = "SELECT q.id, (SELECT pg_catalog.max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
+const LAST_MESSAGE: &str = "SELECT q.id, (SELECT pg_catalog.max(m.id) FROM jobqueue.message m) FROM jobqueue.queue q WHERE q.name = $1";
 
-/// The number of messages that one statement removes.
-const CLEARED: i64 = 5_000;
+/// The number of messages that a statement of `clear` removes.
+const CLEARED_PER_STATEMENT: i64 = 5_000;
 
-/// The attempts to create a queue that others create and delete meanwhile.
-const ATTEMPTS: usize = 10;
+/// The number of attempts at a change of a queue that other processes keep changing.
+const MAX_ATTEMPTS: usize = 10;
 
 impl Store {
     pub(super) async fn create(&self, queue: &QueueName, wanted: &Metadata) -> Result<Created, StoreError> {
         let call = Call::new(Operation::CreateQueue, queue);
         let (name, text) = (queue.as_str(), metadata::to_text(wanted));
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT)];
             if !self.database.query(call, CREATE, &values).await?.is_empty() {
                 return Ok(Created::New);
             }
             if let Some(row) = self.database.query(call, METADATA, &[(&name, Type::TEXT)]).await?.first() {
-                return match metadata::from_text(call, call.get(row, 0)?)? == *wanted {
-                    true => Ok(Created::Existed),
-                    false => Err(call.refuse(StoreErrorKind::QueueAlreadyExists)),
-                };
+                if metadata::from_text(call, call.get(row, 0)?)? == *wanted {
+                    return Ok(Created::Existed);
+                }
+                return Err(call.refuse(StoreErrorKind::QueueAlreadyExists));
             }
         }
         Err(call.refuse(StoreErrorKind::Unavailable).with_detail("others create and delete the queue"))
@@ -76,20 +76,21 @@ impl Store {
         let rows = self.database.query(call, LIST, &[(&prefix, Type::TEXT)]).await?;
         let mut names = Vec::with_capacity(rows.len());
         for row in &rows {
-            // A name that breaks the rules was written by another program and cannot be asked for.
+            // A name that breaks the rules was written by another program. No caller could use it.
             names.extend(QueueName::new(call.get::<&str>(row, 0)?));
         }
         Ok(names)
     }
 
-    /// Removes the messages that are there at the beginning.
+    /// Removes the messages that exist when it begins.
     pub(super) async fn empty(&self, queue: &QueueName) -> Result<(), StoreError> {
         let call = Call::new(Operation::Clear, queue);
-        let rows = self.database.query(call, LAST, &[(&queue.as_str(), Type::TEXT)]).await?;
+        let rows = self.database.query(call, LAST_MESSAGE, &[(&queue.as_str(), Type::TEXT)]).await?;
         let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
         let (id, last): (i32, Option<i64>) = (call.get(row, 0)?, call.get(row, 1)?);
         let Some(last) = last else { return Ok(()) };
-        let some = [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED as _, Type::INT8)];
+        let several =
+            [(&id as _, Type::INT4), (&last as _, Type::INT8), (&CLEARED_PER_STATEMENT as _, Type::INT8)];
         let one = [
             (&id as _, Type::INT4),
             (&last as _, Type::INT8),
@@ -99,14 +100,15 @@ impl Store {
         loop {
             let mut removed = 0;
             for sql in DELETE_OF_QUEUE {
-                removed += self.database.query(call, sql, &some).await?.len();
+                removed += self.database.query(call, sql, &several).await?.len();
             }
             if removed > 0 {
-                // A message that was sent meanwhile may be the first of its group now.
+                // A message that was sent since then may now be the first of its group.
                 self.announce(queue);
                 continue;
             }
-            // What is left is locked by others. It is waited for with nothing in hand, one message at a time.
+            // The remaining messages are locked by other transactions. This waits for one message at a time,
+            // and holds no other lock while it waits.
             for sql in DELETE_LOCKED_OF_QUEUE {
                 let rows = self.database.query(call, sql, &one).await;
                 let is_held = rows.as_ref().is_err_and(error::is_lock_timeout);
@@ -129,7 +131,8 @@ impl MetadataStore for Store {
         metadata::from_text(call, call.get(row, 0)?)
     }
 
-    /// The texts of two equal metadata may differ, in the case of a name for example.
+    /// Equal metadata may have different texts, for example if the case of a name differs, so the stored text
+    /// is compared after parsing.
     async fn replace_queue_metadata(
         &self,
         queue: &QueueName,
@@ -137,14 +140,14 @@ impl MetadataStore for Store {
         new: &Metadata,
     ) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, new)?;
-        let (look, call) =
+        let (reading, call) =
             (Call::new(Operation::QueueMetadata, queue), Call::new(Operation::SetQueueMetadata, queue));
         let (name, text) = (queue.as_str(), metadata::to_text(new));
-        for _ in 0..ATTEMPTS {
-            let rows = self.database.query(look, METADATA, &[(&name, Type::TEXT)]).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            let rows = self.database.query(reading, METADATA, &[(&name, Type::TEXT)]).await?;
             let row = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::QueueNotFound))?;
-            let found: &str = look.get(row, 0)?;
-            if metadata::from_text(look, found)? != *before {
+            let found: &str = reading.get(row, 0)?;
+            if metadata::from_text(reading, found)? != *before {
                 break;
             }
             let values = [(&name as _, Type::TEXT), (&text as _, Type::TEXT), (&found as _, Type::TEXT)];

@@ -17,7 +17,7 @@ const COUNT: &str =
     "SELECT q.metadata, t.now, c.* FROM jobqueue.queue q, (SELECT jobqueue.now() AS now) AS t,
     LATERAL jobqueue.count_states(q.id, t.now) AS c WHERE q.name = $1";
 
-/// A count, and what is found with it.
+/// The counts of a queue, with its metadata and the server's time.
 struct Counted {
     metadata: Metadata,
     now: SystemTime,

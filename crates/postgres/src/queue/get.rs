@@ -19,11 +19,13 @@ use jobqueue_storage::{
     GetMessages, LeasedMessage, Operation, QueueName, Received, StoreError, StoreErrorKind,
 };
 
-/// The time within which a get always looks for the next message that becomes visible. What is later it looks for in a part of the time:
-/// while a long transaction is open, it may have to pass the ends of many former leases.
-const NEAR: Duration = Duration::from_secs(10);
+/// The time ahead for which each get searches for the next message to become visible. A search further ahead
+/// is made only in a part of the time, because while a long transaction is open, it may have to pass the
+/// index entries of many former leases.
+const SHORT_LOOKAHEAD: Duration = Duration::from_secs(10);
 
-/// Leases messages. The function keeps its plans in the session; the statement is cheap to plan each time, as a pooler of connections needs it.
+/// Leases messages. The session caches the plans of the function. The statement itself is planned each time,
+/// as connection poolers require, which is cheap.
 const GET: &str = "SELECT * FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 
 impl Store {
@@ -35,9 +37,9 @@ impl Store {
     ) -> Result<Received, StoreError> {
         self.purge.start();
         let requested = Instant::now();
-        // An attempt begins when there is a connection: an outage is no long scan.
+        // An attempt begins with its connection, so that an outage does not count as a long scan.
         let client = self.database.client(Call::new(Operation::Get, queue)).await?;
-        // A lease is counted from the request, and begins after the wait for a connection.
+        // The lease counts from the request, but the server grants it after the wait for a connection.
         let granted = options.visibility.saturating_add(requested.elapsed());
         let state = self.scans.of(queue);
         let (mut attempt, mut far) = (Attempt::begin(&state), state.far.begin());
@@ -54,20 +56,17 @@ impl Store {
         let is_full = found.messages.len() == options.count as usize;
         let stopped_at = found.scan.stopped_at.filter(|_| is_full);
         attempt.end(&Scan { stopped_at, ..found.scan });
-        // What is not near was not looked for.
-        let next = found.next_visible_in.or_else(|| far.is_none().then_some(NEAR));
+        // Without a far search, no message beyond the short lookahead was looked for.
+        let next = found.next_visible_in.or_else(|| far.is_none().then_some(SHORT_LOOKAHEAD));
         if is_full {
-            // Nothing was looked for: the turn stays due.
+            // No next message was looked for, so the far search stays due.
             far.iter_mut().for_each(Work::forget_time);
         }
         let messages = found.messages.into_iter().map(|message| message.with_granted(granted)).collect();
         Ok(Received::new(messages).with_next_visible_in(next.filter(|_| !is_full)))
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the request, its connection and what is known of former scans"
-    )]
+    #[allow(clippy::too_many_arguments, reason = "the request, its connection and the state of former scans")]
     async fn claim<F: FnOnce(Object)>(
         &self,
         client: ScopeGuard<Object, F>,
@@ -75,13 +74,13 @@ impl Store {
         options: &GetMessages,
         attempt: &Attempt<'_>,
         is_far: bool,
-    ) -> Result<Found, StoreError> {
+    ) -> Result<GetAnswer, StoreError> {
         let call = Call::new(Operation::Get, queue);
         let receipts: Vec<Receipt> = (0..options.count).map(|_| receipt::random(&self.runtime)).collect();
         let receipts: Vec<&[u8]> = receipts.iter().map(<[u8; 16]>::as_slice).collect();
         let (count, visibility) = (i64::from(options.count), to_millis(options.visibility));
         let (running, since) = attempt.bound.running();
-        let ahead = to_millis(if is_far { Duration::MAX } else { NEAR });
+        let ahead = to_millis(if is_far { Duration::MAX } else { SHORT_LOOKAHEAD });
         let values = [
             (&queue.as_str() as _, Type::TEXT),
             (&count as _, Type::INT8),
@@ -94,20 +93,20 @@ impl Store {
             (&attempt.back as _, Type::INT8),
             (&self.held.limits.longest as _, Type::TEXT),
         ];
-        Found::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
+        GetAnswer::read(call, &self.database.query_on(client, call, GET, &values, Duration::ZERO).await?)
     }
 }
 
-/// The answer of the server.
-struct Found {
-    /// The scan, as if it had ended at its last message.
+/// The server's answer to a get.
+struct GetAnswer {
+    /// The scan. `stopped_at` is the time of its last message, even if the scan went on behind it.
     scan: Scan,
     messages: Vec<LeasedMessage>,
-    /// The time until the next message that was looked for becomes visible, those that are leased now included.
+    /// The time until the first message becomes visible, among those looked for and those leased by this get.
     next_visible_in: Option<Duration>,
 }
 
-impl Found {
+impl GetAnswer {
     fn read(call: Call<'_>, rows: &[Row]) -> Result<Self, StoreError> {
         let first = rows.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol).with_ambiguous(true))?;
         if !call.get(first, 2)? {
@@ -138,7 +137,7 @@ impl Found {
     }
 }
 
-/// Reads a leased message, and the end of its lease.
+/// Reads a leased message and the end of its lease.
 fn leased(call: Call<'_>, row: &Row) -> Result<(LeasedMessage, i64), StoreError> {
     let visible_at: i64 = call.get(row, 12)?;
     let message = LeasedMessage::new(

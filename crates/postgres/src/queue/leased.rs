@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use tokio_postgres::types::Type;
 
-use super::refusal::{LOOK, Look, reason};
+use super::refusal::{INSPECT, Inspection, reason};
 use super::renew::renew;
 use super::update::{UPDATE_FREE, Update};
 use crate::database::{Call, Database};
@@ -16,12 +16,13 @@ use jobqueue_storage::{
     ExpiredReceipt, MessageRef, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// Deletes messages whose receipts are good. $4 accepts expired ones.
+/// Deletes messages whose receipts are valid. $4 says which expired receipts are accepted.
 const DELETE: &str = "SELECT * FROM jobqueue.delete_rows($1, $2, $3, $4, $5)";
-/// Ends the first messages of groups behind which open transactions put others.
+/// Ends messages that are the first of groups to which open transactions are adding messages.
 const PASS_ON: &str = "SELECT * FROM jobqueue.pass_on_rows($1, $2, $3, $4, $5)";
-/// Removes the rows of former firsts of these messages' groups that no transaction has locked any more. A join by `id`, or an
-/// index that its condition implies, could be read as a whole where the statistics say that the table is empty.
+/// Removes the rows of former first messages, in these messages' groups, that no transaction locks any more.
+/// The statement has no join by `id`, and no condition that matches a partial index: where the statistics say
+/// that the table is empty, the planner could read all of an index.
 const REMOVE_FORMER: &str = "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
         SELECT f.id FROM jobqueue.queue q, jobqueue.message m,
             LATERAL (SELECT id FROM jobqueue.message
@@ -31,13 +32,14 @@ const REMOVE_FORMER: &str = "DELETE FROM jobqueue.message WHERE id = ANY (ARRAY(
 
 /// The answers to deletions, in their order.
 pub(super) struct Deleted {
-    /// `None` for a message that another transaction holds up.
+    /// The answer of each deletion; `None` if another transaction holds it up.
     pub(super) answers: Vec<Option<Result<(), StoreError>>>,
-    /// True if a message of a group was deleted: the next of its group may be visible now.
+    /// True if a message of a group was deleted, so that the next message of the group may be visible now.
     pub(super) advances: bool,
 }
 
-/// Deletes the messages of a queue that no other transaction holds up. If the next of a group is locked, it deletes each half of the list by itself.
+/// Deletes the messages of a queue that no other transaction holds up. If the next message of a group is
+/// locked, each half of the list is deleted separately.
 pub(super) async fn delete(
     database: &Database,
     call: Call<'_>,
@@ -57,16 +59,16 @@ pub(super) async fn delete(
     }
     let mut deleted = Deleted { answers: deletions.iter().map(|_| None).collect(), advances: false };
     deleted.note(deletions, ended);
-    let left = deleted.left(deletions);
-    if !left.is_empty() {
-        deleted.note(deletions, run(PASS_ON, &left).await);
+    let unanswered = deleted.unanswered(deletions);
+    if !unanswered.is_empty() {
+        deleted.note(deletions, run(PASS_ON, &unanswered).await);
     }
-    let left = deleted.left(deletions);
-    if remove_former(database, call, queue, &left).await {
-        deleted.note(deletions, run(DELETE, &left).await);
+    let unanswered = deleted.unanswered(deletions);
+    if remove_former(database, call, queue, &unanswered).await {
+        deleted.note(deletions, run(DELETE, &unanswered).await);
     }
-    // Without a reason, another transaction holds it up.
-    let reasons = reasons(database, call, queue, &deleted.left(deletions), None).await;
+    // A refusal without a reason means that another transaction holds the message up.
+    let reasons = reasons(database, call, queue, &deleted.unanswered(deletions), None).await;
     let open = deleted.answers.iter_mut().filter(|answer| answer.is_none());
     for (answer, reason) in open.zip(reasons) {
         *answer = reason.map(Err);
@@ -76,12 +78,13 @@ pub(super) async fn delete(
 
 impl Deleted {
     /// Returns the deletions without an answer.
-    fn left(&self, deletions: &[ReceiptUse]) -> Vec<ReceiptUse> {
-        let left = self.answers.iter().zip(deletions).filter(|(answer, _)| answer.is_none());
-        left.map(|(_, deletion)| *deletion).collect()
+    fn unanswered(&self, deletions: &[ReceiptUse]) -> Vec<ReceiptUse> {
+        let unanswered = self.answers.iter().zip(deletions).filter(|(answer, _)| answer.is_none());
+        unanswered.map(|(_, deletion)| *deletion).collect()
     }
 
-    /// Notes what a statement has ended. Of two deletions under one receipt, the second has no answer. One that gave up a lock has changed nothing.
+    /// Records the result of a statement. Of two deletions under the same receipt, the second gets no answer
+    /// here. A statement that timed out on a lock has changed nothing.
     fn note(&mut self, deletions: &[ReceiptUse], ended: Result<(HashSet<Presented>, bool), StoreError>) {
         let open = self.answers.iter_mut().zip(deletions).filter(|(answer, _)| answer.is_none());
         match ended {
@@ -102,7 +105,8 @@ impl Deleted {
     }
 }
 
-/// Ends messages by a statement with a limit of its waits for locks. Returns which it has ended, and whether a group advances.
+/// Ends messages by a statement whose waits for locks are limited. Returns the messages that it ended, and
+/// whether a group advances.
 #[allow(clippy::too_many_arguments, reason = "the statement, its receipts and its limit")]
 async fn end_messages(
     database: &Database,
@@ -132,7 +136,7 @@ async fn end_messages(
     Ok((gone, advances))
 }
 
-/// Removes what the former firsts of these messages' groups have left. Returns whether there was something.
+/// Removes the rows of former first messages in these messages' groups. Returns whether it removed any.
 async fn remove_former(
     database: &Database,
     call: Call<'_>,
@@ -144,11 +148,12 @@ async fn remove_former(
     }
     let ids: Vec<i64> = deletions.iter().map(|deletion| deletion.presented.row).collect();
     let values = [(&queue.as_str() as _, Type::TEXT), (&ids as _, Type::INT8_ARRAY)];
-    // If it fails, the messages are as they were.
+    // A failure leaves the messages unchanged, so it counts as nothing removed.
     database.query(call, REMOVE_FORMER, &values).await.is_ok_and(|removed| !removed.is_empty())
 }
 
-/// Changes a message that no other transaction has locked. Returns whether it becomes visible earlier than it would have.
+/// Changes a message that no other transaction has locked. Also returns whether the message becomes visible
+/// earlier than before the change.
 pub(super) async fn update(
     store: &Store,
     queue: &QueueName,
@@ -160,7 +165,8 @@ pub(super) async fn update(
     let updated = if update.is_renewal() {
         renew(store, queue, &update).await?
     } else {
-        // Many are put back at once, as when a task is cancelled that holds them. Renewals of other leases have the rest of the connections.
+        // Many messages may be put back at once, for example when a task that holds them is cancelled. The
+        // permit leaves the other connections to renewals.
         let _permit = if change.ends_lease { store.releases.acquire().await.ok() } else { None };
         let values = update.values();
         let rows = store.database.query(call, UPDATE_FREE, &values.each_ref().map(Value::parameter)).await?;
@@ -177,7 +183,8 @@ pub(super) async fn update(
     }))
 }
 
-/// Returns why receipts were refused, as far as there is a reason now. `visibility` is that of an update.
+/// Returns why each receipt was refused, or `None` if there is no reason now. `visibility` is the new
+/// visibility of an update.
 async fn reasons(
     database: &Database,
     call: Call<'_>,
@@ -188,11 +195,11 @@ async fn reasons(
     if refused.is_empty() {
         return Vec::new();
     }
-    let look = Look::new(queue, refused);
-    let rows = database.query(call, LOOK, &look.values()).await;
+    let inspection = Inspection::new(queue, refused);
+    let rows = database.query(call, INSPECT, &inspection.values()).await;
     match rows.and_then(|rows| call.numbers(&rows)) {
         Ok(rows) => rows.iter().map(|row| reason(call, queue, row, visibility)).collect(),
-        // Nothing was changed: the failure of this look is certain.
+        // This query changes nothing, so its failure is certain.
         Err(error) => error.with_ambiguous(false).for_each(refused.len()).map(Some).collect(),
     }
 }
@@ -209,14 +216,13 @@ mod tests {
     use jobqueue_storage::runtime::Runtime;
     use jobqueue_storage::{MessageId, PopReceipt};
 
-    // audit 25, databases C5
     #[tokio::test]
     async fn messages_that_are_put_back_leave_a_connection_to_renewals() {
         let (server, mut arrived) = FakeServer::silent().await;
         let runtime = Runtime::new();
         let database = Arc::new(Database::new(server.settings(), runtime.clone()).unwrap());
         let (hub, _closed) = ArrivalHub::new("jobqueue", &runtime);
-        let renewer = Store::new(database, runtime, Arc::new(hub)).again();
+        let renewer = Store::new(database, runtime, Arc::new(hub)).with_own_connections();
         let (queue, message) = (
             "jobs".parse().unwrap(),
             MessageRef { id: MessageId::new("id"), receipt: PopReceipt::new("receipt") },

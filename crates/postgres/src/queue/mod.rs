@@ -1,4 +1,4 @@
-//! Operations on queues, each a function around one statement, and the port over them.
+//! Operations on queues, each a function around a statement, and the queue half of the port.
 
 mod admin;
 mod count;
@@ -13,5 +13,5 @@ mod store;
 mod update;
 
 pub(crate) use put::{PUT_ONE, Put};
-pub(crate) use refusal::{LOOK_AT_ONE, look_at_one, reason};
+pub(crate) use refusal::{INSPECT_ONE, inspect_one, reason};
 pub(crate) use update::{UPDATE, Update};

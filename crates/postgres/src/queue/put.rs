@@ -10,11 +10,11 @@ use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{PutMessage, PutOutcome, QueueName, StoreError, StoreErrorKind};
 
-/// Adds messages that belong to no group, in their order.
+/// Adds messages without groups, in their order.
 const PUT: &str = "SELECT * FROM jobqueue.put_rows($1, $2, $3, $4, $5)";
 
-/// Adds messages of which some belong to groups, and numbers them by their order. It locks the groups in one order, whatever the list: two lists
-/// do not wait for each other. Each lock is waited for no longer than $7 says.
+/// Adds messages, some of which belong to groups, and returns them in the order of the list. Every list locks
+/// its groups in the same order, so that two lists cannot deadlock. $7 limits the wait for each lock.
 const PUT_IN_GROUPS: &str = "WITH at AS MATERIALIZED (
         SELECT q.id, pg_catalog.set_config('lock_timeout', coalesce($7, pg_catalog.current_setting('lock_timeout')), true) FROM jobqueue.queue q WHERE q.name = $1
     ), put AS MATERIALIZED (
@@ -24,7 +24,7 @@ const PUT_IN_GROUPS: &str = "WITH at AS MATERIALIZED (
             LATERAL jobqueue.put_row(at.id, m.group_hash, m.receipt, m.delay, m.ttl, m.text) AS p
     ) SELECT message_id, message_time FROM put ORDER BY number";
 
-/// Adds the only message of a list, and waits for a transaction that holds up its group.
+/// Adds a single message, and waits for a transaction that holds up its group.
 pub(crate) const PUT_ONE: &str = "SELECT p.message_id, p.message_time
     FROM jobqueue.queue q, LATERAL jobqueue.put_row(q.id, $2, $3, $4, $5, $6) AS p WHERE q.name = $1";
 
@@ -52,7 +52,7 @@ impl<'m> Put<'m> {
         }
     }
 
-    /// Sets how long a message of a group waits for a transaction that holds up the group.
+    /// Sets how long a message waits for a transaction that holds up its group.
     pub(super) fn with_lock_limit(self, lock_limit: &'m str) -> Self {
         Self { lock_limit: Some(lock_limit), ..self }
     }
@@ -70,7 +70,7 @@ impl<'m> Put<'m> {
         ]
     }
 
-    /// Returns the statement, which adds all messages or none.
+    /// Returns the statement. It adds all messages or none.
     fn sql(&self) -> &'static str {
         if self.has_groups() { PUT_IN_GROUPS } else { PUT }
     }
@@ -91,10 +91,10 @@ impl<'m> Put<'m> {
         values
     }
 
-    /// Reads the answer: an outcome for each message.
+    /// Reads the outcome of each message.
     ///
     /// # Errors
-    /// `QueueNotFound` if there is no such queue.
+    /// `QueueNotFound` if the queue does not exist.
     pub(crate) fn outcomes(&self, call: Call<'_>, rows: &[Numbers]) -> Result<Vec<PutOutcome>, StoreError> {
         if rows.is_empty() {
             return Err(call.refuse(StoreErrorKind::QueueNotFound));
@@ -125,7 +125,7 @@ impl<'m> Put<'m> {
     }
 }
 
-/// Returns the name of a group as the table knows it.
+/// Returns the table's key for a group: the first half of the SHA-256 of its name.
 fn group_hash(group: &str) -> Vec<u8> {
     Sha256::digest(group.as_bytes())[..16].to_vec()
 }

@@ -1,4 +1,4 @@
-//! Says why receipts are refused.
+//! Finds out why receipts were refused.
 
 use tokio_postgres::types::Type;
 
@@ -9,9 +9,9 @@ use crate::time::to_instant;
 use jobqueue_storage::rules::limits::check_before_expiry;
 use jobqueue_storage::{QueueName, StoreError, StoreErrorKind};
 
-/// Builds a statement that looks at the messages of refused receipts, in their order. `OFFSET` keeps the planner from a join, which could read all of
-/// the index where `ANALYZE` has seen an empty table.
-macro_rules! look {
+/// Builds a query about the messages of refused receipts, in their order. `OFFSET` keeps the planner from a
+/// join, which could read all of the index where `ANALYZE` saw an empty table.
+macro_rules! inspect {
     ($refused:literal) => {
         concat!(
             "SELECT (q.id IS NOT NULL)::int::bigint, (m.id IS NOT NULL)::int::bigint, (m.receipt = w.receipt)::int::bigint,
@@ -25,25 +25,25 @@ macro_rules! look {
     };
 }
 
-pub(crate) const LOOK: &str = look!("unnest($2::bigint[], $3::bytea[], $4::boolean[]) WITH ORDINALITY");
-/// Looks at one message.
-pub(crate) const LOOK_AT_ONE: &str = look!("(VALUES ($2::bigint, $3::bytea, $4::boolean, 1))");
+pub(crate) const INSPECT: &str = inspect!("unnest($2::bigint[], $3::bytea[], $4::boolean[]) WITH ORDINALITY");
+/// Queries a single message.
+pub(crate) const INSPECT_ONE: &str = inspect!("(VALUES ($2::bigint, $3::bytea, $4::boolean, 1))");
 
-/// The values of the statements.
-pub(crate) struct Look<'p> {
+/// The values of [`INSPECT`].
+pub(crate) struct Inspection<'p> {
     queue: &'p str,
     ids: Vec<i64>,
     receipts: Vec<&'p [u8]>,
     late: Vec<bool>,
 }
 
-impl<'p> Look<'p> {
+impl<'p> Inspection<'p> {
     pub(super) fn new(queue: &'p QueueName, refused: &'p [ReceiptUse]) -> Self {
         Self {
             queue: queue.as_str(),
-            ids: refused.iter().map(|one| one.presented.row).collect(),
-            receipts: refused.iter().map(|one| one.presented.bytes()).collect(),
-            late: refused.iter().map(ReceiptUse::is_late).collect(),
+            ids: refused.iter().map(|refused| refused.presented.row).collect(),
+            receipts: refused.iter().map(|refused| refused.presented.bytes()).collect(),
+            late: refused.iter().map(ReceiptUse::accepts_expired).collect(),
         }
     }
 
@@ -57,19 +57,20 @@ impl<'p> Look<'p> {
     }
 }
 
-/// Returns the values of [`LOOK_AT_ONE`].
-pub(crate) fn look_at_one<'p>(queue: &'p QueueName, refused: &'p ReceiptUse) -> [Value<'p>; 4] {
+/// Returns the values of [`INSPECT_ONE`].
+pub(crate) fn inspect_one<'p>(queue: &'p QueueName, refused: &'p ReceiptUse) -> [Value<'p>; 4] {
     let presented = &refused.presented;
     [
         Value::Text(Some(queue.as_str())),
         Value::Number(Some(presented.row)),
         Value::Bytes(Some(presented.bytes())),
-        Value::Flag(refused.is_late()),
+        Value::Flag(refused.accepts_expired()),
     ]
 }
 
-/// Returns the reason of a row of the answer. `visibility` is that of an update, which the end of the message's life may forbid. Without a
-/// reason, another transaction had locked the message.
+/// Reads the reason for a refusal from a row of the answer. `visibility` is the new visibility of an update,
+/// which must not go beyond the end of the message's life. Without a reason, another transaction had locked
+/// the message.
 pub(crate) fn reason(
     call: Call<'_>,
     queue: &QueueName,

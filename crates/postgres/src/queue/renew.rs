@@ -1,5 +1,6 @@
-//! Renews leases. Those of a queue that are due at about the same time share a statement and its commit: the leases of all jobs of a process, which
-//! may have begun at one moment, are renewed over two connections.
+//! Renews leases. Renewals of a queue that are due at about the same time share a statement and its commit.
+//! The leases of all jobs of a process, which may have begun at the same moment, are renewed over two
+//! connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use crate::store::{Renewal, Store, WaitingRenewal};
 use crate::time::to_instant;
 use jobqueue_storage::{Operation, QueueName, StoreError, Updated};
 
-/// Renews the leases of messages by the rules of [an update](super::update), which passes over what another transaction has locked. `OFFSET` keeps the
-/// planner from a join, as in a [look](super::refusal). Of two renewals under one receipt the first is made.
+/// Renews the leases of messages by the rules of [an update](super::update) that skips rows locked by other
+/// transactions. `OFFSET` keeps the planner from a join, as in [the queries about refusals](super::refusal).
+/// Of two renewals under the same receipt, the first succeeds.
 const RENEW: &str = "WITH held AS MATERIALIZED (
         SELECT m.id, m.visible_at, w.visibility, w.new_receipt
         FROM unnest($2::bigint[], $3::bytea[], $4::boolean[], $5::bigint[], $6::bytea[]) AS w (id, receipt, late, visibility, new_receipt),
@@ -31,7 +33,8 @@ const RENEW: &str = "WITH held AS MATERIALIZED (
         WHERE m.id = ANY (ARRAY(SELECT id FROM held))
         RETURNING m.receipt, m.visible_at, m.visible_at < (SELECT h.visible_at FROM held h WHERE h.id = m.id LIMIT 1)";
 
-/// Renews a lease together with others. Returns `None` if it was refused, or another transaction has locked the message.
+/// Renews a lease together with others. Returns `None` if the receipt was refused or another transaction has
+/// locked the message.
 pub(super) async fn renew(
     store: &Store,
     queue: &QueueName,
@@ -44,12 +47,14 @@ pub(super) async fn renew(
         (Call::new(Operation::Update, queue), Instant::now() + store.database.settings().timeout);
     let Update { offered, visibility, ref receipt, .. } = *update;
     let renewal = Renewal { offered, visibility, receipt: receipt.clone() };
-    // Callers with leases of one length give up at about the same time. The lease of a message near its end is cut to the millisecond.
+    // Callers with leases of equal length give up at about the same time. Whole seconds are compared, because
+    // the lease of a message near the end of its life is cut to the millisecond.
     let length = visibility / 1_000;
     store.renewals.submit(call, &(queue.clone(), length), (renewal, caller), end, None, run).await
 }
 
-/// Runs a statement for renewals, and gives it up with the last of their callers: made later, it would leave receipts that no lease has.
+/// Runs a statement for renewals, and gives it up once all of their callers have given up: a later renewal
+/// would store receipts that no caller knows.
 async fn renew_together(
     database: Arc<Database>,
     queue: QueueName,
@@ -71,7 +76,7 @@ async fn renew_together(
     }
 }
 
-/// Returns what was renewed, by the new receipts.
+/// Returns the renewals that succeeded, by their new receipts.
 async fn renew_all(
     database: &Database,
     queue: &QueueName,
@@ -80,7 +85,7 @@ async fn renew_all(
     let call = Call::new(Operation::Update, queue);
     let ids: Vec<i64> = renewals.iter().map(|renewal| renewal.offered.presented.row).collect();
     let former: Vec<&[u8]> = renewals.iter().map(|renewal| renewal.offered.presented.bytes()).collect();
-    let late: Vec<bool> = renewals.iter().map(|renewal| renewal.offered.is_late()).collect();
+    let late: Vec<bool> = renewals.iter().map(|renewal| renewal.offered.accepts_expired()).collect();
     let visibilities: Vec<i64> = renewals.iter().map(|renewal| renewal.visibility).collect();
     let receipts: Vec<&[u8]> = renewals.iter().map(|renewal| &renewal.receipt[..]).collect();
     let values = [

@@ -1,4 +1,4 @@
-//! Runs operations of several callers in one task.
+//! Runs the operations of several callers in one task.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{Operation, PutMessage, PutOutcome, QueueName, StoreError};
 
 impl Store {
-    /// Returns what a task needs that may outlive this handle.
-    pub(super) fn shared(&self) -> Shared {
-        Shared {
+    /// Returns a runner for a task that may outlive this handle.
+    pub(super) fn batch_runner(&self) -> BatchRunner {
+        BatchRunner {
             database: Arc::clone(&self.database),
             arrivals: Arc::clone(&self.arrivals),
             runtime: self.runtime.clone(),
@@ -25,17 +25,18 @@ impl Store {
     }
 }
 
-/// The parts of a store with which a task runs operations of several callers. It goes on if all of them give up.
+/// The parts of a store with which a task runs the operations of several callers. The task continues even if
+/// all of them give up.
 #[derive(Clone)]
-pub(super) struct Shared {
+pub(super) struct BatchRunner {
     database: Arc<Database>,
     arrivals: Arc<ArrivalHub>,
     runtime: Runtime,
     held: Arc<HeldUp>,
 }
 
-impl Shared {
-    /// Adds messages, and announces them, also if it is uncertain whether they are stored.
+impl BatchRunner {
+    /// Adds messages and announces them, even if it is unknown whether they are stored.
     async fn put(
         &self,
         operation: Operation,
@@ -51,7 +52,7 @@ impl Shared {
         put
     }
 
-    /// Adds a list as a whole, or returns `None` if another transaction holds up one of its groups.
+    /// Adds a list as a whole. Returns `None` if another transaction holds up one of its groups.
     pub(super) async fn put_list(
         self,
         queue: QueueName,
@@ -61,7 +62,7 @@ impl Shared {
         (!put.as_ref().is_err_and(error::is_lock_timeout)).then_some(put)
     }
 
-    /// Adds the messages of several callers, or returns them if another transaction holds them up.
+    /// Adds the messages of several callers. Returns the messages if another transaction holds them up.
     pub(super) async fn put_together(
         self,
         queue: QueueName,
@@ -83,8 +84,8 @@ impl Shared {
         }
     }
 
-    /// Deletes messages that no other transaction holds up, and announces those that are the first of their groups now. The answer is `None` for
-    /// the others.
+    /// Deletes the messages that no other transaction holds up, and announces the messages that became the
+    /// first of their groups. The answer is `None` for a message that is held up.
     async fn delete_free(
         &self,
         operation: Operation,
@@ -99,7 +100,7 @@ impl Shared {
         deleted.answers
     }
 
-    /// Deletes the messages of several callers, and returns those that another transaction holds up.
+    /// Deletes the messages of several callers. Returns the deletions that another transaction holds up.
     pub(super) async fn delete_together(
         self,
         queue: QueueName,
@@ -113,7 +114,7 @@ impl Shared {
         answers.into_iter().zip(deletions).map(answer).collect()
     }
 
-    /// Deletes messages. The answer for one that another transaction holds up says so at once.
+    /// Deletes messages. A message that another transaction holds up gets the error [`held_up`] at once.
     pub(super) async fn delete_all(
         self,
         queue: QueueName,

@@ -47,11 +47,11 @@ impl QueueStore for Store {
         let (call, end) = (Call::new(Operation::Put, queue), self.end());
         let (mut lane, mut message) = (PutLane::of(&message), message);
         loop {
-            let (shared, name, next) = (self.shared(), (queue.clone(), lane), next_attempt().min(end));
+            let (runner, name, next) = (self.batch_runner(), (queue.clone(), lane), next_attempt().min(end));
             let permits = matches!(name.1, PutLane::HeldUp(_)).then(|| Arc::clone(&self.held.puts));
             let run = {
                 let (queue, lane) = name.clone();
-                move |messages| shared.clone().put_together(queue.clone(), lane.clone(), messages)
+                move |messages| runner.clone().put_together(queue.clone(), lane.clone(), messages)
             };
             let is_held_up = permits.is_some();
             match self.puts.submit(call, &name, message, end, permits, run).await? {
@@ -75,7 +75,7 @@ impl QueueStore for Store {
 
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError> {
         limits::check_peek(queue, count)?;
-        self.look(queue, count).await
+        self.peek_messages(queue, count).await
     }
 
     async fn update(
@@ -86,7 +86,7 @@ impl QueueStore for Store {
     ) -> Result<Updated, StoreError> {
         limits::check_update(queue, &change)?;
         let (updated, is_earlier) = leased::update(self, queue, message, &change).await?;
-        // Waiting callers would otherwise wait until the former time.
+        // Waiting callers would otherwise wake only at the former time.
         if is_earlier {
             self.announce(queue);
         }
@@ -103,8 +103,8 @@ impl QueueStore for Store {
         let (call, end, mut pauses) = (Call::new(Operation::Delete, queue), self.end(), held::pauses());
         let mut lane = DeleteLane { queue: queue.clone(), is_held_up: false };
         loop {
-            let (shared, name) = (self.shared(), queue.clone());
-            let run = move |deletions| shared.clone().delete_together(name.clone(), deletions);
+            let (runner, name) = (self.batch_runner(), queue.clone());
+            let run = move |deletions| runner.clone().delete_together(name.clone(), deletions);
             match self.deletions.submit(call, &lane, deletion, end, None, run).await? {
                 Ok(()) => return Ok(()),
                 Err(held) => deletion = held,
@@ -145,18 +145,18 @@ impl QueueStore for Store {
 }
 
 impl Store {
-    /// Wakes the subscribers of a queue in this and other processes.
+    /// Wakes the subscribers of a queue in this process and in others.
     pub(super) fn announce(&self, queue: &QueueName) {
         self.arrivals.announce(&self.database, &self.runtime, queue);
     }
 
-    /// Returns when an operation that begins now is given up.
+    /// Returns the time at which an operation that begins now is given up.
     fn end(&self) -> Instant {
         Instant::now() + self.database.settings().timeout
     }
 }
 
-/// Each list is put or deleted by tasks that go on if the caller gives up, and announce what they have changed.
+/// Lists are put and deleted by tasks, which continue and announce their changes even if the caller gives up.
 #[async_trait]
 impl Batches for Store {
     async fn put_all(
@@ -168,8 +168,8 @@ impl Batches for Store {
         if list.wanted.is_empty() {
             return list.answers(Ok(Vec::new()));
         }
-        let (call, shared) = (Call::new(Operation::PutAll, queue), self.shared());
-        let attempt = || shared.clone().put_list(queue.clone(), Arc::clone(&list.wanted));
+        let (call, runner) = (Call::new(Operation::PutAll, queue), self.batch_runner());
+        let attempt = || runner.clone().put_list(queue.clone(), Arc::clone(&list.wanted));
         let put = held::repeat(&self.runtime, &self.held.puts, call, self.end(), attempt).await;
         list.answers(put)
     }
@@ -183,12 +183,12 @@ impl Batches for Store {
         let deletion = |message| ReceiptUse { presented: Presented::of(message), expired };
         let deletions: Vec<_> = messages.iter().map(deletion).collect();
         let (call, count) = (Call::new(Operation::DeleteAll, queue), deletions.len());
-        let task = self.runtime.spawn(self.shared().delete_all(queue.clone(), deletions));
+        let task = self.runtime.spawn(self.batch_runner().delete_all(queue.clone(), deletions));
         task.await.unwrap_or_else(|_| runtime_ended(call).for_each(count).map(Err).collect())
     }
 }
 
-/// The order is part of the tables, for all queues.
+/// The tables keep the order of groups, for all queues.
 #[async_trait]
 impl OrderedGroups for Store {
     async fn orders_groups(&self, _: &QueueName) -> Result<bool, StoreError> {
@@ -204,6 +204,6 @@ impl Arrivals for Store {
 
 impl Detach<dyn QueueStore> for Store {
     fn detached(&self) -> Arc<dyn QueueStore> {
-        Arc::new(self.again())
+        Arc::new(self.with_own_connections())
     }
 }

@@ -7,9 +7,10 @@ use crate::time::{to_instant, to_millis};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{MessageRef, QueueName, StoreError, UpdateMessage, Updated};
 
-/// Builds a statement that changes the visibility of message $2 to $4 milliseconds from now, and gives it the receipt $5 and the state $6. $8
-/// accepts an expired receipt. What is refused is not locked, unless the statement waited for its lock, since a get would pass it over. The row is
-/// found by its number, not by a join: one of those could read all of the index where `ANALYZE` has seen an empty table.
+/// Builds a statement that makes message $2 visible $4 milliseconds from now, and gives it the receipt $5 and
+/// the state $6. $8 says whether an expired receipt is accepted. A refused message is not locked, because a
+/// get would skip it, unless the statement has waited for its lock. The row is found by its number without a
+/// join, which could read all of the index where `ANALYZE` saw an empty table.
 macro_rules! update {
     ($lock:literal) => {
         concat!(
@@ -27,13 +28,13 @@ macro_rules! update {
     };
 }
 
-/// Does not wait for another transaction. One of the message's handler may take long, and each renewal of a message that one has changed would
-/// keep a connection that the other leases need.
+/// Does not wait for other transactions. The transaction of the message's handler may take long, and each
+/// renewal that waits for it would occupy a connection that the other leases need.
 pub(crate) const UPDATE_FREE: &str = update!(" SKIP LOCKED");
-/// Waits for a renewal under way.
+/// Waits for a renewal that is in progress.
 pub(crate) const UPDATE: &str = update!("");
 
-/// The values of `lease` for a message whose lease goes on, and for one that its holder has put back.
+/// The values of the column `lease` for a leased message and for a message that its holder put back.
 const LEASED: i64 = 1;
 const PUT_BACK: i64 = 2;
 
@@ -72,7 +73,6 @@ impl<'m> Update<'m> {
         self.text.is_none() && self.state == LEASED && self.visibility > 0
     }
 
-    /// Returns the values of the statement.
     pub(crate) fn values(&self) -> [Value<'_>; 8] {
         [
             Value::Text(Some(self.queue)),
@@ -82,11 +82,12 @@ impl<'m> Update<'m> {
             Value::Bytes(Some(&self.receipt)),
             Value::Number(Some(self.state)),
             Value::Text(self.text),
-            Value::Flag(self.offered.is_late()),
+            Value::Flag(self.offered.accepts_expired()),
         ]
     }
 
-    /// Reads the answer: the change, and whether the message becomes visible earlier than it would have; `None` if it was refused.
+    /// Reads the answer: the change, and whether the message becomes visible earlier than before it. Returns
+    /// `None` if the change was refused.
     pub(crate) fn outcome(
         &self,
         call: Call<'_>,

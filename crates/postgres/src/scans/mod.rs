@@ -1,4 +1,4 @@
-//! The state of the scans for visible messages in this process, by queue.
+//! The state of this process's scans for visible messages, for each queue.
 
 mod bound;
 
@@ -14,12 +14,13 @@ use jobqueue_storage::sync::lock;
 
 pub(crate) use bound::{Bound, Scan};
 
-/// The least time between two scans from the beginning.
-const WHOLE: Duration = Duration::from_secs(5);
-/// The time after which a scan that was broken off counts as one that would pass too many rows.
-const SLOW: Duration = Duration::from_secs(2);
-/// The age, in milliseconds, of the messages at which a process begins that could not scan from the beginning yet.
-const RECENT: i64 = 600_000;
+/// The minimum time between two scans from the beginning.
+const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(5);
+/// The duration after which a scan that was broken off counts as slow: it would have passed too many rows.
+const SLOW_SCAN: Duration = Duration::from_secs(2);
+/// The age, in milliseconds, of the messages at which a process begins if its scan from the beginning was too
+/// slow.
+const RECENT_MILLIS: i64 = 600_000;
 
 /// The states of the scans of a store's queues.
 #[derive(Debug, Default)]
@@ -34,77 +35,82 @@ impl Scans {
 /// The state of the scans of a queue.
 #[derive(Debug)]
 pub(crate) struct ScanState {
-    shared: Mutex<Shared>,
-    /// The scans from the beginning.
-    whole: Pace,
-    /// The searches for a message that becomes visible in the far future.
+    progress: Mutex<ScanProgress>,
+    /// The pace of scans from the beginning.
+    full: Pace,
+    /// The pace of searches for messages that become visible in the far future.
     pub(crate) far: Pace,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct ScanProgress {
     bound: Bound,
-    /// The number of scans that were broken off. What they had locked lies before the bounds of others that ran meanwhile.
+    /// The number of scans that were broken off. The messages that they had locked lie before the bounds of
+    /// concurrent scans.
     broken: u64,
     /// The number of scans from the beginning that have ended.
-    whole: u64,
-    /// True if a scan was broken off after a long time.
+    full_scans: u64,
+    /// True if a slow scan was broken off.
     is_slow: bool,
 }
 
 impl Default for ScanState {
     fn default() -> Self {
-        let (whole, far) = (Pace::new(WHOLE), Pace::new(Duration::ZERO));
-        Self { shared: Mutex::default(), whole, far }
+        let (full, far) = (Pace::new(FULL_SCAN_INTERVAL), Pace::new(Duration::ZERO));
+        Self { progress: Mutex::default(), full, far }
     }
 }
 
-/// A scan under way. Unless it [ends](Self::end), the next one from the beginning is made as soon as its part of the time allows.
+/// A scan in progress. If it is dropped before it [ends](Self::end), a scan from the beginning follows as
+/// soon as its pace allows.
 pub(crate) struct Attempt<'s> {
     state: &'s ScanState,
     pub(crate) bound: Bound,
-    /// The greatest age of the messages that the scan looks for, in milliseconds, if there is a limit.
+    /// The maximum age, in milliseconds, of the messages that the scan looks for, if it is limited.
     pub(crate) back: Option<i64>,
     began: Instant,
-    /// There if it begins at the beginning.
-    whole: Option<Work>,
-    /// The numbers of [`Shared`] when it began.
+    /// `Some` if the scan begins at the beginning.
+    full: Option<Work>,
+    /// The numbers of [`ScanProgress`] when the scan began.
     broken: u64,
-    whole_before: u64,
+    full_scans_before: u64,
     has_ended: bool,
 }
 
 impl<'s> Attempt<'s> {
     pub(crate) fn begin(state: &'s ScanState) -> Self {
-        let whole = state.whole.begin();
-        let shared = lock(&state.shared);
-        let back = (shared.is_slow && whole.is_none() && shared.bound.is_unknown()).then_some(RECENT);
-        let bound = if whole.is_some() { shared.bound.restarted() } else { shared.bound.clone() };
-        let (broken, whole_before, began) = (shared.broken, shared.whole, Instant::now());
-        Self { state, bound, back, began, whole, broken, whole_before, has_ended: false }
+        let full = state.full.begin();
+        let progress = lock(&state.progress);
+        let back =
+            (progress.is_slow && full.is_none() && progress.bound.is_unknown()).then_some(RECENT_MILLIS);
+        let bound = if full.is_some() { progress.bound.restarted() } else { progress.bound.clone() };
+        let (broken, full_scans_before, began) = (progress.broken, progress.full_scans, Instant::now());
+        Self { state, bound, back, began, full, broken, full_scans_before, has_ended: false }
     }
 
-    /// Takes note that the scan failed for another reason than its length: its time says nothing of the rows that it would pass.
+    /// Restarts the measurement of the scan's duration. Called if it failed for another reason than its
+    /// length, so that its duration says nothing about the rows that it would pass.
     pub(crate) fn forget_time(&mut self) {
         self.began = Instant::now();
-        if let Some(whole) = &mut self.whole {
-            whole.forget_time();
+        if let Some(full) = &mut self.full {
+            full.forget_time();
         }
     }
 
     pub(crate) fn end(mut self, scan: &Scan) {
         self.has_ended = true;
-        let mut shared = lock(&self.state.shared);
-        // A scan from the beginning may have found messages before the place at which this one began, and not all of them.
-        if shared.whole == self.whole_before {
+        let mut progress = lock(&self.state.progress);
+        // A concurrent scan from the beginning may have found some, but not all, of the messages before the
+        // place at which this scan began.
+        if progress.full_scans == self.full_scans_before {
             let began = self.back.map(|back| Bound::beginning_at(scan.time.saturating_sub(back)));
-            shared.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
+            progress.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
         }
-        if let Some(work) = self.whole.take() {
-            shared.whole += 1;
+        if let Some(work) = self.full.take() {
+            progress.full_scans += 1;
             drop(work);
-            if shared.broken != self.broken {
-                self.state.whole.hasten();
+            if progress.broken != self.broken {
+                self.state.full.hasten();
             }
         }
     }
@@ -115,15 +121,16 @@ impl Drop for Attempt<'_> {
         if self.has_ended {
             return;
         }
-        let mut shared = lock(&self.state.shared);
-        shared.broken += 1;
-        if self.began.elapsed() >= SLOW {
-            shared.is_slow = true;
-            // Perhaps it began at a time long ago because a transaction had ended. The next one must not do so again.
-            shared.bound = shared.bound.without_late();
+        let mut progress = lock(&self.state.progress);
+        progress.broken += 1;
+        if self.began.elapsed() >= SLOW_SCAN {
+            progress.is_slow = true;
+            // The scan may have begun at an old time because a transaction had ended. The next scan must not
+            // begin there again.
+            progress.bound = progress.bound.without_late();
         }
-        drop(self.whole.take());
-        self.state.whole.hasten();
+        drop(self.full.take());
+        self.state.full.hasten();
     }
 }
 
@@ -146,11 +153,11 @@ mod tests {
     async fn scan_from_the_beginning_that_takes_too_long_is_repeated_rarely() {
         let state = ScanState::default();
         Attempt::begin(&state).end(&scan(100));
-        tokio::time::advance(WHOLE).await;
-        let whole = Attempt::begin(&state);
-        assert_eq!(whole.bound.from, i64::MIN);
+        tokio::time::advance(FULL_SCAN_INTERVAL).await;
+        let full = Attempt::begin(&state);
+        assert_eq!(full.bound.from, i64::MIN);
         tokio::time::advance(Duration::from_secs(30)).await;
-        drop(whole);
+        drop(full);
         tokio::time::advance(Duration::from_secs(599)).await;
         assert_eq!(from(&state), 100, "the others go on");
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -165,11 +172,13 @@ mod tests {
         tokio::time::advance(Duration::from_secs(30)).await;
         drop(first);
         let next = Attempt::begin(&state);
-        assert_eq!((next.bound.from, next.back), (i64::MIN, Some(RECENT)));
+        assert_eq!(next.bound.from, i64::MIN);
+        assert_eq!(next.back, Some(RECENT_MILLIS));
         next.end(&Scan { running: vec![5], ..scan(1_000_000) });
         let next = Attempt::begin(&state);
-        assert_eq!((next.bound.from, next.back), (1_000_000, None));
-        assert_eq!(next.bound.running(), (vec![5], vec![1_000_000 - RECENT]));
+        assert_eq!(next.bound.from, 1_000_000);
+        assert_eq!(next.back, None);
+        assert_eq!(next.bound.running(), (vec![5], vec![1_000_000 - RECENT_MILLIS]));
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,7 +189,7 @@ mod tests {
         first.forget_time();
         drop(first);
         let next = Attempt::begin(&state);
-        assert!(next.whole.is_some(), "it is repeated at once");
+        assert!(next.full.is_some(), "it is repeated at once");
         next.end(&Scan { running: vec![5], ..scan(100) });
         let mut late = Attempt::begin(&state);
         tokio::time::advance(Duration::from_secs(30)).await;
@@ -195,7 +204,7 @@ mod tests {
         Attempt::begin(&state).end(&Scan { running: vec![5], ..scan(100) });
         let late = Attempt::begin(&state);
         assert_eq!(late.bound.running(), (vec![5], vec![i64::MIN]));
-        tokio::time::advance(SLOW).await;
+        tokio::time::advance(SLOW_SCAN).await;
         drop(late);
         assert_eq!(Attempt::begin(&state).bound.from, i64::MIN, "as soon as its part of the time allows");
         assert_eq!(Attempt::begin(&state).bound.running(), (vec![], vec![]));
@@ -206,7 +215,7 @@ mod tests {
         let state = ScanState::default();
         Attempt::begin(&state).end(&scan(1_000));
         let other = Attempt::begin(&state);
-        tokio::time::advance(WHOLE).await;
+        tokio::time::advance(FULL_SCAN_INTERVAL).await;
         Attempt::begin(&state).end(&Scan { stopped_at: Some(51), ..scan(1_004) });
         other.end(&scan(1_005));
         assert_eq!(from(&state), 51);

@@ -1,14 +1,17 @@
 //! The tables, and their version.
 //!
-//! A new version of the schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`] with the oldest program that can use the
-//! tables afterwards. So a deployment may run programs of two versions side by side: the newer one migrates, and the older one goes on. Where
-//! an older program cannot go on, the migration also renames the tables that it uses, so that its next statement fails and says why.
+//! A new version of the schema is a file `vN.sql` that changes version N−1. It is added to [`MIGRATIONS`]
+//! together with the oldest program version that can use the tables afterwards. So a deployment can run
+//! programs of two versions side by side: the newer program migrates the tables, and the older program
+//! continues. If older programs cannot continue, the migration also renames the tables that they use, so that
+//! their next statement fails and says why.
 //!
-//! A column of the messages also concerns the functions that carry it, whose new texts are in the file of the version: `put_row`, `put_rows` and
-//! `put` write messages, `claim` and `get` return them. The statements in `queue/` do the rest.
+//! A new column of messages also changes functions, whose new texts belong into the file of the version:
+//! `put_row`, `put_rows` and `put` write messages, `claim` and `get` return them. All other statements are in
+//! `queue/`.
 //!
-//! - A function whose arguments or result change gets another name: `CREATE OR REPLACE` cannot change a result, and `DROP FUNCTION` stops programs of
-//!   the older version.
+//! - A function whose arguments or result change gets a new name: `CREATE OR REPLACE` cannot change the
+//!   result, and `DROP FUNCTION` breaks programs of the older version.
 //! - `CREATE OR REPLACE` drops the settings of a function: repeat `SET search_path = pg_catalog, pg_temp`.
 
 use tokio_postgres::types::Type;
@@ -19,27 +22,28 @@ use crate::error::ISOLATION;
 use jobqueue_storage::log::{info, warn};
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// The migrations. Each changes the schema from the version before to its own, and names the oldest program that can use it. Their number is the version
-/// of the program.
+/// The migrations, in order. Each is the SQL that changes the schema from the version before, and the oldest
+/// program version that can use the result. The number of migrations is the version of the program.
 type Migrations = [(&'static str, i32)];
 const MIGRATIONS: &Migrations = &[(include_str!("v1.sql"), 1)];
 
-const TABLE: &str =
+const DATABASE_FACTS: &str =
     "SELECT pg_catalog.to_regclass('jobqueue.schema_version') IS NOT NULL, pg_catalog.current_setting('server_encoding') = 'UTF8',
     pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('transaction_isolation') = 'read committed',
     pg_catalog.current_setting('synchronous_commit') = 'off'";
 
-const READ: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
+const READ_VERSION: &str = "SELECT version, oldest_program FROM jobqueue.schema_version";
 
-const WRITE: &str = "INSERT INTO jobqueue.schema_version (version, oldest_program) VALUES ($1, $2)
+const WRITE_VERSION: &str = "INSERT INTO jobqueue.schema_version (version, oldest_program) VALUES ($1, $2)
     ON CONFLICT (only_row) DO UPDATE SET version = $1, oldest_program = $2";
 
 const FIND_SCHEMA: &str = "SELECT WHERE pg_catalog.to_regnamespace($1) IS NOT NULL";
 
-/// The oldest server: it has `pg_current_snapshot` and 64-bit numbers of transactions.
+/// The oldest supported server. It has `pg_current_snapshot` and 64-bit transaction ids.
 const OLDEST_SERVER: i32 = 130_000;
 
-/// Returns the indexes that the migrations create, except those of constraints. One that a later migration drops has to be left out.
+/// Returns the indexes that the migrations create, except the indexes of constraints. Indexes that a later
+/// migration drops must be left out.
 pub(crate) fn indexes() -> Vec<&'static str> {
     let lines = MIGRATIONS.iter().flat_map(|(text, _)| text.lines());
     let created = lines.filter_map(|line| {
@@ -48,12 +52,13 @@ pub(crate) fn indexes() -> Vec<&'static str> {
     created.filter_map(|rest| rest.split(' ').next()).collect()
 }
 
-/// Brings the tables to the version of this program, unless they have it or a newer one that this program can use. Of several processes that
-/// try at once, one does it.
+/// Migrates the tables to the version of this program, unless they already have that version or a newer one
+/// that this program can use. If several processes try at once, one of them migrates.
 ///
 /// # Errors
-/// `Configuration` for a newer schema that refuses this program, for a database that is not in UTF-8, for an old server, and for sessions whose
-/// transactions are not `read committed`, and for tables that must not be changed and are missing or too old for this program; `Timeout` while another process migrates.
+/// `Configuration` for a newer schema that this program cannot use, a database that is not encoded in UTF-8,
+/// a server that is too old, sessions whose transactions are not `read committed`, and tables that are
+/// missing or too old and must not be changed; `Timeout` while another process migrates.
 pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<(), StoreError> {
     prepare_by(MIGRATIONS, database, may_migrate).await
 }
@@ -64,7 +69,7 @@ async fn prepare_by(
     may_migrate: bool,
 ) -> Result<(), StoreError> {
     let call = Call::internal("open storage", database);
-    let found = database.query(call, TABLE, &[]).await?;
+    let found = database.query(call, DATABASE_FACTS, &[]).await?;
     let found = found.first().ok_or_else(|| call.refuse(StoreErrorKind::Protocol))?;
     let (is_there, is_utf8, server): (bool, bool, i32) =
         (call.get(found, 0)?, call.get(found, 1)?, call.get(found, 2)?);
@@ -78,7 +83,7 @@ async fn prepare_by(
     if !call.get::<bool>(found, 3)? {
         return Err(refuse(call, ISOLATION.to_owned()));
     }
-    // This is the value of the session, which a role or a connection string can set for itself.
+    // This is the value for the session, which a role or a connection string may have set.
     if call.get::<bool>(found, 4)? {
         warn!(
             storage = database.settings().description,
@@ -87,8 +92,8 @@ async fn prepare_by(
         );
     }
     if is_there
-        && let Some(row) = database.query(call, READ, &[]).await?.first()
-        && Found::read(call, row)?.is_usable(migrations, call)?
+        && let Some(row) = database.query(call, READ_VERSION, &[]).await?.first()
+        && SchemaState::read(call, row)?.is_usable(migrations, call)?
     {
         return Ok(());
     }
@@ -123,19 +128,19 @@ async fn migrate(migrations: &Migrations, database: &Database, call: Call<'_>) -
     Ok(())
 }
 
-/// The state of the tables; of version 0 if there are none.
+/// The state of the tables. Version 0 means that there are none.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct SchemaState {
     version: i32,
     oldest_program: i32,
 }
 
-impl Found {
+impl SchemaState {
     fn read(call: Call<'_>, row: &Row) -> Result<Self, StoreError> {
         Ok(Self { version: call.get(row, 0)?, oldest_program: call.get(row, 1)? })
     }
 
-    /// Returns whether the tables need no migration.
+    /// Returns whether this program can use the tables without a migration.
     fn is_usable(self, migrations: &Migrations, call: Call<'_>) -> Result<bool, StoreError> {
         let (Self { version, oldest_program }, own) = (self, migrations.len() as i32);
         if oldest_program > own {
@@ -149,14 +154,16 @@ impl Found {
     }
 }
 
-/// Waits until no other process migrates. Returns the state of the tables then: of several processes that try at once, one migrates.
+/// Waits until no other process migrates, and then reads the state of the tables: if several processes try at
+/// once, only the first one finds work.
 async fn lock(
     database: &Database,
     call: Call<'_>,
     transaction: &Transaction<'_>,
-) -> Result<Found, StoreError> {
+) -> Result<SchemaState, StoreError> {
     let (schema, limit) = (quoted(database.schema()), database.settings().timeout.as_millis());
-    // Both are of this transaction, so that it needs no session of its own behind a pooler. A migration calls nothing of other schemas.
+    // The settings and the lock belong to this transaction, because a pooler may not keep a session. With
+    // this path, a migration calls nothing of other schemas.
     let lock = format!(
         "SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL lock_timeout = {}; SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('jobqueue schema {}', 0))",
         limit.clamp(1, 86_400_000),
@@ -164,25 +171,25 @@ async fn lock(
     );
     let done = async {
         transaction.batch_execute(&lock).await?;
-        // Without the right to create schemas, `IF NOT EXISTS` fails although there is one.
+        // Without the privilege to create schemas, `IF NOT EXISTS` would fail even if the schema exists.
         if transaction.query_typed(FIND_SCHEMA, &[(&schema, Type::TEXT)]).await?.is_empty() {
             transaction.batch_execute(&format!("CREATE SCHEMA {schema}")).await?;
         }
-        let table = transaction.query_typed(&database.sql(TABLE), &[]).await?;
+        let table = transaction.query_typed(&database.sql(DATABASE_FACTS), &[]).await?;
         if !table.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
             return Ok(Vec::new());
         }
-        transaction.query_typed(&database.sql(READ), &[]).await
+        transaction.query_typed(&database.sql(READ_VERSION), &[]).await
     };
     let rows = done.await.map_err(|error| call.failed(error))?;
-    rows.first().map_or(Ok(Found::default()), |row| Found::read(call, row))
+    rows.first().map_or(Ok(SchemaState::default()), |row| SchemaState::read(call, row))
 }
 
 async fn run_steps(
     migrations: &Migrations,
     database: &Database,
     transaction: &Transaction<'_>,
-    from: Found,
+    from: SchemaState,
 ) -> Result<(), tokio_postgres::Error> {
     let (version, mut oldest) = (migrations.len() as i32, from.oldest_program);
     for (step, needs) in migrations.iter().skip(usize::try_from(from.version).unwrap_or(0)) {
@@ -190,7 +197,7 @@ async fn run_steps(
         oldest = oldest.max(*needs);
     }
     let values = [(&version as _, Type::INT4), (&oldest as _, Type::INT4)];
-    transaction.execute_typed(&database.sql(WRITE), &values).await.map(drop)
+    transaction.execute_typed(&database.sql(WRITE_VERSION), &values).await.map(drop)
 }
 
 fn refuse(call: Call<'_>, advice: String) -> StoreError {

@@ -3,10 +3,10 @@ use crate::options::Options;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_test_support::postgres::Postgres;
 
-/// What a next version may do: its programs need a column, and those of the version before go on.
+/// A next version whose programs need a new column, and after which programs of the version before continue.
 const ADDS_A_COLUMN: (&str, i32) =
     ("ALTER TABLE jobqueue.queue ADD COLUMN paused boolean NOT NULL DEFAULT false", 1);
-/// What shuts older programs out.
+/// A version that older programs cannot use.
 const RENAMES_A_TABLE: (&str, i32) = ("ALTER TABLE jobqueue.queue RENAME TO queue_of_3", 3);
 
 fn database(schema: &str) -> Database {
@@ -38,7 +38,7 @@ async fn next_version_changes_the_tables_and_programs_of_the_version_before_go_o
 async fn version_that_older_programs_cannot_use_refuses_them() {
     let database = database("third_version");
     prepare(&database, true).await.unwrap();
-    // From the first version to the third at once.
+    // Migrates from the first version to the third at once.
     prepare_by(&[MIGRATIONS, &[ADDS_A_COLUMN, RENAMES_A_TABLE]].concat(), &database, true).await.unwrap();
     assert_eq!(run(&database, "SELECT paused FROM jobqueue.queue_of_3").await.len(), 0);
     let refused = prepare(&database, true).await.unwrap_err();

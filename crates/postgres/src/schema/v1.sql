@@ -1,9 +1,10 @@
--- Version 1. Instants are milliseconds since 1970, by the server's clock.
+-- Version 1. Times are milliseconds since 1970, by the server's clock.
 --
--- What the functions call is PostgreSQL's own, whatever the path of the session has: there another role could have put a function or an operator that
--- fits the types of a call better, and it would run as the role that calls.
+-- The functions call only functions and operators of PostgreSQL, whatever the `search_path` of the session.
+-- In a schema of that path another role could have created a function or an operator that fits the types of a
+-- call better, and it would run with the privileges of the calling role.
 
--- One row. Programs of versions from `oldest_program` on can use the tables as they are.
+-- A single row. Programs of version `oldest_program` or newer can use the tables as they are.
 CREATE TABLE jobqueue.schema_version (
     only_row       boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     version        integer NOT NULL,
@@ -16,10 +17,12 @@ CREATE TABLE jobqueue.queue (
     metadata text COLLATE "C" NOT NULL
 );
 
--- `lease` is 0 for the receipt of a put, which does not expire, 1 while the message is leased, and 2 after its holder has put it back.
--- `waiting` is true for a message behind the first of its group, and `turn` its place there; a former first without a `turn` is left by `pass_on`.
--- The place is no `id`: by that the planner could look for the next of a group in the whole table. A group is known by the first half of the SHA-256 of its name: a name
--- has any length and any characters.
+-- `lease` is 0 while the message has the receipt of its put, which does not expire, 1 while it is leased, and
+-- 2 after its holder has put it back. `waiting` is true for a message behind the first message of its group,
+-- and `turn` is its place there. A waiting row without a `turn` is a former first message, left by `pass_on`.
+-- The place is not the `id`, because by its order the planner could search the whole table for the next
+-- message of a group. `group_hash` is the first half of the SHA-256 of the group's name, which may have any
+-- length and any characters.
 CREATE TABLE jobqueue.message (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     visible_at    bigint NOT NULL,
@@ -34,27 +37,29 @@ CREATE TABLE jobqueue.message (
     turn          bigint,
     text          text COLLATE "C" NOT NULL
 ) WITH (
-    -- Rows live for seconds: vacuum after some hundreds, not after a fifth of a table that is nearly empty.
+    -- Rows live for seconds. Vacuum after some hundred dead rows, not after the default of a fifth of the
+    -- table, which is nearly empty.
     autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0,
     autovacuum_analyze_threshold = 500, autovacuum_analyze_scale_factor = 0.02,
-    -- Texts over 2 KB are rows of a table of their own, which inherits none of these.
+    -- Texts over 2 KB are stored in the TOAST table, which does not inherit these settings.
     toast.autovacuum_vacuum_threshold = 500, toast.autovacuum_vacuum_scale_factor = 0.02, toast.autovacuum_vacuum_cost_delay = 0
 );
 CREATE INDEX message_due ON jobqueue.message (queue, visible_at, id) WHERE NOT waiting;
 CREATE INDEX message_expiry ON jobqueue.message (expires_at) WHERE expires_at IS NOT NULL;
--- Of messages in groups, of which few have a time to live, and of former firsts. The removal of expired ones looks for them apart from the others.
+-- For messages in groups, few of which have a time to live, and for former first messages. The removal of
+-- expired messages searches for them separately.
 CREATE INDEX message_group_expiry ON jobqueue.message ((waiting::integer), expires_at)
     WHERE group_hash IS NOT NULL AND expires_at IS NOT NULL;
 CREATE UNIQUE INDEX message_head ON jobqueue.message (queue, group_hash) WHERE group_hash IS NOT NULL AND NOT waiting;
 CREATE INDEX message_waiting ON jobqueue.message (queue, group_hash, turn) WHERE waiting;
 CREATE SEQUENCE jobqueue.turn;
 
--- Without a path of its own, which would keep the planner from inlining it.
+-- This function sets no `search_path`, because that would keep the planner from inlining it.
 CREATE FUNCTION jobqueue.now() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000)::bigint $$;
 
--- The time of a row that the calling transaction writes. The transaction has its number before the clock is read: a scan that does not
--- know the number began before this time.
+-- Returns the time for a row that the calling transaction writes. The transaction gets its number before the
+-- clock is read, so a scan that does not know the number began before this time.
 CREATE FUNCTION jobqueue.writing() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_catalog.pg_current_xact_id();
@@ -62,17 +67,19 @@ BEGIN
 END
 $$;
 
--- Leases visible messages, the first ones from `since` to `until`. One that another statement has locked is passed over; one that was
--- received since this statement has begun is checked again. The lock is the one that a put into the group of the message does not hinder.
+-- Leases the first visible messages from `since` to `until`. Messages that another statement has locked are
+-- skipped, and messages that were received since this statement began are checked again. The lock does not
+-- conflict with a put into the group of the message.
 --
--- `message_was` is the place at which the message stood when the statement began. One that was changed after that, and passes the check, has a
--- later time, before which messages stand that this statement has not come to.
+-- `message_was` is the time of the message when the statement began. A message that was changed after that,
+-- and passes the check, has a later time, before which there may be messages that this statement has not
+-- reached.
 --
--- Whatever the planner believes of the table, it is read in the order of the index until there are enough: a bitmap of all that waits would be
--- read anew for each lease.
+-- Whatever the statistics say, the table is read in the order of the index until there are enough messages. A
+-- bitmap of all waiting messages would be built again for each lease.
 --
--- Rows are changed by their ids: a join could read all of an index, with an entry for each message that is done while a transaction may still look
--- at it.
+-- Rows are changed by their ids. A join could read all of an index, which has an entry for each completed
+-- message that an open transaction may still see.
 CREATE FUNCTION jobqueue.claim(
     of_queue integer, most bigint, visibility bigint, since bigint, until bigint, receipts bytea[]
 ) RETURNS TABLE (
@@ -104,7 +111,7 @@ BEGIN
 END
 $$;
 
--- Returns when the first of the messages becomes visible that do so between two times.
+-- Returns the earliest time, between two times, at which a message becomes visible.
 CREATE FUNCTION jobqueue.next_visible(of_queue integer, at bigint, until bigint) RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
@@ -115,13 +122,14 @@ BEGIN
 END
 $$;
 
--- Leases up to `most` messages for `visibility` milliseconds under `receipts`. The scan begins at `since`, or earlier if one of the transactions
--- `running` has ended, whose messages have times from `running_since` on; but not longer ago than `back`. The next message is looked for up to
--- `ahead` milliseconds from now. `lock_limit`, the limit of a wait for the lock of a table, is shorter than that of the statement, so that such a
--- wait is not taken for a long scan.
+-- Leases up to `most` messages for `visibility` milliseconds under `receipts`. The scan begins at `since`, or
+-- earlier if a transaction of `running` has ended, whose messages have times from its `running_since` on, but
+-- at most `back` milliseconds ago. The next message is searched for up to `ahead` milliseconds from now.
+-- `lock_limit` limits the wait for a lock of a table. It is shorter than the time limit of the statement, so
+-- that such a wait is not taken for a long scan.
 --
--- The time is read before the number at the end: that of this transaction, or the next one that the server will give, from which `age` counts. A
--- writer with a greater number has read the clock later.
+-- The time is read before the number in the last column: the number of this transaction or the next one that
+-- the server will assign, from which `age` counts. A writer with a greater number has read the clock later.
 CREATE FUNCTION jobqueue.get(
     of_queue text, most bigint, visibility bigint, since bigint, running bigint[], running_since bigint[], receipts bytea[],
     ahead bigint, back bigint, lock_limit text
@@ -150,8 +158,9 @@ BEGIN
 END
 $$;
 
--- Counts the messages of a queue by the states of `MessageState`. One that waits for another of its group is waiting, whatever its time. It reads
--- those of this queue, whatever share of the table they are.
+-- Counts the messages of a queue by the states of `MessageState`. A message that waits for another message of
+-- its group counts as waiting, whatever its time. Only the messages of this queue are read, whatever share of
+-- the table they are.
 CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE (
     waiting_messages bigint, delayed_messages bigint, messages_put_back bigint, leased_messages bigint
 ) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -167,10 +176,12 @@ BEGIN
 END
 $$;
 
--- Puts a message. That of a group becomes its first, or goes behind the others. The lock on the first keeps it from being deleted until this transaction
--- ends, since the deletion looks for the next of the group. It does not hinder claims and renewals.
+-- Puts a message. In a group it becomes the first message, or waits behind the others. The lock on the first
+-- message prevents its deletion until this transaction ends, because the deletion must find the next message
+-- of the group. The lock does not hinder claims and renewals.
 --
--- A session keeps the plans of a function. One that was made while the table was empty would read all of it later.
+-- A session caches the plans of a function. A plan that was made while the table was empty would later read
+-- all of the table, so scans of whole tables are disabled.
 CREATE FUNCTION jobqueue.put_row(
     to_queue integer, to_group bytea, with_receipt bytea, delay bigint, ttl bigint, new_text text
 ) RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
@@ -205,7 +216,7 @@ BEGIN
 END
 $$;
 
--- Puts messages that belong to no group, in their order.
+-- Puts messages without groups, in their order.
 CREATE FUNCTION jobqueue.put_rows(to_queue text, receipts bytea[], delays bigint[], ttls bigint[], texts text[])
 RETURNS TABLE (message_id bigint, message_time bigint) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -218,11 +229,13 @@ BEGIN
 END
 $$;
 
--- Ends the first message of a group and makes the next one the first, while open transactions put further ones behind it. The caller has locked it
--- against changes. Returns false, and changes nothing, without a next one that is committed and not locked.
+-- Ends the first message of a group and makes the next message the first, while open transactions are adding
+-- messages to the group. The caller has locked the first message against changes. Returns false, and changes
+-- nothing, unless there is a next message that is committed and not locked.
 --
--- A deletion would wait until no such transaction is open, which sends of one key that overlap put off for ever: row locks are not fair. So the row
--- stays, expired, as long as one of them may have put behind it; the last message of the group is not deleted before.
+-- A deletion would wait until no such transaction is open. Overlapping sends with the same key could delay
+-- that without end, because row locks are not fair. So the row stays, expired, as long as one of these
+-- transactions may have added a message behind it. Until then the last message of the group is not deleted.
 CREATE FUNCTION jobqueue.pass_on(first_id bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -230,7 +243,7 @@ DECLARE
     of_group bytea;
     next_id bigint;
 BEGIN
-    -- Apart from the next statement, in which a join could read the messages that wait in all groups.
+    -- Separate from the next statement, because a join there could read the waiting messages of all groups.
     SELECT queue, group_hash INTO of_queue, of_group FROM jobqueue.message WHERE id = first_id;
     SELECT m.id INTO next_id FROM jobqueue.message m WHERE m.waiting::integer = 1 AND m.id = (
         SELECT id FROM jobqueue.message
@@ -244,14 +257,16 @@ BEGIN
 END
 $$;
 
--- Makes the next of a group its first, whoever has deleted the former first.
+-- Makes the next message of a group the first, whichever statement deleted the former first message.
 --
--- A row that is known by its id is never looked for in the index of those that wait: where `ANALYZE` saw none, the planner takes it for empty, and reads
--- all of it. `waiting::integer = 1` does not match that index.
+-- A row whose id is known must not be searched for in the index of waiting messages: where `ANALYZE` saw none
+-- of them, the planner takes that index for empty, and reads all of it. `waiting::integer = 1` does not match
+-- the index.
 CREATE FUNCTION jobqueue.advance_group() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-    -- A snapshot of the transaction's beginning lacks the next one, if its sender has committed since.
+    -- A snapshot from the beginning of the transaction lacks the next message if its sender has committed
+    -- since.
     IF pg_catalog.current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'jobqueue needs transactions that are read committed' USING ERRCODE = 'invalid_transaction_state';
     END IF;
@@ -260,9 +275,10 @@ BEGIN
             WHERE waiting::integer = 1 AND id = (SELECT id FROM jobqueue.message
                 WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting AND turn IS NOT NULL ORDER BY turn LIMIT 1);
         EXIT WHEN FOUND;
-        -- This waits for the transactions that have found a former first: what they have put is the next.
+        -- This waits for the transactions that have locked a former first message. The messages that they
+        -- have added come next.
         DELETE FROM jobqueue.message WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting AND turn IS NULL;
-        -- There is one now, or it was deleted at this moment by its sender, or there is none.
+        -- There may be a next message now, or another transaction has just removed it, or there is none.
         PERFORM FROM jobqueue.message WHERE queue = OLD.queue AND group_hash = OLD.group_hash AND waiting;
         EXIT WHEN NOT FOUND;
     END LOOP;
@@ -272,12 +288,15 @@ $$;
 CREATE TRIGGER advance_group AFTER DELETE ON jobqueue.message FOR EACH ROW
     WHEN (OLD.group_hash IS NOT NULL AND NOT OLD.waiting) EXECUTE FUNCTION jobqueue.advance_group();
 
--- Deletes messages whose receipts are good; `late` accepts expired ones. Those that another transaction has locked are passed over, and each lock of
--- the next of a group is waited for no longer than `lock_limit` says. What is refused is not locked, since a get would pass it over. The clock is
--- read again when the locks are held. A first whose group has the row of a former first is passed over: the trigger would wait for the
--- transactions that have locked the row, and the list with it.
+-- Deletes messages whose receipts are valid. `late` says which expired receipts are accepted. Messages that
+-- another transaction has locked are skipped, and `lock_limit` limits each wait for the lock of the next
+-- message of a group. Refused messages are not locked, because a get would skip them. The clock is read again
+-- once the locks are held. The first message of a group with the row of a former first message is skipped:
+-- the trigger would wait for the transactions that have locked that row, and the whole list would wait with
+-- it.
 --
--- Rows are found one by one, as in a claim; the queue is compared without its index for the same reason.
+-- Rows are found one by one, for the same reason as in a claim. For this reason, too, the queue is compared
+-- without its index.
 CREATE FUNCTION jobqueue.delete_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
 RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -304,7 +323,8 @@ BEGIN
 END
 $$;
 
--- Ends the first messages of groups behind which open transactions put others, as `delete_rows` does the others.
+-- Ends messages that are the first of groups to which open transactions are adding messages, by the rules of
+-- `delete_rows`.
 CREATE FUNCTION jobqueue.pass_on_rows(of_queue text, ids bigint[], receipts bytea[], late boolean[], lock_limit text)
 RETURNS TABLE (message_id bigint, message_receipt bytea, advances boolean) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -327,7 +347,8 @@ CREATE TABLE jobqueue.container (
     name text COLLATE "C" NOT NULL UNIQUE
 );
 
--- `revision` changes with every change of the row, `etag` with every write of the content. No `lease_id`: available.
+-- `revision` changes with every change of the row, and `etag` with every write of the content. A blob without
+-- a `lease_id` is available.
 CREATE SEQUENCE jobqueue.revision;
 CREATE TABLE jobqueue.blob (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -350,7 +371,8 @@ CREATE TABLE jobqueue.blob (
 -- Payloads are often compressed already.
 ALTER TABLE jobqueue.blob ALTER COLUMN content SET STORAGE EXTERNAL;
 
--- Queues and containers that are gone, whose rows are removed bit by bit: first of those that were not `checked` for the longest time.
+-- Deleted queues and containers, whose rows are removed step by step. Those that were not `checked` for the
+-- longest time come first.
 CREATE TABLE jobqueue.garbage (
     kind     text COLLATE "C" NOT NULL CHECK (kind IN ('queue', 'container')),
     owner    integer NOT NULL,
@@ -360,7 +382,8 @@ CREATE TABLE jobqueue.garbage (
 );
 CREATE INDEX garbage_checked ON jobqueue.garbage (checked);
 
--- Jobs that have ended. Times are microseconds since 1970. `number` is random: an entry that is written twice is one row.
+-- Ended jobs. Times are microseconds since 1970. `number` is a random number of the entry, so that an entry
+-- that is written twice is one row.
 CREATE TABLE jobqueue.journal (
     ended    bigint NOT NULL,
     number   bigint NOT NULL,
@@ -379,15 +402,16 @@ CREATE TABLE jobqueue.journal (
     trace    text COLLATE "C",
     PRIMARY KEY (ended, number)
 ) WITH (
-    -- Expiry begins at the oldest rows each time, and passes those that are dead.
+    -- Each expiry begins at the oldest rows, and has to pass dead rows.
     autovacuum_vacuum_threshold = 500, autovacuum_vacuum_scale_factor = 0.02
 );
 CREATE INDEX journal_id ON jobqueue.journal (id, ended);
 CREATE INDEX journal_key ON jobqueue.journal (key, ended) WHERE key IS NOT NULL;
 CREATE INDEX journal_failure ON jobqueue.journal (ended) WHERE outcome <> 'completed';
 
--- Sends a job in the calling transaction, and returns its id. The rules are those of a send by a program, and the message is an event of the wire
--- format. The names of the arguments are part of the interface, and their order is that of a call without names.
+-- Sends a job in the calling transaction, and returns its id. The rules are the same as for a send by a
+-- program, and the message is an event in the wire format. The names and the order of the arguments are part
+-- of the interface.
 CREATE FUNCTION jobqueue.put(
     queue text, kind text, body jsonb, id text DEFAULT NULL, key text DEFAULT NULL, in_order boolean DEFAULT false,
     delay interval DEFAULT '0', ttl interval DEFAULT NULL, version integer DEFAULT NULL, source text DEFAULT NULL
@@ -397,7 +421,7 @@ DECLARE
     job text := coalesce(put.id, gen_random_uuid()::text);
     sender text := coalesce(put.source, 'postgres:/' || current_database());
     its_key text := nullif(put.key, '');
-    -- None for 'infinity', which is an interval since PostgreSQL 17.
+    -- `NULL` for 'infinity', which is an interval since PostgreSQL 17.
     wait bigint := CASE WHEN isfinite(put.delay) THEN ceil(extract(epoch FROM put.delay) * 1000) END;
     life bigint := CASE WHEN isfinite(put.ttl) THEN ceil(extract(epoch FROM put.ttl) * 1000) END;
     now timestamp := clock_timestamp() AT TIME ZONE 'UTC';
@@ -428,7 +452,7 @@ BEGIN
             'inorder', CASE WHEN put.in_order THEN 'true' END,
             'notbefore', CASE WHEN wait > longest_hidden THEN to_char(now + make_interval(secs => wait / 1000.0), form) END
         ))::text;
-        -- XML, in which some storages carry texts, has no place for these two characters.
+        -- Some storages carry texts in XML, which does not allow these two characters.
         event := replace(replace(left(attributes, -1) || ',"data":' || coalesce(put.body, 'null')::text || '}',
             chr(65534), '\ufffe'), chr(65535), '\uffff');
         wrong := CASE

@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use super::super::{Path, Violations};
 
-/// A field type that can give a rule function its argument: the field itself, the value in an `Option` or behind a pointer,
-/// the text of a `String`, the items of a `Vec`.
+/// A field type that provides the argument of a rule function: the field itself, the value in an `Option` or
+/// behind a pointer, the text of a `String`, or the items of a `Vec`.
 #[diagnostic::on_unimplemented(
     message = "a rule over `&{A}` does not apply to a field of type `{Self}`",
     label = "the function given to `with` takes `&{A}`",

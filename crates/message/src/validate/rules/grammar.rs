@@ -1,4 +1,4 @@
-//! The rules `url`, `email` and `pattern = "…"`: the form of texts.
+//! The rules `url`, `email` and `pattern = "…"` for the form of texts.
 
 use std::sync::OnceLock;
 
@@ -14,7 +14,7 @@ pub fn url(text: Option<&str>, path: &Path<'_>, name: &str, violations: &mut Vio
     }
 }
 
-/// Requires one bare email address by RFC 5322: no display name, no domain literal.
+/// Requires a single bare email address by RFC 5322, without a display name or a domain literal.
 pub fn email(text: Option<&str>, path: &Path<'_>, name: &str, violations: &mut Violations) {
     if text.is_some_and(|text| !is_email(text)) {
         violations.add(&path.to(name), "email", "must be an email address, such as name@example.com");
@@ -26,7 +26,7 @@ fn is_email(text: &str) -> bool {
     EmailAddress::parse_with_options(text, options).is_ok()
 }
 
-/// A regular expression that is compiled when it is first needed, once per process.
+/// A regular expression that is compiled on first use, once per process.
 #[derive(Debug)]
 pub struct Pattern {
     source: &'static str,
@@ -34,23 +34,23 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Returns a pattern whose syntax was checked when the program was compiled.
+    /// Returns a pattern. The derive macro has checked its syntax at compile time.
     pub const fn new(source: &'static str) -> Self {
         Self { source, compiled: OnceLock::new() }
     }
 
-    /// Does nothing. It makes the compiler generate the pattern's drop code here, which it needs for every static,
-    /// instead of in the crate of each message with a pattern.
+    /// Does nothing. It makes the compiler generate the drop code of patterns, which every static needs, in
+    /// this crate and not in the crate of each message with a pattern.
     pub fn discard(self) {}
 
-    /// Returns the compiled expression; `None` when its program is larger than the `regex` crate allows, which its
-    /// syntax does not show.
+    /// Returns the compiled expression. Returns `None` if its program is larger than the `regex` crate
+    /// allows, which a check of the syntax does not detect.
     fn regex(&self) -> Option<&Regex> {
         self.compiled.get_or_init(|| Regex::new(self.source).ok()).as_ref()
     }
 }
 
-/// Requires that the pattern matches somewhere in the text.
+/// Requires that the pattern matches a part of the text.
 pub fn pattern(
     text: Option<&str>,
     path: &Path<'_>,

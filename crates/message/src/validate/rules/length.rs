@@ -1,10 +1,10 @@
-//! The rules `length(…)` and `non_empty`: characters of strings, items of collections.
+//! The rules `length(…)` and `non_empty` for the characters of strings and the items of collections.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 
 use super::super::{Path, Violations};
 
-/// A type that has a length, or may hold a value that has one.
+/// A type with a length, or whose value may have a length.
 #[diagnostic::on_unimplemented(
     message = "`length` and `non_empty` do not apply to `{Self}`",
     label = "this is neither a string nor a collection, nor an `Option` or pointer to one",
@@ -15,16 +15,16 @@ pub trait Measured {
     fn measure(&self) -> Option<Measure<'_>>;
 }
 
-/// A value that has a length.
+/// A value with a length.
 #[derive(Debug, Clone, Copy)]
 pub enum Measure<'a> {
-    /// A text; its characters are counted.
+    /// A text, whose characters are counted.
     Text(&'a str),
-    /// The number of other parts, and their name in the plural.
+    /// The number of items or bytes, and their name in the plural.
     Count(usize, &'static str),
 }
 
-/// Requires a length from the first to the second of `bounds`, both allowed; `usize::MAX` means no upper limit.
+/// Requires a length within `bounds`, both inclusive. `usize::MAX` means no upper limit.
 pub fn length(
     value: Option<Measure<'_>>,
     path: &Path<'_>,
@@ -35,7 +35,7 @@ pub fn length(
     let (min, max) = bounds;
     let (found, unit) = match value {
         None => return,
-        // A character has one to four bytes, so that most texts need no counting.
+        // A character has one to four bytes, so most texts need no counting.
         Some(Measure::Text(text)) if text.len() <= max && text.len().div_ceil(4) >= min => return,
         Some(Measure::Text(text)) => (text.chars().count(), "characters"),
         Some(Measure::Count(count, unit)) => (count, unit),

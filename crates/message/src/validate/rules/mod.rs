@@ -1,12 +1,12 @@
 //! The rules that `#[message(…)]` puts on fields.
 //!
-//! Each rule is a function of the value that a trait finds in a field. `Option`, pointers and references forward the trait,
-//! so that a rule applies through them by type, not by how the type is spelt, and an absent value breaks no rule. A valid
-//! value costs no allocation, except where parsing a URL or an address needs one.
+//! Each rule is a function of the value that a trait finds in a field. `Option`, pointers and references
+//! forward the trait. So a rule applies through them whatever name or alias a type has, and an absent value
+//! breaks no rule. Checking a valid value allocates only where parsing a URL or an email address needs it.
 //!
-//! The derive's output is compiled in the crate of the message, and there every generic function is compiled once more. So
-//! the functions, and the method of numbers, are not generic where they do work. A field is passed as the path above it and
-//! its name (empty for none).
+//! The derive's output is compiled in the message's crate, and every generic function is compiled there
+//! again. So the parts that do the work are not generic. A field is passed as its parent's path and its name,
+//! which is empty for a value that is not a named field.
 
 mod custom;
 mod forward;

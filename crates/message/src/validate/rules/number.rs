@@ -1,11 +1,11 @@
-//! The rule `range(…)`: numbers, compared in the field's own type.
+//! The rule `range(…)` for numbers, compared in the field's type.
 
 use std::fmt::Display;
 use std::num::NonZero;
 
 use super::super::{Path, Violations};
 
-/// A type that holds a number, or may hold one.
+/// A type of numbers, or of values that may contain a number.
 #[diagnostic::on_unimplemented(
     message = "`range` does not apply to `{Self}`",
     label = "this is not a number, nor an `Option` or pointer to one",
@@ -15,14 +15,14 @@ pub trait Ranged {
     /// The primitive type of the bounds.
     type Number;
 
-    /// Requires a number between the low and the high limit, unless it is absent. NaN is in no range.
+    /// Requires a number between the limits, unless it is absent. NaN is in no range.
     fn range(&self, path: &Path<'_>, name: &str, violations: &mut Violations, limits: Limits<Self::Number>);
 }
 
-/// The low and the high end of a range.
+/// The lower and the upper end of a range.
 pub(super) type Limits<N> = (Limit<N>, Limit<N>);
 
-/// One end of a range.
+/// An end of a range.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit<N> {
     /// No limit at this end.

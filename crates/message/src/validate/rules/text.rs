@@ -1,6 +1,6 @@
 //! The types to which the rules `url`, `email` and `pattern = "…"` apply.
 
-/// A type that holds text, or may hold it.
+/// A type of texts, or of values that may contain text.
 #[diagnostic::on_unimplemented(
     message = "`url`, `email` and `pattern` do not apply to `{Self}`",
     label = "this is not a string, nor an `Option` or pointer to one",

@@ -1,9 +1,9 @@
-//! Stands in for the rules `url`, `email` and `pattern` without the feature `validation`: to use one is a compile error that
-//! names the feature.
+//! Stand-ins for the rules `url`, `email` and `pattern` without the feature `validation`. Each use of them is
+//! a compile error that names the feature.
 
 use super::super::{Path, Violations};
 
-/// Implemented by no type.
+/// A trait that no type implements.
 #[diagnostic::on_unimplemented(
     message = "the rules `email`, `url` and `pattern` need the feature `validation` of jobqueue",
     label = "this rule needs the feature `validation`",
@@ -20,7 +20,7 @@ pub fn email<T: ValidationFeature>(_: T, _: &Path<'_>, _: &str, _: &mut Violatio
 /// Refuses the rule `pattern`.
 pub fn pattern<T: ValidationFeature>(_: T, _: &Path<'_>, _: &str, _: &mut Violations, _: &'static Pattern) {}
 
-/// A pattern that is not compiled.
+/// A stand-in for a pattern.
 #[derive(Debug)]
 pub struct Pattern;
 
