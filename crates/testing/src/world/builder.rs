@@ -22,10 +22,10 @@ use super::shared::{Backing, Shared, World};
 use super::shrink::shrink;
 use super::trace::trace;
 use super::weather::Profile;
-use super::worker::{Make, Slot};
+use super::worker::{ConfigureWorker, Slot};
 
 /// The maximum time for which a dead letter is held.
-const HELD: Duration = Duration::from_secs(11 * 60);
+const MAX_LETTER_LEASE: Duration = Duration::from_secs(11 * 60);
 
 type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
 type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
@@ -74,7 +74,7 @@ pub struct Builder {
     span: Duration,
     patience: Duration,
     spread: (usize, u32),
-    workers: Vec<Make>,
+    workers: Vec<ConfigureWorker>,
     scenario: Scenario,
     judges: Vec<Judge>,
     logs: bool,
@@ -114,7 +114,7 @@ impl Builder {
         count: usize,
         make: impl Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync + 'static,
     ) -> Self {
-        let make: Make = Arc::new(make);
+        let make: ConfigureWorker = Arc::new(make);
         self.workers.extend((0..count).map(|_| Arc::clone(&make)));
         self
     }
@@ -229,15 +229,15 @@ impl Builder {
             let fails = |incidents: &[(Duration, Incident)]| {
                 self.run_with(seed, incidents).findings.iter().any(|found| found.what == first.what)
             };
-            let few = shrink(self.incidents(seed), 200, fails);
-            let shrunk = self.run_with(seed, &few);
-            panic!("seed {seed}, with {} incidents:\n{}", few.len(), shrunk.report());
+            let needed = shrink(self.incidents(seed), 200, fails);
+            let shrunk = self.run_with(seed, &needed);
+            panic!("seed {seed}, with {} incidents:\n{}", needed.len(), shrunk.report());
         }
     }
 
     async fn live(&self, shared: Arc<Shared>, incidents: &[(Duration, Incident)]) -> Run {
         let world = World { shared: Arc::clone(&shared) };
-        let open = |(number, make): (usize, &Make)| {
+        let open = |(number, make): (usize, &ConfigureWorker)| {
             Slot::open(&shared, format!("worker{number}").into(), Arc::clone(make))
         };
         let slots: Vec<Arc<Slot>> = self.workers.iter().enumerate().map(open).collect();
@@ -252,7 +252,7 @@ impl Builder {
         let (scenario, ()) = tokio::join!(scenario, async {
             for (at, incident) in incidents {
                 sleep(at.saturating_sub(shared.ledger.now())).await;
-                incident.strike(&shared, &slots);
+                incident.inject(&shared, &slots);
             }
         });
         shared.end_faults();
@@ -264,19 +264,19 @@ impl Builder {
         let drained = timeout(self.patience, checks::drained(&shared)).await.is_ok();
         sleep(Duration::from_secs(60)).await;
         let mut findings: Vec<Finding> =
-            slots.iter().filter_map(|slot| slot.mistake()).map(mistake).collect();
-        findings.extend(scenario.err().map(|error| mistake(format!("the scenario failed: {error:?}"))));
+            slots.iter().filter_map(|slot| slot.build_error()).map(world_failure).collect();
+        findings.extend(scenario.err().map(|error| world_failure(format!("the scenario failed: {error:?}"))));
         if shared.is_overrun() || !drained {
             findings.extend(checks::waiting(&shared).await);
         }
         if shared.is_overrun() && findings.is_empty() {
-            findings.push(mistake("too many storage calls: something runs in a circle".to_owned()));
+            findings.push(world_failure("too many storage calls: something runs in a circle".to_owned()));
         }
         slots.iter().for_each(|slot| slot.close());
         sleep(Duration::from_secs(40)).await;
         shared.end();
         // Messages of a process that died become visible again.
-        sleep(HELD).await;
+        sleep(MAX_LETTER_LEASE).await;
         findings.extend(checks::all(&shared).await);
         for judge in &self.judges {
             findings.extend(judge(world.clone()).await);
@@ -285,7 +285,7 @@ impl Builder {
     }
 }
 
-fn mistake(detail: String) -> Finding {
+fn world_failure(detail: String) -> Finding {
     Finding { what: "the world itself failed", subject: "world".to_owned(), detail }
 }
 

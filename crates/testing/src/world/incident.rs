@@ -82,7 +82,7 @@ pub enum Incident {
 }
 
 /// The operations in which a worker is frozen: deletions twice as often.
-const FROZEN_IN: [Operation; 5] =
+const FREEZE_OPERATIONS: [Operation; 5] =
     [Operation::Delete, Operation::Delete, Operation::Get, Operation::Update, Operation::Put];
 
 impl Incident {
@@ -107,7 +107,7 @@ impl Incident {
             11 => Self::BlobsOut { account: rng.random_range(0..4), time: seconds(&mut rng, 90) },
             _ => Self::FreezeAtCall {
                 worker,
-                operation: *FROZEN_IN.choose(&mut rng).unwrap_or(&Operation::Delete),
+                operation: *FREEZE_OPERATIONS.choose(&mut rng).unwrap_or(&Operation::Delete),
                 applied: rng.random(),
                 time: seconds(&mut rng, 90),
             },
@@ -129,10 +129,10 @@ impl Incident {
         drawn
     }
 
-    pub(super) fn strike(self, shared: &Arc<Shared>, slots: &[Arc<Slot>]) {
+    pub(super) fn inject(self, shared: &Arc<Shared>, slots: &[Arc<Slot>]) {
         let slot = |worker: usize| slots.get(worker.checked_rem(slots.len()).unwrap_or_default());
         let node = |worker: usize| slot(worker).and_then(|slot| slot.node());
-        let weather = |account: usize| shared.weather.get(account % shared.weather.len());
+        let outages = |account: usize| shared.outages.get(account % shared.outages.len());
         let note = |node: &Arc<str>, disturbance| shared.ledger.note(node, Fact::Incident(disturbance));
         match self {
             Self::Kill { worker, down } => {
@@ -149,9 +149,15 @@ impl Incident {
                     revive(slot, down);
                 }
             }
-            Self::Freeze { worker, time } => node(worker).into_iter().for_each(|node| node.freeze(time)),
+            Self::Freeze { worker, time } => {
+                if let Some(node) = node(worker) {
+                    node.freeze(time);
+                }
+            }
             Self::FreezeAtCall { worker, operation, applied, time } => {
-                node(worker).into_iter().for_each(|node| node.freeze_at(operation, time, applied));
+                if let Some(node) = node(worker) {
+                    node.freeze_at(operation, time, applied);
+                }
             }
             Self::Skew { worker, millis } => {
                 if let Some(node) = node(worker) {
@@ -166,11 +172,15 @@ impl Incident {
             }
             Self::QueuesOut { account, time } => {
                 note(&"storage".into(), Disturbance::QueuesOut { account, time });
-                weather(account).into_iter().for_each(|weather| weather.queues_out(time));
+                if let Some(outages) = outages(account) {
+                    outages.queues_out(time);
+                }
             }
             Self::BlobsOut { account, time } => {
                 note(&"storage".into(), Disturbance::BlobsOut { account, time });
-                weather(account).into_iter().for_each(|weather| weather.blobs_out(time));
+                if let Some(outages) = outages(account) {
+                    outages.blobs_out(time);
+                }
             }
         }
     }

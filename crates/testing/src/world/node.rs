@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::disturbance::Disturbance;
 use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
-use super::weather::{BreakPoint, PlannedBreak, Then, View};
+use super::weather::{AccountView, BreakEffect, BreakPoint, PlannedBreak};
 use super::witness::Witness;
 use crate::simulation::Process;
 
@@ -33,12 +33,12 @@ pub struct Node {
 impl Node {
     pub(super) fn start(shared: &Arc<Shared>, name: Arc<str>) -> Self {
         let (process, breaks) = (Process::default(), PlannedBreak::default());
-        shared.enter(&process, &name, &breaks);
-        let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
+        shared.register(&process, &name, &breaks);
+        let clock = Arc::new(SkewedClock { true_clock: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
         let view = |(account, storage): (usize, &Storage)| {
             let breaks = Arc::clone(&breaks);
             let (own, node) = (Arc::clone(shared), Arc::clone(&name));
-            let view = View { shared: own, node, process: process.clone(), account, breaks };
+            let view = AccountView { shared: own, node, process: process.clone(), account, breaks };
             Witness::of(&view.of(storage), shared, &name, account)
         };
         let runtime = shared.runtime.clone().with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -77,28 +77,30 @@ impl Node {
 
     /// Kills the process at its `calls`-th storage call from now. `applied`: the call is still performed.
     pub fn kill_at_call(&self, calls: u64, applied: bool) {
-        self.break_at(None, calls, applied, Then::Dies);
+        self.break_at(None, calls, applied, BreakEffect::Dies);
     }
 
     /// Kills the process at its next call of an operation. `applied`: the call is still performed.
     pub fn kill_at(&self, operation: Operation, applied: bool) {
-        self.break_at(Some(operation), 0, applied, Then::Dies);
+        self.break_at(Some(operation), 0, applied, BreakEffect::Dies);
     }
 
     /// Freezes the process for `time` right after its next call of an operation, whose answer is lost. A get is answered
     /// afterwards. `applied`: the call is performed.
     pub fn freeze_at(&self, operation: Operation, time: Duration, applied: bool) {
-        self.break_at(Some(operation), 0, applied, Then::Freezes(time));
+        self.break_at(Some(operation), 0, applied, BreakEffect::Freezes(time));
     }
 
     /// Loses the answer to the next call of an operation; the process waits for it as long as `wait`. `applied`: the call is performed.
     pub fn lose_answer(&self, operation: Operation, wait: Duration, applied: bool) {
-        self.break_at(Some(operation), 0, applied, Then::Waits(wait));
+        self.break_at(Some(operation), 0, applied, BreakEffect::Waits(wait));
     }
 
-    fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, then: Then) {
-        let former = lock(&self.breaks).replace(BreakPoint { operation, calls, applied, then });
-        former.into_iter().for_each(|former| self.shared.note_in_vain(&self.name, former));
+    fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, effect: BreakEffect) {
+        let former = lock(&self.breaks).replace(BreakPoint { operation, calls, applied, effect });
+        if let Some(former) = former {
+            self.shared.note_unreached_break(&self.name, former);
+        }
     }
 
     /// Kills the process.
@@ -244,7 +246,7 @@ pub(super) fn spread(accounts: Vec<Storage>, shards: u32) -> Storage {
 /// A wall clock that may be wrong.
 #[derive(Debug)]
 struct SkewedClock {
-    right: Arc<dyn Clock>,
+    true_clock: Arc<dyn Clock>,
     /// The error of the clock in milliseconds.
     ahead: AtomicI64,
 }
@@ -253,6 +255,6 @@ impl Clock for SkewedClock {
     fn now(&self) -> SystemTime {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let by = Duration::from_millis(ahead.unsigned_abs());
-        if ahead >= 0 { self.right.now() + by } else { self.right.now() - by }
+        if ahead >= 0 { self.true_clock.now() + by } else { self.true_clock.now() - by }
     }
 }

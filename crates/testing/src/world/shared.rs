@@ -18,7 +18,7 @@ use super::host::Host;
 use super::known_messages::KnownMessages;
 use super::ledger::{Entry, Fact, Ledger};
 use super::node::{Node, spread};
-use super::weather::{BreakPoint, PlannedBreak, Profile, Weather};
+use super::weather::{AccountOutages, BreakPoint, PlannedBreak, Profile};
 use crate::faults::{Call, Faulty, StillClock};
 use crate::simulation::Process;
 
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     /// The accounts to which each process has a connection of its own.
     connected: Vec<OpenFor>,
     pub(super) shards: u32,
-    pub(super) weather: Vec<Weather>,
+    pub(super) outages: Vec<AccountOutages>,
     pub(super) ledger: Arc<Ledger>,
     rng: Mutex<StdRng>,
     quiet: Arc<AtomicBool>,
@@ -108,7 +108,7 @@ impl Shared {
             clock,
             runtime,
             shards,
-            weather: (0..accounts.max(1)).map(|_| Weather::default()).collect(),
+            outages: (0..accounts.max(1)).map(|_| AccountOutages::default()).collect(),
             ledger,
             rng: Mutex::new(StdRng::seed_from_u64(seed ^ 0x776f_726c_6473)),
             quiet,
@@ -154,13 +154,13 @@ impl Shared {
         self.runs.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn enter(&self, process: &Process, name: &Arc<str>, planned: &PlannedBreak) {
+    pub(super) fn register(&self, process: &Process, name: &Arc<str>, planned: &PlannedBreak) {
         lock(&self.processes).push(process.clone());
         lock(&self.breaks).push((Arc::clone(name), Arc::clone(planned)));
     }
 
     /// Notes that a planned break of a process has not struck: the world has not tried what it was to try.
-    pub(super) fn note_in_vain(&self, node: &str, planned: BreakPoint) {
+    pub(super) fn note_unreached_break(&self, node: &str, planned: BreakPoint) {
         let text = format!("a planned break of {node} never struck: {planned:?}");
         self.ledger.note(&"storage".into(), Fact::Incident(Disturbance::BreakNotReached(text)));
     }
@@ -177,9 +177,11 @@ impl Shared {
 
     pub(super) fn end_faults(&self) {
         self.quiet.store(true, Ordering::Relaxed);
-        self.weather.iter().for_each(Weather::clear);
+        self.outages.iter().for_each(AccountOutages::clear);
         for (node, planned) in &*lock(&self.breaks) {
-            lock(planned).take().into_iter().for_each(|planned| self.note_in_vain(node, planned));
+            if let Some(planned) = lock(planned).take() {
+                self.note_unreached_break(node, planned);
+            }
         }
     }
 

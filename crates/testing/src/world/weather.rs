@@ -51,12 +51,12 @@ impl Outage {
 
 /// The present outages of a storage account.
 #[derive(Debug, Default)]
-pub(super) struct Weather {
+pub(super) struct AccountOutages {
     queues_out: Mutex<Option<Outage>>,
     blobs_out: Mutex<Option<Outage>>,
 }
 
-impl Weather {
+impl AccountOutages {
     pub(super) fn queues_out(&self, time: Duration) {
         *lock(&self.queues_out) = Outage::of(time);
     }
@@ -85,18 +85,18 @@ pub(super) struct BreakPoint {
     pub(super) calls: u64,
     /// True if the call is performed.
     pub(super) applied: bool,
-    pub(super) then: Then,
+    pub(super) effect: BreakEffect,
 }
 
 /// The break that is planned for a process.
 pub(super) type PlannedBreak = Arc<Mutex<Option<BreakPoint>>>;
 
 /// The time from the effect of a call to the moment in which its process is frozen.
-const FROZEN: Duration = Duration::from_millis(1);
+const FREEZE_DELAY: Duration = Duration::from_millis(1);
 
 /// The fate of a process whose call breaks.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Then {
+pub(super) enum BreakEffect {
     Dies,
     /// The call fails, and the process is frozen for this time before it tries again. The answer to a get arrives afterwards.
     Freezes(Duration),
@@ -106,7 +106,7 @@ pub(super) enum Then {
 
 /// One process's view of one account.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct AccountView {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Arc<str>,
     pub(super) process: Process,
@@ -114,14 +114,14 @@ pub(super) struct View {
     pub(super) breaks: PlannedBreak,
 }
 
-impl View {
+impl AccountView {
     /// Returns a storage that fails as this view determines.
     pub(super) fn of(self, storage: &Storage) -> Storage {
         let seed = self.shared.draw();
         let rate = self.shared.profile.faults;
         let (quiet, failing) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
         let (quiet, failing) = (Mutex::new(quiet.start()), Mutex::new(failing.start()));
-        let met = Mutex::new(None);
+        let last_outage = Mutex::new(None);
         let faulty = match self.shared.backing {
             Backing::AzureLike => Faulty::azure_like(storage, AzureLike::seeded(seed)),
             Backing::Still(_) => Faulty::native(storage, false),
@@ -131,10 +131,10 @@ impl View {
             if self.shared.is_overrun() {
                 return vec![Fault::Hang];
             }
-            let own = if self.shared.has_faults() { &failing } else { &quiet };
-            let mut faults = lock(own).faults(call);
+            let behaviour = if self.shared.has_faults() { &failing } else { &quiet };
+            let mut faults = lock(behaviour).faults(call);
             if self.shared.has_faults() {
-                self.outage(call, &met, &mut faults);
+                self.outage(call, &last_outage, &mut faults);
                 self.break_call(call, &mut faults);
             }
             self.note(call, &faults);
@@ -143,13 +143,13 @@ impl View {
         faulty.storage()
     }
 
-    /// Fails a call during an outage. `met` is the end of the last outage that this process has met: the connection breaks
+    /// Fails a call during an outage. `last_outage` is the end of the last outage that this process has met: the connection breaks
     /// during its first change, and further ones are refused.
-    fn outage(&self, call: &Call, met: &Mutex<Option<Instant>>, faults: &mut Vec<Fault>) {
-        let Some(outage) = self.shared.weather[self.account].outage(call.operation) else { return };
+    fn outage(&self, call: &Call, last_outage: &Mutex<Option<Instant>>, faults: &mut Vec<Fault>) {
+        let Some(outage) = self.shared.outages[self.account].outage(call.operation) else { return };
         faults.truncate(1);
         faults.push(match (call.operation.is_change(), outage.refuses) {
-            (true, true) if lock(met).replace(outage.until) != Some(outage.until) => {
+            (true, true) if lock(last_outage).replace(outage.until) != Some(outage.until) => {
                 Fault::DropAnswer(StoreErrorKind::Unavailable)
             }
             (true, false) => Fault::LoseRequest(StoreErrorKind::Unavailable),
@@ -168,41 +168,43 @@ impl View {
             point.calls -= 1;
             return;
         }
-        let BreakPoint { applied, then, .. } = *point;
+        let BreakPoint { applied, effect, .. } = *point;
         *breaks = None;
         let delay = match faults.first() {
             Some(Fault::DelayBefore(delay)) => *delay,
             _ => Duration::ZERO,
         };
         let lost = lost(call.operation.is_change(), applied);
-        *faults = match then {
-            Then::Dies if applied => vec![Fault::DelayBefore(delay), Fault::HangAfter],
-            Then::Dies => vec![Fault::DelayBefore(delay), Fault::Hang],
-            Then::Freezes(_) if call.operation == Operation::Get => {
-                vec![Fault::DelayBefore(delay), Fault::DelayAfter(FROZEN * 2)]
+        *faults = match effect {
+            BreakEffect::Dies if applied => vec![Fault::DelayBefore(delay), Fault::HangAfter],
+            BreakEffect::Dies => vec![Fault::DelayBefore(delay), Fault::Hang],
+            BreakEffect::Freezes(_) if call.operation == Operation::Get => {
+                vec![Fault::DelayBefore(delay), Fault::DelayAfter(FREEZE_DELAY * 2)]
             }
-            Then::Freezes(_) => vec![Fault::DelayBefore(delay), lost],
-            Then::Waits(wait) if applied => vec![Fault::DelayBefore(delay), Fault::DelayAfter(wait), lost],
-            Then::Waits(wait) => vec![Fault::DelayBefore(wait), lost],
+            BreakEffect::Freezes(_) => vec![Fault::DelayBefore(delay), lost],
+            BreakEffect::Waits(wait) if applied => {
+                vec![Fault::DelayBefore(delay), Fault::DelayAfter(wait), lost]
+            }
+            BreakEffect::Waits(wait) => vec![Fault::DelayBefore(wait), lost],
         };
-        self.end_process(delay, then);
+        self.end_process(delay, effect);
     }
 
     /// Kills or freezes the process when its call has been made.
-    fn end_process(&self, delay: Duration, then: Then) {
+    fn end_process(&self, delay: Duration, effect: BreakEffect) {
         let (process, shared, node) =
             (self.process.clone(), Arc::clone(&self.shared), Arc::clone(&self.node));
         let note = move |disturbance| shared.ledger.note(&node, Fact::Incident(disturbance));
         // The task must not belong to the process.
-        match then {
-            Then::Waits(_) => {}
-            Then::Dies => drop(tokio::spawn(async move {
+        match effect {
+            BreakEffect::Waits(_) => {}
+            BreakEffect::Dies => drop(tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
                 process.kill();
                 note(Disturbance::DiedInCall);
             })),
-            Then::Freezes(time) => drop(tokio::spawn(async move {
-                tokio::time::sleep(delay + FROZEN).await;
+            BreakEffect::Freezes(time) => drop(tokio::spawn(async move {
+                tokio::time::sleep(delay + FREEZE_DELAY).await;
                 process.stop();
                 note(Disturbance::Frozen { time });
                 tokio::time::sleep(time).await;

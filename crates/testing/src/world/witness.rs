@@ -17,7 +17,7 @@ use super::ledger::{Fact, Verdict};
 use super::shared::Shared;
 
 /// The time after which an answer is late: a lease may have run out meanwhile.
-const LATE: Duration = Duration::from_secs(1);
+const LATE_ANSWER: Duration = Duration::from_secs(1);
 
 /// The queues of one account, as one process sees them.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn is_late(&self) -> bool {
-        self.witness.shared.ledger.now() > self.since + LATE
+        self.witness.shared.ledger.now() > self.since + LATE_ANSWER
     }
 
     /// Records the answers, and returns the jobs.

@@ -16,17 +16,17 @@ use super::observe::Observer;
 use super::shared::Shared;
 
 /// Adds handlers to a worker of a process.
-pub(super) type Make = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync>;
+pub(super) type ConfigureWorker = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync>;
 
 /// The pause before a worker that could not start is started again.
-const RESTART: Duration = Duration::from_secs(3);
+const RESTART_PAUSE: Duration = Duration::from_secs(3);
 
 /// The slot of a worker process: one process at a time runs there.
 pub(super) struct Slot {
     this: Weak<Self>,
     name: Arc<str>,
     shared: Arc<Shared>,
-    make: Make,
+    make: ConfigureWorker,
     state: Mutex<State>,
 }
 
@@ -37,13 +37,13 @@ struct State {
     /// True if no further process starts.
     closed: bool,
     /// The reason why a worker could not be built; a restart cannot fix it.
-    mistake: Option<String>,
+    build_error: Option<String>,
 }
 
 impl Slot {
-    pub(super) fn open(shared: &Arc<Shared>, name: Arc<str>, make: Make) -> Arc<Self> {
+    pub(super) fn open(shared: &Arc<Shared>, name: Arc<str>, make: ConfigureWorker) -> Arc<Self> {
         let stop = CancellationToken::new();
-        let state = State { node: None, stop, starts: 0, closed: false, mistake: None };
+        let state = State { node: None, stop, starts: 0, closed: false, build_error: None };
         let slot = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             name,
@@ -60,8 +60,8 @@ impl Slot {
         lock(&self.state).node.clone()
     }
 
-    pub(super) fn mistake(&self) -> Option<String> {
-        lock(&self.state).mistake.clone()
+    pub(super) fn build_error(&self) -> Option<String> {
+        lock(&self.state).build_error.clone()
     }
 
     fn start(&self) {
@@ -82,8 +82,8 @@ impl Slot {
         let builder = (self.make)(builder, &node).layer(observer.clone());
         let worker = match builder.on_event(move |event| observer.record(event)).build() {
             Ok(worker) => worker,
-            Err(mistake) => {
-                lock(&self.state).mistake = Some(mistake.to_string());
+            Err(error) => {
+                lock(&self.state).build_error = Some(error.to_string());
                 return;
             }
         };
@@ -97,7 +97,7 @@ impl Slot {
             let ended = Disturbance::WorkerEnded { abandoned, error };
             slot.shared.ledger.note(node.name(), Fact::Incident(ended));
             lock(&slot.state).node = None;
-            slot.start_after(RESTART);
+            slot.start_after(RESTART_PAUSE);
         });
     }
 

@@ -40,7 +40,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     ));
                 }
                 Fact::Settled { delivery, outcome: Outcome::DeadLettered(reason), .. }
-                    if *reason == Reason::MAX_DELIVERIES && *delivery <= LEAST_DELIVERIES =>
+                    if *reason == Reason::MAX_DELIVERIES && *delivery <= MIN_DELIVERIES =>
                 {
                     found.push(job.finding(
                         "a job has too few deliveries",
@@ -70,10 +70,10 @@ fn changed_queues(evidence: &Evidence) -> BTreeSet<&str> {
 }
 
 /// The deliveries that a job has at least: those of a queue whose threshold is 1. The storage counts those too that cost the job none.
-const LEAST_DELIVERIES: u32 = 24;
+const MIN_DELIVERIES: u32 = 24;
 
 /// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
-const SHUTDOWN: Duration = Duration::from_secs(60);
+const MAX_SHUTDOWN_TIME: Duration = Duration::from_secs(60);
 
 /// A failed run whose worker put the message back, after which it is delivered again under the same attempt. The failure of a handler
 /// that a shutdown has cancelled costs no attempt.
@@ -111,7 +111,7 @@ fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
     }
     let mut since = Some(put_back.at);
     for entry in &evidence.history[put_back.number..] {
-        if since.is_some_and(|since| entry.at > since + SHUTDOWN) {
+        if since.is_some_and(|since| entry.at > since + MAX_SHUTDOWN_TIME) {
             return false;
         }
         match &entry.fact {
@@ -200,8 +200,8 @@ mod tests {
         let found = check(&history(facts(1)));
         assert_eq!(found[0].what, "a failed attempt is not counted");
         // The failure of a handler that a shutdown has cancelled costs no attempt.
-        let mut told = facts(1);
-        told.insert(0, Fact::Incident(Disturbance::StopRequested));
-        assert!(check(&history(told)).is_empty());
+        let mut cancelled = facts(1);
+        cancelled.insert(0, Fact::Incident(Disturbance::StopRequested));
+        assert!(check(&history(cancelled)).is_empty());
     }
 }

@@ -24,10 +24,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 ),
             )
         }));
-        found.extend(died(&job));
-        found.extend(runs_beside_its_letter(&job));
+        found.extend(dead_lettered_when_done(&job));
+        found.extend(runs_after_its_letter(&job));
         if evidence.dead.contains(&**job.id) {
-            found.extend(left_behind(&job));
+            found.extend(keeps_its_letter(&job));
         }
     }
     found
@@ -49,16 +49,17 @@ pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> boo
 }
 
 /// A job that was done is dead-lettered.
-fn died(job: &Job<'_>) -> Option<Finding> {
+fn dead_lettered_when_done(job: &Job<'_>) -> Option<Finding> {
     job.entries.iter().find_map(|entry| {
         let Fact::Settled { inserted, outcome: Outcome::DeadLettered(reason), .. } = &entry.fact else {
             return None;
         };
         let is_before = |run: &&Run<'_>| run.is_done() && run.has_ended(entry.number);
         let done = job.runs.iter().find(is_before)?;
-        let is_explained = match *inserted == Some(done.message) {
-            true => job.may_lose_lease(done, entry.number) && !is_remembered(job, done, entry),
-            false => job.has_copies(entry.number),
+        let is_explained = if *inserted == Some(done.message) {
+            job.may_lose_lease(done, entry.number) && !is_remembered(job, done, entry)
+        } else {
+            job.has_copies(entry.number)
         };
         (!is_explained && !job.is_about_to_expire(entry)).then(|| {
             job.finding(
@@ -88,7 +89,7 @@ fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
 
 /// A message runs again after its dead letter was stored. Its end is recorded in the message before, so that a crash or a lost answer
 /// explains the run only if it came before the letter.
-fn runs_beside_its_letter(job: &Job<'_>) -> Option<Finding> {
+fn runs_after_its_letter(job: &Job<'_>) -> Option<Finding> {
     let is_stored = |fact: &Fact| matches!(fact, Fact::Put { queue, verdict: Verdict::Acknowledged, .. } if is_of_dead_letters(queue));
     // Which of two messages a process has is not known.
     let mut letters =
@@ -121,7 +122,7 @@ fn received_for(job: &Job<'_>, letter: &Entry) -> Option<(usize, SystemTime)> {
 }
 
 /// A job was done after it was dead-lettered, and its letter is left.
-fn left_behind(job: &Job<'_>) -> Option<Finding> {
+fn keeps_its_letter(job: &Job<'_>) -> Option<Finding> {
     let is_letter =
         |entry: &&&Entry| matches!(&entry.fact, Fact::PutBegan { queue, .. } if is_of_dead_letters(queue));
     let letter = job.entries.iter().rev().find(is_letter)?;

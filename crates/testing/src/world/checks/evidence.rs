@@ -9,7 +9,7 @@ use crate::world::disturbance::Disturbance;
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
 /// The time before a message's expiry at which its lease may end.
-pub(super) const LAST_MOMENT: Duration = Duration::from_secs(3);
+pub(super) const EXPIRY_MARGIN: Duration = Duration::from_secs(3);
 
 /// The evidence that the checks read.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(super) struct Evidence {
     pub(super) accounted: BTreeSet<String>,
 }
 /// The time after a message's expiry for which the delivery that has it may go on.
-const GOES_ON: Duration = Duration::from_secs(90);
+const MAX_OVERRUN: Duration = Duration::from_secs(90);
 
 impl Evidence {
     /// Returns the jobs in the order of their names.
@@ -88,8 +88,9 @@ fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
                 end: None,
             }),
             Fact::RunEnded { run, end, .. } => {
-                let ended = runs.iter_mut().find(|began| began.number == *run);
-                ended.into_iter().for_each(|began| began.end = Some((*end, entry)));
+                if let Some(began) = runs.iter_mut().find(|began| began.number == *run) {
+                    began.end = Some((*end, entry));
+                }
             }
             _ => {}
         }
@@ -170,7 +171,7 @@ impl Job<'_> {
     /// Returns whether the worker of a run ended before an entry, with deliveries that had not, and this was one of them.
     fn was_abandoned(&self, run: &Run<'_>, before: usize) -> bool {
         let own = |entry: &&Entry| entry.node == run.began.node;
-        let ended = self.meanwhile(run.leased, before).filter(own).find(|entry| {
+        let ended = self.entries_between(run.leased, before).filter(own).find(|entry| {
             matches!(&entry.fact, Fact::Incident(Disturbance::WorkerEnded { abandoned: 1.., .. }))
         });
         let is_settled = |fact: &Fact| matches!(fact, Fact::Settled { inserted: Some(inserted), delivery, .. } if (*inserted, *delivery) == (run.message, run.delivery));
@@ -182,7 +183,7 @@ impl Job<'_> {
 
     /// Returns whether a process was killed, stopped or cut off between two entries, or a change of a message of this job failed there.
     pub(super) fn may_fail_between(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
-        let mut own = self.meanwhile(since, before).filter(|entry| entry.node == *node);
+        let mut own = self.entries_between(since, before).filter(|entry| entry.node == *node);
         own.any(|entry| match &entry.fact {
             Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
             Fact::Incident(disturbance) => disturbance.stops(),
@@ -193,18 +194,18 @@ impl Job<'_> {
     /// Returns whether the process of an entry was killed, stopped or cut off between two entries.
     pub(super) fn was_stopped(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
         let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(disturbance) if disturbance.stops());
-        self.meanwhile(since, before).any(|entry| entry.node == *node && stops(entry))
+        self.entries_between(since, before).any(|entry| entry.node == *node && stops(entry))
     }
 
     /// Returns the entries of the history from one up to another.
-    fn meanwhile(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
+    fn entries_between(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
         self.history[since..before.clamp(since, self.history.len())].iter()
     }
 
     /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed, or so soon after it that a
     /// delivery from before goes on.
     pub(super) fn is_about_to_expire(&self, entry: &Entry) -> bool {
-        self.expires().any(|expires| (expires..expires + GOES_ON).contains(&(entry.at + LAST_MOMENT)))
+        self.expires().any(|expires| (expires..expires + MAX_OVERRUN).contains(&(entry.at + EXPIRY_MARGIN)))
     }
 
     /// Returns the times at which messages of the job may expire.

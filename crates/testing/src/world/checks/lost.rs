@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::evidence::{Job, LAST_MOMENT, is_of_dead_letters};
+use super::evidence::{EXPIRY_MARGIN, Job, is_of_dead_letters};
 use super::{Evidence, Finding};
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
@@ -32,7 +32,7 @@ fn was_deleted(job: &Job<'_>) -> bool {
     let first = job.expires().min();
     let deleted = job.entries.iter().find(|entry| {
         matches!(&entry.fact, Fact::Deleted { queue } if !is_of_dead_letters(queue))
-            && first.is_none_or(|expires| entry.at + LAST_MOMENT < expires)
+            && first.is_none_or(|expires| entry.at + EXPIRY_MARGIN < expires)
     });
     deleted.is_some_and(|deleted| !job.has_copies(deleted.number))
 }

@@ -72,7 +72,7 @@ async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
         let queues = account.queues();
         for queue in queues.list_queues("").await.unwrap_or_default() {
             let ids = if is_of_dead_letters(queue.as_str()) { &mut dead } else { &mut left };
-            let get = GetMessages::new(MAX_MESSAGES, HOLD);
+            let get = GetMessages::new(MAX_MESSAGES, READ_LEASE);
             let mut held = Vec::new();
             while let Ok(got) = queues.get(&queue, get).await
                 && !got.messages.is_empty()
@@ -91,4 +91,4 @@ async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
     (dead, left)
 }
 
-const HOLD: Duration = Duration::from_secs(5);
+const READ_LEASE: Duration = Duration::from_secs(5);

@@ -10,11 +10,11 @@ use crate::world::shared::Shared;
 
 /// Waits until every queue that workers read is empty.
 pub(in crate::world) async fn drained(shared: &Shared) {
-    let mut quiet = 0;
-    while quiet < 2 {
+    let mut empty_rounds = 0;
+    while empty_rounds < 2 {
         sleep(Duration::from_secs(5)).await;
         let empty = messages(&shared.accounts).await.is_ok_and(|messages| messages == 0);
-        quiet = if empty { quiet + 1 } else { 0 };
+        empty_rounds = if empty { empty_rounds + 1 } else { 0 };
         if shared.is_overrun() {
             return;
         }

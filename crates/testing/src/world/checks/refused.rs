@@ -41,13 +41,13 @@ fn is_refused(job: &Job<'_>) -> bool {
 /// sends its own message under the id of the first, and may die before anybody is told.
 fn is_put_by_another(job: &Job<'_>, before: usize) -> bool {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
-    let mut under_way = 0;
+    let mut pending_sends = 0;
     is_recorded
         && job.entries.iter().take_while(|entry| entry.number < before).any(|entry| {
             match &entry.fact {
-                Fact::SendBegan { .. } => under_way += 1,
-                Fact::Sent { .. } => under_way -= 1,
-                Fact::PutBegan { queue } => return under_way == 0 && !is_of_dead_letters(queue),
+                Fact::SendBegan { .. } => pending_sends += 1,
+                Fact::Sent { .. } => pending_sends -= 1,
+                Fact::PutBegan { queue } => return pending_sends == 0 && !is_of_dead_letters(queue),
                 _ => {}
             }
             false
