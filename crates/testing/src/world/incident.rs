@@ -13,22 +13,22 @@ use super::ledger::Fact;
 use super::shared::Shared;
 use super::worker::Slot;
 
-/// An incident. Workers and accounts are numbered from 0; numbers beyond the last wrap around.
+/// An incident. Workers and accounts are numbered from 0, and larger numbers wrap around.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Incident {
-    /// A worker process is killed, and another starts later.
+    /// A worker process is killed, and another one starts later.
     Kill {
         /// The worker.
         worker: usize,
         /// The time until the next process starts.
         down: Duration,
     },
-    /// A worker process dies in one of its next storage calls.
+    /// A worker process dies during one of its next storage calls.
     KillAtCall {
         /// The worker.
         worker: usize,
-        /// The number of the call, counted from now.
+        /// The number of calls before it, counted from now.
         call: u64,
         /// True if the call is performed.
         applied: bool,
@@ -42,7 +42,8 @@ pub enum Incident {
         /// The duration of the freeze.
         time: Duration,
     },
-    /// A worker process is frozen right after its next call of an operation has failed, or during a get, and continues later.
+    /// A worker process is frozen right after its next call of an operation has failed, or during that call
+    /// if it is a get, and continues later.
     FreezeAtCall {
         /// The worker.
         worker: usize,
@@ -53,11 +54,11 @@ pub enum Incident {
         /// The duration of the freeze.
         time: Duration,
     },
-    /// A worker's wall clock is set.
+    /// The wall clock of a worker process is changed.
     Skew {
         /// The worker.
         worker: usize,
-        /// The time by which the clock is ahead, in milliseconds.
+        /// How far the clock is ahead, in milliseconds; negative if it is behind.
         millis: i64,
     },
     /// A worker shuts down, and another process starts.
@@ -81,7 +82,7 @@ pub enum Incident {
     },
 }
 
-/// The operations in which a worker is frozen: deletions twice as often.
+/// The operations at which a worker is frozen. Deletions are drawn twice as often.
 const FREEZE_OPERATIONS: [Operation; 5] =
     [Operation::Delete, Operation::Delete, Operation::Get, Operation::Update, Operation::Put];
 
@@ -186,7 +187,7 @@ impl Incident {
     }
 }
 
-/// Starts the next process some time after this one has died.
+/// Starts the next process `down` after this one has died.
 fn revive(slot: &Arc<Slot>, down: Duration) {
     let slot = Arc::clone(slot);
     let Some(node) = slot.node() else { return };
@@ -203,9 +204,8 @@ mod tests {
     use super::super::{Profile, World};
     use super::*;
 
-    // audit 4, E4
     #[test]
-    fn break_that_never_struck_is_in_the_history() {
+    fn break_that_never_happened_is_in_the_history() {
         let scenario = async |world: World| {
             let node = world.node("sender");
             node.kill_at(Operation::Put, true);

@@ -46,8 +46,8 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
     text
 }
 
-/// Returns whether failures of this operation are worth showing. Those of polling and of background work are many,
-/// and hardly ever the cause.
+/// Returns whether failures of this operation are worth showing. Polling and background work fail often, and
+/// are hardly ever the cause.
 fn is_shown(operation: Operation) -> bool {
     operation.is_change()
         && !matches!(operation, Operation::Get | Operation::AcquireLease | Operation::RenewLease)

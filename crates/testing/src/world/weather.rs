@@ -1,4 +1,4 @@
-//! Decides which calls fail: by the faults of the profile, by outages, and by the call at which a process dies.
+//! Decides which calls fail, by the faults of the profile, by outages, and by planned breaks of processes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::simulation::Process;
 /// The rates of faults and incidents in a world.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// The share of storage calls that fail.
+    /// The share of storage calls that fail, from 0 to 1.
     pub faults: f64,
     /// The number of incidents per minute: crashes, frozen processes, wrong clocks, outages, restarts.
     pub incidents_per_minute: f64,
 }
 
 impl Profile {
-    /// Returns a profile with latency only: a doubled run in it has no cause.
+    /// Returns a profile with latency only. Without faults, a doubled run has no cause.
     pub fn quiet() -> Self {
         Self { faults: 0.0, incidents_per_minute: 0.0 }
     }
@@ -38,18 +38,18 @@ impl Profile {
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     until: Instant,
-    /// True if connections are refused, so that nothing is applied; false if requests get lost.
+    /// True if connections are refused, so that nothing is applied; false if requests are lost.
     refuses: bool,
 }
 
 impl Outage {
-    /// Every other outage refuses connections, as the odd millisecond in its length decides.
+    /// Every other outage refuses connections: the parity of its length in milliseconds decides.
     fn of(time: Duration) -> Option<Self> {
         Some(Self { until: Instant::now() + time, refuses: time.as_millis() % 2 == 1 })
     }
 }
 
-/// The present outages of a storage account.
+/// The current outages of a storage account.
 #[derive(Debug, Default)]
 pub(super) struct AccountOutages {
     queues_out: Mutex<Option<Outage>>,
@@ -76,10 +76,10 @@ impl AccountOutages {
     }
 }
 
-/// The call of a process that breaks.
+/// The call at which a process breaks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BreakPoint {
-    /// The operation of the call; calls of every operation count if it is `None`.
+    /// The operation of the call, or `None` if calls of every operation count.
     pub(super) operation: Option<Operation>,
     /// The number of calls before it, counted from now.
     pub(super) calls: u64,
@@ -91,20 +91,21 @@ pub(super) struct BreakPoint {
 /// The break that is planned for a process.
 pub(super) type PlannedBreak = Arc<Mutex<Option<BreakPoint>>>;
 
-/// The time from the effect of a call to the moment in which its process is frozen.
+/// The time from the effect of a call until its process is frozen.
 const FREEZE_DELAY: Duration = Duration::from_millis(1);
 
-/// The fate of a process whose call breaks.
+/// The effect of a break on the process.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum BreakEffect {
     Dies,
-    /// The call fails, and the process is frozen for this time before it tries again. The answer to a get arrives afterwards.
+    /// The call fails, and the process is frozen for this time before it retries. The answer to a get arrives
+    /// after the freeze.
     Freezes(Duration),
-    /// The answer is lost: the caller waits for it for this time.
+    /// The answer is lost after the caller has waited this long.
     Waits(Duration),
 }
 
-/// One process's view of one account.
+/// The storage of one account as one process sees it.
 #[derive(Debug)]
 pub(super) struct AccountView {
     pub(super) shared: Arc<Shared>,
@@ -115,7 +116,7 @@ pub(super) struct AccountView {
 }
 
 impl AccountView {
-    /// Returns a storage that fails as this view determines.
+    /// Returns a storage that fails as this view decides.
     pub(super) fn of(self, storage: &Storage) -> Storage {
         let seed = self.shared.draw();
         let rate = self.shared.profile.faults;
@@ -143,8 +144,9 @@ impl AccountView {
         faulty.storage()
     }
 
-    /// Fails a call during an outage. `last_outage` is the end of the last outage that this process has met: the connection breaks
-    /// during its first change, and further ones are refused.
+    /// Fails a call during an outage. `last_outage` is the end of the last outage that this process has met:
+    /// in an outage that refuses connections, the connection breaks during the first change, and later calls
+    /// are refused.
     fn outage(&self, call: &Call, last_outage: &Mutex<Option<Instant>>, faults: &mut Vec<Fault>) {
         let Some(outage) = self.shared.outages[self.account].outage(call.operation) else { return };
         faults.truncate(1);
@@ -157,7 +159,7 @@ impl AccountView {
         });
     }
 
-    /// Breaks a call at which the process was to die, to freeze or to lose the answer.
+    /// Breaks the call at which the process is to die, to freeze or to lose the answer.
     fn break_call(&self, call: &Call, faults: &mut Vec<Fault>) {
         let mut breaks = lock(&self.breaks);
         let Some(point) = breaks.as_mut() else { return };
@@ -190,12 +192,12 @@ impl AccountView {
         self.end_process(delay, effect);
     }
 
-    /// Kills or freezes the process when its call has been made.
+    /// Kills or freezes the process once the call has been made.
     fn end_process(&self, delay: Duration, effect: BreakEffect) {
         let (process, shared, node) =
             (self.process.clone(), Arc::clone(&self.shared), Arc::clone(&self.node));
         let note = move |disturbance| shared.ledger.note(&node, Fact::Incident(disturbance));
-        // The task must not belong to the process.
+        // These tasks must not belong to the process.
         match effect {
             BreakEffect::Waits(_) => {}
             BreakEffect::Dies => drop(tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Worker processes that are restarted when they die or end.
+//! Worker processes that are restarted after they die or end.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use super::node::Node;
 use super::observe::Observer;
 use super::shared::Shared;
 
-/// Adds handlers to a worker of a process.
+/// Configures the worker of a process with its handlers.
 pub(super) type ConfigureWorker = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync>;
 
-/// The pause before a worker that could not start is started again.
+/// The pause between the end of a worker and the next start.
 const RESTART_PAUSE: Duration = Duration::from_secs(3);
 
-/// The slot of a worker process: one process at a time runs there.
+/// The slot of a worker, in which one process runs at a time.
 pub(super) struct Slot {
     this: Weak<Self>,
     name: Arc<str>,
@@ -34,9 +34,9 @@ struct State {
     node: Option<Node>,
     stop: CancellationToken,
     starts: u32,
-    /// True if no further process starts.
+    /// True once no more processes are to start.
     closed: bool,
-    /// The reason why a worker could not be built; a restart cannot fix it.
+    /// The reason why the worker could not be built. A restart would not help.
     build_error: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl Slot {
         });
     }
 
-    /// Starts the next process of this slot, from outside any process.
+    /// Starts the next process of this slot after `pause`, on a task that belongs to no process.
     pub(super) fn start_after(&self, pause: Duration) {
         let slot = Weak::clone(&self.this);
         drop(tokio::spawn(async move {
@@ -114,7 +114,7 @@ impl Slot {
         }));
     }
 
-    /// Stops the worker; another starts after it has ended.
+    /// Asks the worker to stop. Another one starts after it has ended.
     pub(super) fn restart(&self) {
         let (node, stop) = {
             let state = lock(&self.state);

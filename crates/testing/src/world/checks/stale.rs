@@ -1,4 +1,5 @@
-//! A process that has lost its lease settles nothing, and runs no handler beside its successor.
+//! Judges that a process that has lost its lease settles nothing, and runs no handler at the same time as its
+//! successor.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// A run of an older delivery begins after one of a newer delivery of the same message.
+/// Finds a run of an older delivery that begins after a run of a newer delivery of the same message.
 fn began_after_successor(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     let newer = before.iter().find(|earlier| earlier.delivery > run.delivery)?;
     Some(job.finding(
@@ -36,7 +37,7 @@ fn began_after_successor(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Op
     ))
 }
 
-/// A run begins while an earlier one goes on that cannot have lost its lease.
+/// Finds a run that begins while an earlier one goes on whose process cannot have lost its lease.
 fn overlapping(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     let began = run.began.number;
     let goes_on = |earlier: &&Run<'_>| {
@@ -53,20 +54,22 @@ fn overlapping(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Findi
     ))
 }
 
-/// The time that an answer takes at most if nothing fails.
+/// The maximum time that an answer takes if nothing fails.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// An outcome that only the owner of a message may report, after a later delivery of it has begun.
+/// Finds an outcome that only the owner of a message may report, reported after a later delivery of the
+/// message has begun.
 fn settled_after_successor(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
     let Fact::Settled { inserted: Some(inserted), delivery, outcome, .. } = &entry.fact else { return None };
     let own = job.run_of(entry, *inserted, *delivery)?;
     let newer = job.runs.iter().find(|run| {
         run.message == own.message && run.began.number < entry.number && run.delivery > *delivery
     })?;
-    // A process that was stopped may report after it continues what it did before. But if it deleted the message, no later
-    // delivery can have begun.
+    // A process that was stopped may report, after it resumes, an outcome from before. But if it had deleted
+    // the message, no later delivery could have begun.
     let stopped = || job.was_stopped(&entry.node, own.began.number, entry.number);
-    // The answer to a release takes a moment, in which a message without a delay is delivered again.
+    // The answer to a release takes a moment. During it, a message released without a delay can be delivered
+    // again.
     let just_began = || newer.began.at + MAX_ANSWER_TIME > entry.at;
     let is_of_owner = match outcome {
         Outcome::Completed => true,
