@@ -14,7 +14,7 @@ use jobqueue::storage::{
 use jobqueue::{QueueName, Runtime};
 
 /// A time that does not run out while a promise is tried, in real time too.
-pub(super) const LONG: Duration = secs(600);
+pub(super) const LONG_TIMEOUT: Duration = secs(600);
 
 /// The kinds with which a stale receipt, or that of another message, may be refused; Azure's own documentation changed
 /// over time.
@@ -92,8 +92,8 @@ impl TestQueue {
 
     /// Puts a message, receives it, and puts it back for a while. Returns its newest receipt.
     pub(super) async fn put_back(&self, text: &str) -> Result<MessageRef, Broken> {
-        let message = self.put_and_get(text, LONG).await?.message;
-        let updated = self.update_with(&message, UpdateMessage::new(LONG).ending_lease()).await?;
+        let message = self.put_and_get(text, LONG_TIMEOUT).await?.message;
+        let updated = self.update_with(&message, UpdateMessage::new(LONG_TIMEOUT).ending_lease()).await?;
         Ok(MessageRef { receipt: updated.receipt, ..message })
     }
 
@@ -116,7 +116,7 @@ impl TestQueue {
     }
 
     pub(super) async fn update_text(&self, message: &MessageRef, text: &str) -> Result<Updated, StoreError> {
-        self.update_with(message, UpdateMessage::new(LONG).with_text(text.to_owned())).await
+        self.update_with(message, UpdateMessage::new(LONG_TIMEOUT).with_text(text.to_owned())).await
     }
 
     pub(super) async fn update_with(

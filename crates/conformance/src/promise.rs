@@ -8,7 +8,7 @@ use jobqueue::Storage;
 
 use super::{Broken, Subject};
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Broken>> + Send + 'a>>;
+type PromiseFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Broken>> + Send + 'a>>;
 
 /// A promise of every storage, or of every storage with a power.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ pub struct Promise {
     pub(super) slow: bool,
     /// Returns whether a storage has the power that the promise is of.
     pub(super) concerns: fn(&Storage) -> bool,
-    pub(super) run: for<'a> fn(&'a Subject) -> Running<'a>,
+    pub(super) run: for<'a> fn(&'a Subject) -> PromiseFuture<'a>,
 }
 
 impl Promise {

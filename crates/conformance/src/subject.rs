@@ -16,7 +16,7 @@ use jobqueue::clock::ManualClock;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, ContainerName, Storage};
 
-type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TimePassing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A storage under test, with a way to let its time pass.
 ///
@@ -39,7 +39,7 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 pub struct Subject {
     storage: Storage,
-    advance: Box<dyn Fn(Duration) -> Passing + Send + Sync>,
+    advance: Box<dyn Fn(Duration) -> TimePassing + Send + Sync>,
     tolerance: Duration,
     deviations: BTreeSet<Deviation>,
     run: String,
@@ -53,7 +53,7 @@ impl Subject {
     pub fn new(
         storage: Storage,
         tolerance: Duration,
-        advance: impl Fn(Duration) -> Passing + Send + Sync + 'static,
+        advance: impl Fn(Duration) -> TimePassing + Send + Sync + 'static,
     ) -> Self {
         let run = uuid::Uuid::new_v4().simple().to_string();
         Self {

@@ -19,7 +19,7 @@ pub(crate) async fn arrives(subscription: &mut Subscription) -> Result<(), Broke
 /// hide a missed notification later.
 async fn quiet_subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
     let mut subscription = subscription(queue)?;
-    queue.put_with(PutMessage::new("before").with_visibility_delay(LONG)).await?;
+    queue.put_with(PutMessage::new("before").with_visibility_delay(LONG_TIMEOUT)).await?;
     arrives(&mut subscription).await?;
     drain(&mut subscription).await;
     Ok(subscription)
@@ -54,7 +54,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
 
     /// A release (an update to zero) notifies the subscribers.
     async fn notify_of_a_release(subject, queue) {
-        let message = queue.put_and_get("text", LONG).await?.message;
+        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(0)).await?;
         arrives(&mut subscription).await?;
@@ -70,7 +70,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
 
     /// An update that shortens a lease notifies the subscribers: they may wait for its former end.
     async fn notify_of_a_release_with_a_delay(subject, queue) {
-        let message = queue.put_and_get("text", LONG).await?.message;
+        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(60)).await?;
         arrives(&mut subscription).await?;

@@ -3,13 +3,13 @@
 use crate::prelude::*;
 
 /// The greatest number of blobs on a page.
-const PAGE: usize = 5_000;
+const MAX_PAGE: usize = 5_000;
 
 async fn names(blob: &TestBlob, prefix: &str) -> Result<Vec<String>, Broken> {
     let (mut names, mut marker) = (Vec::new(), None::<String>);
     loop {
         let page = blob.store.list_blobs(blob.name.container(), prefix, marker.as_deref()).await?;
-        ensure!(page.blobs.len() <= PAGE, "a page of {}", page.blobs.len());
+        ensure!(page.blobs.len() <= MAX_PAGE, "a page of {}", page.blobs.len());
         names.extend(page.blobs.into_iter().map(|(name, _)| name));
         match page.next {
             Some(next) => marker = Some(next),
@@ -74,7 +74,7 @@ promises! { "listing";
     /// A listing of more than one page goes on behind its marker: each blob is listed once.
     @slow
     async fn goes_on_behind_a_marker(subject, blob: missing_blob) {
-        let all: Vec<String> = (0..PAGE + 1).map(|number| format!("{number:05}")).collect();
+        let all: Vec<String> = (0..MAX_PAGE + 1).map(|number| format!("{number:05}")).collect();
         for some in all.chunks(64) {
             let siblings = some.iter().map(|name| blob.sibling(name)).collect::<Result<Vec<_>, _>>()?;
             let writes = siblings.iter().map(|sibling| sibling.write("x"));

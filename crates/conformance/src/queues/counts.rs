@@ -8,12 +8,12 @@ promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
     async fn are_those_of_each_state(subject, queue) {
         queue.put_with(PutMessage::new("expired").with_ttl(secs(1))).await?;
         subject.advance(secs(2)).await;
-        queue.put_and_get("running", LONG).await?;
+        queue.put_and_get("running", LONG_TIMEOUT).await?;
         for text in ["back", "off"] {
             queue.put_back(text).await?;
         }
         for _ in 0..3 {
-            queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+            queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
         }
         for _ in 0..4 {
             queue.put("waiting").await?;

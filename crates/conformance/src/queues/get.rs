@@ -6,13 +6,13 @@ use crate::prelude::*;
 
 async fn next_comes_in_100_seconds(subject: &Subject, queue: &TestQueue) -> Result<(), Broken> {
     let tolerance = subject.tolerance();
-    let mut received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+    let mut received = queue.store.get(&queue.name, GetMessages::new(1, LONG_TIMEOUT)).await?;
     // A storage may look in a part of its gets only for a message that is far away, and names an earlier time in the others.
     for _ in 0..100 {
         if received.next_visible_in.is_none_or(|wait| wait + tolerance >= secs(100)) {
             break;
         }
-        received = queue.store.get(&queue.name, GetMessages::new(1, LONG)).await?;
+        received = queue.store.get(&queue.name, GetMessages::new(1, LONG_TIMEOUT)).await?;
     }
     ensure!(received.messages.is_empty(), "it is visible");
     match received.next_visible_in {
@@ -31,10 +31,10 @@ promises! { "get";
         for _ in 0..5 {
             queue.put("text").await?;
         }
-        let got = queue.get(2, LONG).await?.len();
+        let got = queue.get(2, LONG_TIMEOUT).await?.len();
         ensure!(got <= 2, "more than 2");
         ensure!(got == 2 || subject.deviates(Deviation::GetMayBeShort), "fewer than 2");
-        ensure_eq!(queue.get_all(LONG).await?.len(), 5 - got, "the rest");
+        ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 5 - got, "the rest");
     }
 
     /// All messages are got, each once, by as many gets as it takes.
@@ -43,7 +43,7 @@ promises! { "get";
         for put in queue.store.put_all(&queue.name, messages).await {
             put?;
         }
-        let got = queue.get_all(LONG).await?;
+        let got = queue.get_all(LONG_TIMEOUT).await?;
         ensure_eq!(got.len(), 50, "messages");
         let ids: HashSet<_> = got.into_iter().map(|message| message.message.id).collect();
         ensure_eq!(ids.len(), 50, "different messages");
@@ -56,22 +56,22 @@ promises! { "get";
             put?;
         }
         let mut ids = HashSet::new();
-        for got in join_all((0..20).map(|_| queue.get(3, LONG))).await {
+        for got in join_all((0..20).map(|_| queue.get(3, LONG_TIMEOUT))).await {
             for message in got? {
                 ensure!(ids.insert(message.message.id), "one message was leased twice");
                 ensure_eq!(message.dequeue_count, 1, "dequeue count");
             }
         }
-        ensure_eq!(ids.len() + queue.get_all(LONG).await?.len(), 30, "messages");
+        ensure_eq!(ids.len() + queue.get_all(LONG_TIMEOUT).await?.len(), 30, "messages");
     }
 
     /// Asking for no messages, or for more than 32, is refused.
     async fn takes_counts_from_1_to_32(subject, queue) {
         queue.put("text").await?;
         for count in [0, 33] {
-            refused(queue.get(count, LONG).await, &[K::InvalidInput])?;
+            refused(queue.get(count, LONG_TIMEOUT).await, &[K::InvalidInput])?;
         }
-        ensure_eq!(queue.get(32, LONG).await?.len(), 1, "messages");
+        ensure_eq!(queue.get(32, LONG_TIMEOUT).await?.len(), 1, "messages");
     }
 
     /// A visibility timeout of zero, or of more than 7 days, is refused.
@@ -85,8 +85,8 @@ promises! { "get";
 
     /// A leased message is invisible to gets and peeks.
     async fn hides_the_message(subject, queue) {
-        queue.put_and_get("text", LONG).await?;
-        ensure!(queue.get(1, LONG).await?.is_empty(), "leased twice");
+        queue.put_and_get("text", LONG_TIMEOUT).await?;
+        ensure!(queue.get(1, LONG_TIMEOUT).await?.is_empty(), "leased twice");
         ensure!(queue.peek(1).await?.is_empty(), "visible to a peek");
     }
 
@@ -94,7 +94,7 @@ promises! { "get";
     async fn raises_the_dequeue_count(subject, queue) {
         queue.put("text").await?;
         for count in 1..=5 {
-            let got = queue.get_one(LONG).await?;
+            let got = queue.get_one(LONG_TIMEOUT).await?;
             ensure_eq!(got.dequeue_count, count, "dequeue count");
             queue.update(&got.message, secs(0)).await?;
         }
@@ -105,7 +105,7 @@ promises! { "get";
         let put = queue.put("text").await?.message;
         let first = queue.get_one(secs(1)).await?.message;
         subject.advance(secs(1)).await;
-        let second = queue.get_one(LONG).await?.message;
+        let second = queue.get_one(LONG_TIMEOUT).await?.message;
         ensure!(put.receipt != first.receipt, "the put's receipt again");
         ensure!(first.receipt != second.receipt, "the first get's receipt again");
         ensure!(put.receipt != second.receipt, "the put's receipt again");
@@ -116,9 +116,10 @@ promises! { "get";
         for _ in 0..3 {
             queue.put("text").await?;
         }
-        let got = match subject.deviates(Deviation::GetMayBeShort) {
-            true => queue.get_all(LONG).await?,
-            false => queue.get(3, LONG).await?,
+        let got = if subject.deviates(Deviation::GetMayBeShort) {
+            queue.get_all(LONG_TIMEOUT).await?
+        } else {
+            queue.get(3, LONG_TIMEOUT).await?
         };
         ensure_eq!(got.len(), 3, "messages");
         let shared = got[0].message.receipt == got[1].message.receipt;
@@ -147,7 +148,7 @@ promises! { "get";
 
     /// An empty queue gives no messages, and no time of a next one.
     async fn of_an_empty_queue_is_empty(subject, queue) {
-        let received = queue.store.get(&queue.name, GetMessages::new(32, LONG)).await?;
+        let received = queue.store.get(&queue.name, GetMessages::new(32, LONG_TIMEOUT)).await?;
         ensure!(received.messages.is_empty(), "messages out of nothing");
         ensure_eq!(received.next_visible_in, None, "the next");
     }
@@ -156,7 +157,7 @@ promises! { "get";
     async fn counts_after_a_timeout(subject, queue) {
         let first = queue.put_and_get("text", secs(1)).await?;
         subject.advance(secs(1)).await;
-        let second = queue.get_one(LONG).await?;
+        let second = queue.get_one(LONG_TIMEOUT).await?;
         ensure_eq!(second.dequeue_count, 2, "dequeue count");
         ensure_eq!(second.message.id, first.message.id, "id");
         ensure_eq!((second.text, second.inserted), (first.text, first.inserted), "text and insertion");

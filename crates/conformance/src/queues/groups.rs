@@ -26,7 +26,7 @@ async fn two_of_a_group(
 }
 
 async fn next_is(queue: &TestQueue, expected: &str) -> Result<MessageRef, Broken> {
-    let all = queue.get_all(LONG).await?;
+    let all = queue.get_all(LONG_TIMEOUT).await?;
     let texts: Vec<_> = all.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
     ensure_eq!(texts, [expected], "the messages that were received");
     Ok(all.into_iter().next().ok_or_else(|| Broken::new("no message"))?.message)
@@ -48,15 +48,15 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
                     queue.put_with(message).await?;
                 }
             }
-            let mut first = queue.get_all(LONG).await?;
+            let mut first = queue.get_all(LONG_TIMEOUT).await?;
             first.sort_by_key(|leased| leased.text.clone().ok());
             let texts: Vec<_> = first.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
             ensure_eq!(texts, ["a1", "b1"], "the first of each group, put together: {together}");
             queue.update(&first[0].message, secs(0)).await?;
-            let again = queue.get_one(LONG).await?;
+            let again = queue.get_one(LONG_TIMEOUT).await?;
             ensure_eq!(again.text.as_deref(), Ok("a1"), "the first of its group, after it was given back");
             queue.delete(&again.message).await?;
-            ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("a2"), "the next of its group");
+            ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.text.as_deref(), Ok("a2"), "the next of its group");
         }
     }
 
@@ -64,8 +64,8 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
     async fn wait_for_a_message_that_is_given_back(subject) {
         let queue = two_of_a_group(subject, |first| first).await?;
         let first = next_is(&queue, "first").await?;
-        queue.update_with(&first, UpdateMessage::new(LONG).ending_lease()).await?;
-        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that backs off");
+        queue.update_with(&first, UpdateMessage::new(LONG_TIMEOUT).ending_lease()).await?;
+        ensure!(queue.get_all(LONG_TIMEOUT).await?.is_empty(), "a message overtook one of its group that backs off");
     }
 
     /// A message whose lease has ended is received again before those behind it in its group.
@@ -73,7 +73,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         let queue = two_of_a_group(subject, |first| first).await?;
         let leased = queue.get(1, secs(1)).await?;
         ensure_eq!(leased.len(), 1, "the messages that were received");
-        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is leased");
+        ensure!(queue.get_all(LONG_TIMEOUT).await?.is_empty(), "a message overtook one of its group that is leased");
         subject.advance(secs(2)).await;
         let first = next_is(&queue, "first").await?;
         queue.delete(&first).await?;
@@ -82,9 +82,9 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
 
     /// A message that was put with a delay holds its group back.
     async fn wait_for_a_delayed_message(subject) {
-        let delayed = |first: PutMessage| first.with_visibility_delay(LONG);
+        let delayed = |first: PutMessage| first.with_visibility_delay(LONG_TIMEOUT);
         let queue = two_of_a_group(subject, delayed).await?;
-        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is delayed");
+        ensure!(queue.get_all(LONG_TIMEOUT).await?.is_empty(), "a message overtook one of its group that is delayed");
     }
 
     /// A message that has expired holds its group back for seconds at most.
@@ -95,7 +95,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         for _ in 0..10 {
             if next.is_empty() {
                 subject.advance(secs(2)).await;
-                next = queue.get(1, LONG).await?;
+                next = queue.get(1, LONG_TIMEOUT).await?;
             }
         }
         let text = next.first().map(|leased| leased.text.as_deref());
@@ -169,7 +169,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         let receive = async {
             let mut texts = Vec::new();
             while texts.len() < COUNT + 2 {
-                let leased = queue.get(32, LONG).await?;
+                let leased = queue.get(32, LONG_TIMEOUT).await?;
                 ensure!(leased.len() <= 1, "two messages of a group are leased");
                 for message in leased {
                     queue.delete(&message.message).await?;

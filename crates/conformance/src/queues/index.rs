@@ -26,9 +26,9 @@ async fn texts(queue: &TestQueue, state: MessageState, count: u32) -> Result<Vec
 promises! { "index" if |storage| storage.queues().powers().index.is_some();
     /// Each message is in the list of its state, and in no other.
     async fn shows_each_message_once(subject, queue) {
-        queue.put_and_get("running", LONG).await?;
+        queue.put_and_get("running", LONG_TIMEOUT).await?;
         queue.put_back("backing off").await?;
-        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
         queue.put("waiting").await?;
         let states = [
             (MessageState::Waiting, "waiting"),
@@ -59,14 +59,14 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
     /// A hidden message can be made visible; a leased one and a visible one stay as they are.
     async fn makes_hidden_messages_visible(subject, queue) {
         let index = index(&queue)?;
-        let running = queue.put_and_get("running", LONG).await?.message.id;
+        let running = queue.put_and_get("running", LONG_TIMEOUT).await?.message.id;
         let back = queue.put_back("backing off").await?.id;
-        let delayed = PutMessage::new("delayed").with_visibility_delay(LONG);
+        let delayed = PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT);
         let delayed = queue.put_with(delayed).await?.message.id;
         for (id, expected) in [(&running, false), (&delayed, true), (&delayed, false), (&back, true)] {
             ensure_eq!(index.make_visible(&queue.name, id).await?, expected, "answer for {id}");
         }
-        ensure_eq!(queue.get_all(LONG).await?.len(), 2, "visible messages");
+        ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 2, "visible messages");
     }
 
     /// The receipt with which a message was put back ends when the message is made visible: a worker may lease it at any time.

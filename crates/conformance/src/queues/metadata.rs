@@ -99,7 +99,7 @@ promises! { "metadata";
 
     /// Setting metadata leaves messages and their receipts alone.
     async fn does_not_concern_messages(subject, queue) {
-        let message = queue.put_and_get("text", LONG).await?.message;
+        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
         queue.delete(&message).await?;
     }
@@ -107,15 +107,15 @@ promises! { "metadata";
     /// The length counts visible, leased and delayed messages.
     async fn counts_invisible_messages_too(subject, queue) {
         queue.put("leased").await?;
-        queue.get_one(LONG).await?;
+        queue.get_one(LONG_TIMEOUT).await?;
         queue.put("visible").await?;
-        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
         ensure_eq!(queue.count().await?, 3, "messages");
     }
 
     /// The length falls when messages are deleted.
     async fn counts_no_deleted_messages(subject, queue) {
-        let first = queue.put_and_get("one", LONG).await?.message;
+        let first = queue.put_and_get("one", LONG_TIMEOUT).await?.message;
         queue.put("two").await?;
         queue.delete(&first).await?;
         ensure_eq!(queue.count().await?, 1, "messages");

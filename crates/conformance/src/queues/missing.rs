@@ -13,9 +13,9 @@ async fn every_message_operation_is_refused(
     kinds: &[K],
 ) -> Result<(), Broken> {
     refused(queue.put("text").await, kinds)?;
-    refused(queue.get(1, LONG).await, kinds)?;
+    refused(queue.get(1, LONG_TIMEOUT).await, kinds)?;
     refused(queue.peek(1).await, kinds)?;
-    refused(queue.update(message, LONG).await, kinds)?;
+    refused(queue.update(message, LONG_TIMEOUT).await, kinds)?;
     refused(queue.delete(message).await, kinds)?;
     refused(queue.store.clear(&queue.name).await, kinds)
 }

@@ -11,14 +11,14 @@ promises! { "peek";
             ensure_eq!(peeked.id, put.message.id, "id");
             ensure_eq!(peeked.text.as_deref(), Ok("text"), "text");
         }
-        queue.get_one(LONG).await?;
+        queue.get_one(LONG_TIMEOUT).await?;
     }
 
     /// A peek does not raise the dequeue count, and shows it.
     async fn does_not_count(subject, queue) {
         queue.put("text").await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 0, "dequeue count before a get");
-        let got = queue.get_one(LONG).await?;
+        let got = queue.get_one(LONG_TIMEOUT).await?;
         ensure_eq!(got.dequeue_count, 1, "dequeue count of the get");
         queue.update(&got.message, secs(0)).await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 1, "dequeue count after a get");
@@ -33,8 +33,8 @@ promises! { "peek";
 
     /// A peek shows no delayed and no leased messages.
     async fn shows_no_invisible_messages(subject, queue) {
-        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
-        queue.put_and_get("leased", LONG).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
+        queue.put_and_get("leased", LONG_TIMEOUT).await?;
         ensure!(queue.peek(32).await?.is_empty(), "an invisible message was shown");
     }
 

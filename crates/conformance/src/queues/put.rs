@@ -11,7 +11,7 @@ promises! { "put";
     /// A message that was put is got with the same id and text, on its first dequeue.
     async fn delivers(subject, queue) {
         let put = queue.put("text").await?;
-        let got = queue.get_one(LONG).await?;
+        let got = queue.get_one(LONG_TIMEOUT).await?;
         ensure_eq!(got.message.id, put.message.id, "id");
         ensure_eq!(got.text.as_deref(), Ok("text"), "text");
         ensure_eq!(got.dequeue_count, 1, "dequeue count");
@@ -22,7 +22,7 @@ promises! { "put";
         let (one, two) = (queue.put("same").await?.message, queue.put("same").await?.message);
         ensure!(one.id != two.id, "one id for two messages");
         ensure!(one.receipt != two.receipt, "one receipt for two messages");
-        ensure_eq!(queue.get_all(LONG).await?.len(), 2, "messages");
+        ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 2, "messages");
     }
 
     /// The answer contains the times of insertion, visibility and expiry.
@@ -50,9 +50,9 @@ promises! { "put";
     /// A message with a delay is invisible until the delay is over.
     async fn with_a_delay_hides_the_message(subject, queue) {
         queue.put_with(PutMessage::new("later").with_visibility_delay(secs(2))).await?;
-        ensure!(queue.get(1, LONG).await?.is_empty(), "got before its time");
+        ensure!(queue.get(1, LONG_TIMEOUT).await?.is_empty(), "got before its time");
         subject.advance(secs(2)).await;
-        ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 1, "dequeue count");
+        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.dequeue_count, 1, "dequeue count");
     }
 
     /// A fraction of a second is kept to the millisecond, or refused, or rounded up; never cut.
@@ -84,14 +84,14 @@ promises! { "put";
     async fn receipt_deletes(subject, queue) {
         let message = queue.put("text").await?.message;
         queue.delete(&message).await?;
-        ensure!(queue.get(1, LONG).await?.is_empty(), "it is still there");
+        ensure!(queue.get(1, LONG_TIMEOUT).await?.is_empty(), "it is still there");
     }
 
     /// The receipt of a put changes the message without a get, and the change counts as no dequeue.
     async fn receipt_updates(subject, queue) {
         let message = queue.put("text").await?.message;
         queue.update(&message, secs(0)).await?;
-        ensure_eq!(queue.get_one(LONG).await?.dequeue_count, 1, "dequeue count");
+        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.dequeue_count, 1, "dequeue count");
     }
 
     /// The receipt of a put with a delay is valid before and after the delay is over.
@@ -106,9 +106,9 @@ promises! { "put";
     /// The receipt of a put is invalid after the first get.
     async fn receipt_ends_with_the_first_get(subject, queue) {
         let put = queue.put("text").await?.message;
-        let got = queue.get_one(LONG).await?.message;
+        let got = queue.get_one(LONG_TIMEOUT).await?.message;
         refused(queue.delete(&put).await, STALE)?;
-        refused(queue.update(&put, LONG).await, STALE)?;
+        refused(queue.update(&put, LONG_TIMEOUT).await, STALE)?;
         queue.delete(&got).await?;
     }
 
@@ -117,7 +117,7 @@ promises! { "put";
         let messages = (0..40).map(|n| PutMessage::new(format!("text {n}"))).collect();
         let puts = queue.store.put_all(&queue.name, messages).await;
         let puts: Vec<_> = puts.into_iter().collect::<Result<_, _>>()?;
-        let got = queue.get_all(LONG).await?;
+        let got = queue.get_all(LONG_TIMEOUT).await?;
         ensure_eq!(got.len(), 40, "messages");
         for message in got {
             let place = puts.iter().position(|put| put.message.id == message.message.id);
@@ -138,12 +138,12 @@ promises! { "put";
             put?;
         }
         subject.advance(secs(1)).await;
-        let got = queue.get_all(LONG).await?;
+        let got = queue.get_all(LONG_TIMEOUT).await?;
         let texts: Vec<_> = got.iter().map(|leased| leased.text.as_deref().ok()).collect();
         ensure_eq!(texts, [Some("plain")], "visible after a second");
         queue.delete(&got[0].message).await?;
         subject.advance(secs(20)).await;
-        ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("delayed"), "visible after the delay");
+        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.text.as_deref(), Ok("delayed"), "visible after the delay");
     }
 
     /// A bad message among many is refused alone.
@@ -188,7 +188,7 @@ promises! { "put";
         for put in futures_util::future::join_all(puts).await {
             put?;
         }
-        let got = queue.get_all(LONG).await?;
+        let got = queue.get_all(LONG_TIMEOUT).await?;
         ensure_eq!(got.len(), 30, "messages");
         let got: HashSet<_> = got.into_iter().filter_map(|message| message.text.ok()).collect();
         ensure_eq!(got, texts, "texts");

@@ -15,14 +15,14 @@ async fn round_trip(queue: &TestQueue, text: &str) -> Result<(), Broken> {
     queue.put(text).await?;
     let peeked = queue.peek(1).await?.pop().map(|message| message.text);
     ensure_eq!(peeked, Some(Ok(text.to_owned())), "text by peek");
-    let got = queue.get_one(LONG).await?;
+    let got = queue.get_one(LONG_TIMEOUT).await?;
     ensure_eq!(got.text.as_deref(), Ok(text), "text by get");
     let updated = queue.update_text(&got.message, "other").await?;
     let other = with_receipt(&got.message, &updated.receipt);
     let updated = queue.update_text(&other, text).await?;
     let again = with_receipt(&got.message, &updated.receipt);
     queue.update(&again, std::time::Duration::ZERO).await?;
-    let got = queue.get_one(LONG).await?;
+    let got = queue.get_one(LONG_TIMEOUT).await?;
     ensure_eq!(got.text.as_deref(), Ok(text), "text by get after update");
     queue.delete(&got.message).await?;
     Ok(())
@@ -66,7 +66,7 @@ promises! { "text";
     async fn may_have_64_kib(subject, queue) {
         let text = "0123456789abcdef".repeat(4096);
         queue.put(&text).await?;
-        ensure!(queue.get_one(LONG).await?.text.as_deref() == Ok(&*text), "the text came back changed");
+        ensure!(queue.get_one(LONG_TIMEOUT).await?.text.as_deref() == Ok(&*text), "the text came back changed");
     }
 
     /// A text of 65,537 bytes is refused as too large.

@@ -11,7 +11,7 @@ promises! { "ttl";
     async fn may_be_endless(subject, queue) {
         ensure_eq!(queue.put("text").await?.expires, None, "expiry told by put");
         ensure_eq!(queue.peek(1).await?.first().map(|m| m.expires), Some(None), "expiry told by peek");
-        ensure_eq!(queue.get_one(LONG).await?.expires, None, "expiry told by get");
+        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.expires, None, "expiry told by get");
     }
 
     /// A time to live of more than 7 days is taken.
@@ -40,7 +40,7 @@ promises! { "ttl";
         queue.put("stays").await?;
         subject.advance(secs(2)).await;
         ensure_eq!(queue.peek(32).await?.len(), 1, "messages peeked at");
-        ensure_eq!(queue.get_all(LONG).await?.len(), 1, "messages got");
+        ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 1, "messages got");
     }
 
     /// A message whose time to live ends while it is leased does not come back.
@@ -48,15 +48,15 @@ promises! { "ttl";
         queue.put_with(living(2)).await?;
         queue.get_one(secs(1)).await?;
         subject.advance(secs(3)).await;
-        ensure!(queue.get(1, LONG).await?.is_empty(), "an expired message came back");
+        ensure!(queue.get(1, LONG_TIMEOUT).await?.is_empty(), "an expired message came back");
     }
 
     /// A message can be leased for longer than it lives; once its time to live is over, it can be neither changed nor deleted.
     async fn ends_receipts(subject, queue) {
         queue.put_with(living(2)).await?;
-        let message = queue.get_one(LONG).await?.message;
+        let message = queue.get_one(LONG_TIMEOUT).await?.message;
         subject.advance(secs(3)).await;
-        refused(queue.update(&message, LONG).await, &[K::MessageNotFound])?;
+        refused(queue.update(&message, LONG_TIMEOUT).await, &[K::MessageNotFound])?;
         refused(queue.delete(&message).await, &[K::MessageNotFound])?;
     }
 
@@ -65,7 +65,7 @@ promises! { "ttl";
         let put = queue.put_with(living(1000)).await?;
         let peeked = queue.peek(1).await?.pop().map(|m| (m.inserted, m.expires));
         ensure_eq!(peeked, Some((put.inserted, put.expires)), "by peek");
-        let got = queue.get_one(LONG).await?;
+        let got = queue.get_one(LONG_TIMEOUT).await?;
         ensure_eq!((got.inserted, got.expires), (put.inserted, put.expires), "by get");
     }
 }

@@ -45,7 +45,7 @@ impl Wrong {
         self.below.queues().store()
     }
 
-    fn note(&self, queue: &QueueName, message: &MessageRef) {
+    fn remember(&self, queue: &QueueName, message: &MessageRef) {
         locked(&self.newest).insert(message.id.clone(), (queue.clone(), message.clone()));
     }
 
@@ -101,13 +101,13 @@ async fn adapter_without_a_mistake_breaks_no_promise() {
 
 #[tokio::test(start_paused = true)]
 async fn each_mistake_breaks_a_promise_about_it() {
-    let mut blind = Vec::new();
+    let mut unnoticed = Vec::new();
     for (mistake, promise) in MISTAKES {
         if run(&subject(*mistake), promise).await.is_ok() {
-            blind.push((mistake, promise));
+            unnoticed.push((mistake, promise));
         }
     }
-    assert!(blind.is_empty(), "these mistakes break no promise: {blind:?}");
+    assert!(unnoticed.is_empty(), "these mistakes break no promise: {unnoticed:?}");
 }
 
 /// Promises that no mistake breaks yet: whether an adapter can break them is not shown. The list may only get shorter.
