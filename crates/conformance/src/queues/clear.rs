@@ -1,4 +1,4 @@
-//! Promises of clearing queues.
+//! Promises about clearing queues.
 
 use crate::prelude::*;
 
@@ -13,7 +13,7 @@ promises! { "clear";
         ensure!(queue.get(32, LONG_TIMEOUT).await?.is_empty(), "a message is left");
     }
 
-    /// Clearing a queue, though it is empty, keeps the queue and its metadata.
+    /// Clearing a queue, even an empty one, keeps the queue and its metadata.
     async fn keeps_metadata(subject, queue) {
         let metadata = Metadata::new().with("a", "1");
         queue.store.set_queue_metadata(&queue.name, &metadata).await?;

@@ -1,10 +1,10 @@
-//! Promises of storages that count messages by state.
+//! Promises about counting messages by state.
 
 use crate::prelude::*;
 use jobqueue::storage::StateCounts;
 
 promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
-    /// A storage that counts by state counts each message in its state, and no expired one.
+    /// Counts by state have each message in its own state, and no expired message.
     async fn are_those_of_each_state(subject, queue) {
         queue.put_with(PutMessage::new("expired").with_ttl(secs(1))).await?;
         subject.advance(secs(2)).await;

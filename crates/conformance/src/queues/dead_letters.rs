@@ -1,10 +1,10 @@
-//! Promises of storages with dead-letter queues of their own.
+//! Promises about native dead-letter queues.
 
 use crate::prelude::*;
 use jobqueue::storage::{DeadLetterCause, DeadLetterMessage};
 
 promises! { "dead_letters" if |storage| storage.queues().powers().dead_letters.is_some();
-    /// A storage with dead-letter queues moves a leased message there in one step, with the new text; a stale receipt moves nothing.
+    /// A leased message becomes a dead letter in one step, with a new text; a stale receipt moves nothing.
     async fn are_moved_in_one_step(subject, queue) {
         let letter = || DeadLetterMessage::new("letter", DeadLetterCause::new("rejected"));
         let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;

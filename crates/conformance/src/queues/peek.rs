@@ -1,4 +1,4 @@
-//! Promises of peeking at messages.
+//! Promises about peeking at messages.
 
 use crate::prelude::*;
 
@@ -14,7 +14,7 @@ promises! { "peek";
         queue.get_one(LONG_TIMEOUT).await?;
     }
 
-    /// A peek does not raise the dequeue count, and shows it.
+    /// A peek shows the dequeue count and does not raise it.
     async fn does_not_count(subject, queue) {
         queue.put("text").await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 0, "dequeue count before a get");
@@ -38,7 +38,7 @@ promises! { "peek";
         ensure!(queue.peek(32).await?.is_empty(), "an invisible message was shown");
     }
 
-    /// A peek shows at most as many messages as asked for.
+    /// A peek shows at most as many messages as requested.
     async fn shows_no_more_than_asked_for(subject, queue) {
         for _ in 0..3 {
             queue.put("text").await?;
@@ -46,7 +46,7 @@ promises! { "peek";
         ensure!(queue.peek(2).await?.len() <= 2, "more than 2");
     }
 
-    /// Asking for no messages, or for more than 32, is refused.
+    /// A peek at no messages, or at more than 32, is refused.
     async fn takes_counts_from_1_to_32(subject, queue) {
         for count in [0, 33] {
             refused(queue.peek(count).await, &[K::InvalidInput])?;

@@ -1,9 +1,9 @@
-//! Promises of fencing: a stale or expired receipt, or that of another message, changes nothing.
+//! Promises about fencing: a receipt that is stale, expired or of another message changes nothing.
 
 use crate::prelude::*;
 use jobqueue::storage::{LeasedMessage, MessageId, PopReceipt};
 
-/// Returns an update that an expired receipt may make, too.
+/// Returns an update that accepts an expired receipt.
 fn late() -> UpdateMessage {
     UpdateMessage::new(LONG_TIMEOUT).with_expired(ExpiredReceipt::Allow)
 }
@@ -16,7 +16,7 @@ async fn expired(subject: &Subject) -> Result<(TestQueue, MessageRef), Broken> {
     Ok((queue, message))
 }
 
-/// Returns a message whose lease has run out, and which another worker has got since.
+/// Returns a message whose lease has expired and that another worker has received since.
 async fn succeeded(subject: &Subject) -> Result<(TestQueue, MessageRef, LeasedMessage), Broken> {
     let (queue, message) = expired(subject).await?;
     let successor = queue.get_one(LONG_TIMEOUT).await?;
@@ -24,14 +24,14 @@ async fn succeeded(subject: &Subject) -> Result<(TestQueue, MessageRef, LeasedMe
 }
 
 promises! { "receipt";
-    /// A former holder cannot delete a message that a successor has got.
+    /// A former holder cannot delete a message that a successor has received.
     async fn of_a_predecessor_does_not_delete(subject) {
         let (queue, stale, successor) = succeeded(subject).await?;
         refused(queue.delete(&stale).await, STALE)?;
         queue.delete(&successor.message).await?;
     }
 
-    /// A former holder cannot change a message that a successor has got.
+    /// A former holder cannot change a message that a successor has received.
     async fn of_a_predecessor_does_not_update(subject) {
         let (queue, stale, successor) = succeeded(subject).await?;
         refused(queue.update(&stale, secs(0)).await, STALE)?;
@@ -41,7 +41,7 @@ promises! { "receipt";
         ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.text.as_deref(), Ok("text"), "text");
     }
 
-    /// A former holder cannot change a message that a successor has got, even if expired receipts are allowed.
+    /// Even if expired receipts are allowed, a former holder cannot delete or change a successor's message.
     async fn of_a_predecessor_is_refused_if_claimed(subject) {
         let (queue, stale, successor) = succeeded(subject).await?;
         refused(queue.delete_late(&stale).await, STALE)?;
@@ -66,14 +66,14 @@ promises! { "receipt";
         ensure_eq!(queue.get(1, LONG_TIMEOUT).await?.len(), usize::from(!deviates), "messages");
     }
 
-    /// An expired receipt deletes the message if expired receipts are allowed and no other client has received it.
+    /// If allowed, an expired receipt deletes a message that no other client has received.
     async fn that_expired_deletes_if_unclaimed(subject) {
         let (queue, message) = expired(subject).await?;
         queue.delete_late(&message).await?;
         ensure!(queue.get(1, LONG_TIMEOUT).await?.is_empty(), "it is still there");
     }
 
-    /// An expired receipt renews the lease if expired receipts are allowed and no other client has the message.
+    /// If allowed, an expired receipt renews the lease of a message that no other client has received.
     async fn that_expired_updates_if_unclaimed(subject) {
         let (queue, message) = expired(subject).await?;
         let updated = queue.update_with(&message, late()).await?;
@@ -81,7 +81,7 @@ promises! { "receipt";
         queue.delete(&with_receipt(&message, &updated.receipt)).await?;
     }
 
-    /// The receipt of a release (an update to zero) counts as expired.
+    /// The receipt of a release (an update with a timeout of zero) counts as expired.
     async fn of_a_release_has_expired(subject, queue) {
         let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let released = with_receipt(&message, &queue.update(&message, secs(0)).await?.receipt);
@@ -89,7 +89,7 @@ promises! { "receipt";
         refused_unless(deviates, queue.delete(&released).await, &[K::LeaseExpired])?;
     }
 
-    /// One message's receipt is not valid for another, got by another get.
+    /// The receipt of a message is not valid for a message of another get.
     async fn of_another_message_is_refused(subject, queue) {
         let one = queue.put_and_get("one", LONG_TIMEOUT).await?.message;
         let two = queue.put_and_get("two", LONG_TIMEOUT).await?.message;
@@ -98,7 +98,7 @@ promises! { "receipt";
         ensure_eq!(queue.count().await?, 2, "messages");
     }
 
-    /// One message's receipt is not valid for another, got by the same get.
+    /// The receipt of a message is not valid for another message of the same get.
     async fn of_a_batch_mate_is_refused(subject, queue) {
         queue.put("one").await?;
         queue.put("two").await?;
@@ -122,7 +122,7 @@ promises! { "receipt";
         one.delete(&message).await?;
     }
 
-    /// The receipt of a delayed put is good for its message only, in its queue, and not after the queue was deleted and created again.
+    /// The receipt of a delayed put is valid only for its message, in its queue, until the queue is deleted.
     async fn of_a_delayed_put_is_good_for_its_message_only(subject) {
         let (one, other) = (subject.queue().await?, subject.queue().await?);
         let later = || PutMessage::new("later").with_visibility_delay(LONG_TIMEOUT);
@@ -145,7 +145,7 @@ promises! { "receipt";
         }
     }
 
-    /// An id that no message has finds nothing.
+    /// An unknown message id finds nothing.
     async fn of_no_message_finds_nothing(subject, queue) {
         let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let unknown = MessageRef {
@@ -168,7 +168,7 @@ promises! { "receipt";
         queue.delete(&message).await?;
     }
 
-    /// Of many concurrent updates with one receipt, one succeeds.
+    /// Of many concurrent updates with one receipt, exactly one succeeds.
     async fn is_used_up_by_one_of_many_updates(subject, queue) {
         let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let updates = (0..10).map(|_| queue.update(&message, LONG_TIMEOUT));

@@ -1,9 +1,9 @@
-//! Promises of changing leased messages.
+//! Promises about changing leased messages.
 
 use crate::prelude::*;
 
 promises! { "update";
-    /// An update gives a new, valid receipt.
+    /// An update returns a new, valid receipt.
     async fn gives_a_new_receipt(subject, queue) {
         let old = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let updated = queue.update(&old, LONG_TIMEOUT).await?;
@@ -11,7 +11,7 @@ promises! { "update";
         queue.delete(&with_receipt(&old, &updated.receipt)).await?;
     }
 
-    /// The receipt before an update is invalid after it.
+    /// An update invalidates the former receipt.
     async fn ends_the_old_receipt(subject, queue) {
         let old = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let new = with_receipt(&old, &queue.update(&old, LONG_TIMEOUT).await?.receipt);
@@ -86,14 +86,14 @@ promises! { "update";
         ensure!(near(updated.next_visible, leased.inserted + secs(500), subject.tolerance()), "leased: {updated:?}");
     }
 
-    /// A timeout of 7 days and a text of 65,536 bytes are taken.
+    /// A timeout of 7 days and a text of 65,536 bytes are accepted.
     async fn takes_7_days_and_64_kib(subject, queue) {
         let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let greatest = UpdateMessage::new(MAX_VISIBILITY).with_text("x".repeat(65_536));
         queue.update_with(&message, greatest).await?;
     }
 
-    /// A timeout that ends after the message's life is refused.
+    /// A timeout that ends after the message expires is refused.
     async fn does_not_hide_beyond_expiry(subject, queue) {
         let living = || PutMessage::new("text").with_ttl(Some(secs(100)));
         queue.put_with(living()).await?;
@@ -105,13 +105,13 @@ promises! { "update";
         }
     }
 
-    /// A timeout that ends with the message's life, or before, is taken.
+    /// A timeout that ends when the message expires, or earlier, is accepted.
     async fn may_hide_until_expiry(subject, queue) {
         let put = queue.put_with(PutMessage::new("text").with_ttl(Some(secs(100)))).await?;
         queue.update(&put.message, secs(90)).await?;
     }
 
-    /// A longer timeout and a longer text are refused; such an update leaves text, timeout and receipt as they were.
+    /// A refused update, for its timeout or its text, leaves text, timeout and receipt as they were.
     async fn that_is_refused_changes_nothing(subject, queue) {
         let message = queue.put_and_get("first", LONG_TIMEOUT).await?.message;
         refused(queue.update_text(&message, &"x".repeat(65_537)).await, &[K::TooLarge])?;
@@ -135,7 +135,7 @@ promises! { "update";
         refused(queue.update(&message, LONG_TIMEOUT).await, &[K::MessageNotFound])?;
     }
 
-    /// A chain of updates keeps one message leased under ever new receipts.
+    /// A chain of updates keeps a message leased, with a new receipt after each.
     async fn can_be_repeated(subject, queue) {
         let mut message = queue.put_and_get("0", LONG_TIMEOUT).await?.message;
         for n in 1..=10 {

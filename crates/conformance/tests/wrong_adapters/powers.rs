@@ -90,7 +90,7 @@ impl Detach<dyn QueueStore> for Wrong {
 }
 
 impl Arrivals for Wrong {
-    /// Returns a subscription that is notified at once, as a storage may do.
+    /// Returns a subscription that is notified at once, which the port allows.
     fn subscribe(&self, _: &QueueName) -> Subscription {
         let subscription = self.arrivals.subscribe();
         self.arrivals.notify();

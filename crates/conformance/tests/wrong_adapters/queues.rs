@@ -13,7 +13,7 @@ use jobqueue::storage::{
 use crate::mistakes::Mistake;
 use crate::{Wrong, locked};
 
-/// A delay and a lease that are longer than a promise waits.
+/// A delay or a lease that is longer than any promise waits.
 pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
