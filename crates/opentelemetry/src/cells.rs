@@ -15,7 +15,7 @@ use crate::attributes::{destination, outcome_of};
 use crate::conventions as names;
 
 /// The greatest number of kinds, in all queues. A program has few, and they do not grow while it runs.
-const MOST: usize = 200;
+const MAX_KINDS: usize = 200;
 
 /// The names of outcomes. The last one stands for those of a later version of the library.
 const OUTCOMES: [&str; 9] = [
@@ -66,7 +66,7 @@ impl Cell {
 
     /// Counts a delivery that has ended.
     pub(crate) fn count(&self, outcome: &str) {
-        let place = OUTCOMES.iter().position(|one| *one == outcome).unwrap_or(OUTCOMES.len() - 1);
+        let place = OUTCOMES.iter().position(|name| *name == outcome).unwrap_or(OUTCOMES.len() - 1);
         self.attempts[place].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -105,7 +105,7 @@ impl Cells {
             return cell;
         }
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let kind = if cells.len() < MOST { kind } else { names::OTHER };
+        let kind = if cells.len() < MAX_KINDS { kind } else { names::OTHER };
         if let Some(cell) = find(&cells, queue, kind) {
             return cell;
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_strangers_are_one_value() {
+    fn unknown_kinds_share_one_value() {
         let (cells, queue) = (Cells::default(), QueueName::new("orders").unwrap());
         let other = QueueName::new("mails").unwrap();
         assert_eq!(kind_of(&cells.of(&queue, Some("order"))), names::OTHER);
@@ -170,10 +170,10 @@ mod tests {
         assert_eq!(kind_of(&cells.of(&queue, Some("<script>"))), names::OTHER);
         assert_eq!(kind_of(&cells.of(&queue, None)), names::OTHER);
         assert_eq!(kind_of(&cells.of(&other, Some("order"))), names::OTHER);
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_KINDS {
             cells.own(&queue, &number.to_string());
         }
         assert_eq!(kind_of(&cells.own(&queue, "new")), names::OTHER);
-        assert!(cells.cells.read().unwrap().len() <= MOST + 2);
+        assert!(cells.cells.read().unwrap().len() <= MAX_KINDS + 2);
     }
 }

@@ -44,7 +44,7 @@ impl Listener {
                 self.shared.cells.of(queue, kind).count(outcome.as_str());
             }
             Event::DeadLettered { queue, reason, .. } => {
-                let reason = KeyValue::new(names::REASON, known(reason));
+                let reason = KeyValue::new(names::REASON, bounded_reason(reason));
                 instruments.dead_letters.add(1, &[destination(queue), reason]);
             }
             Event::Renewed { queue, .. } => {
@@ -86,7 +86,9 @@ impl Listener {
         let operation = KeyValue::new(names::STORAGE_OPERATION, operation);
         match more {
             (None, None) => all.add(requests, &[system, operation]),
-            (Some(one), None) | (None, Some(one)) => all.add(requests, &[system, operation, one]),
+            (Some(attribute), None) | (None, Some(attribute)) => {
+                all.add(requests, &[system, operation, attribute]);
+            }
             (Some(queue), Some(error)) => all.add(requests, &[system, operation, queue, error]),
         }
     }
@@ -114,9 +116,6 @@ impl Listener {
 }
 
 /// Returns the code of a reason of the framework. Applications and messages can name others, without bound.
-fn known(reason: &Reason) -> StringValue {
-    match Reason::ALL.contains(reason) {
-        true => reason.as_str().to_owned().into(),
-        false => names::OTHER.into(),
-    }
+fn bounded_reason(reason: &Reason) -> StringValue {
+    if Reason::ALL.contains(reason) { reason.as_str().to_owned().into() } else { names::OTHER.into() }
 }

@@ -22,10 +22,10 @@ use crate::conventions::{QUEUE_DEAD_LETTERS, QUEUE_LENGTH, QUEUE_OLDEST, QUEUE_P
 use crate::telemetry::Telemetry;
 
 /// The number of intervals after which figures are no longer reported, and the period in which their age is judged.
-const STALE: u32 = 3;
-const JUDGE_EVERY: Duration = Duration::from_secs(1);
+const STALE_INTERVALS: u32 = 3;
+const STALE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The most queues that are read at the same time.
-const READS_AT_ONCE: usize = 16;
+const CONCURRENT_READS: usize = 16;
 
 /// The numbers of the queues, as they were last read.
 type Readings = Arc<Mutex<BTreeMap<QueueName, Reading>>>;
@@ -77,28 +77,28 @@ impl Telemetry {
         let gauges = self.gauges(&readings);
         Ok(async move {
             // Dropped with the future, which ends the reports.
-            let _reported = guard((Arc::clone(&readings), gauges), |(readings, _)| {
+            let _clear_on_drop = guard((Arc::clone(&readings), gauges), |(readings, _)| {
                 readings.lock().unwrap_or_else(PoisonError::into_inner).clear();
             });
-            let looks = async {
+            let reading = async {
                 let mut interval = interval(every);
                 interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 loop {
                     interval.tick().await;
                     let read = |queue| read(&storage, queue, every, &readings);
-                    stream::iter(&queues).for_each_concurrent(READS_AT_ONCE, read).await;
+                    stream::iter(&queues).for_each_concurrent(CONCURRENT_READS, read).await;
                 }
             };
             // Meanwhile: a look at a storage that hangs takes long.
-            let forgets = async {
-                let mut interval = interval(JUDGE_EVERY);
+            let forgetting = async {
+                let mut interval = interval(STALE_CHECK_INTERVAL);
                 loop {
                     interval.tick().await;
                     let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-                    readings.retain(|_, reading| reading.read.elapsed() < every * STALE);
+                    readings.retain(|_, reading| reading.read.elapsed() < every * STALE_INTERVALS);
                 }
             };
-            join(looks, forgets).await;
+            join(reading, forgetting).await;
         })
     }
 
@@ -145,7 +145,7 @@ impl Telemetry {
 }
 
 async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &Readings) {
-    match tokio::time::timeout(every, look_at(storage, queue)).await {
+    match tokio::time::timeout(every, take_reading(storage, queue)).await {
         Ok(Ok(reading)) => {
             let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
             readings.insert(queue.clone(), reading);
@@ -159,7 +159,7 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
     }
 }
 
-async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
+async fn take_reading(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
     let reading = QueueReading::take(storage, queue).await?;
     let (settings, _) =
         QueueSettings::resolve(&reading.metadata, &MessageDefaults::new(), &SettingOverrides::default());

@@ -14,7 +14,7 @@ use crate::shared::Shared;
 use crate::span::{JobSpan, Measured};
 
 /// The greatest number of links of a span: as many as the SDK keeps by default.
-const MOST_LINKS: usize = 128;
+const MAX_LINKS: usize = 128;
 
 /// The spans of one storage.
 pub(crate) struct JobTracer {
@@ -131,7 +131,7 @@ fn settled(id: Option<&str>, messages: usize, process: Option<TraceContext>, of:
 
 fn links(contexts: &[TraceContext]) -> Vec<Link> {
     let link = |context: &TraceContext| Link::with_context(span_context(*context, None, false));
-    contexts.iter().take(MOST_LINKS).map(link).collect()
+    contexts.iter().take(MAX_LINKS).map(link).collect()
 }
 
 impl Tracer for JobTracer {

@@ -48,7 +48,7 @@ fn attributes_of(span: &str) -> BTreeSet<String> {
     names
 }
 
-async fn life() -> Kept {
+async fn run_jobs() -> Kept {
     let kept = Kept::new();
     let storage = kept.storage();
     let orders = storage.queue::<Order>().await.unwrap();
@@ -64,8 +64,8 @@ async fn life() -> Kept {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_are_those_of_the_model() {
-    let kept = life().await;
+async fn spans_are_in_the_model() {
+    let kept = run_jobs().await;
     let spans = kept.spans();
     let model = blocks(SPANS, "\n  - type: ");
     let mut met = BTreeSet::new();
@@ -96,7 +96,7 @@ async fn spans_are_those_of_the_model() {
 
 #[tokio::test(start_paused = true)]
 async fn attributes_are_registered_with_their_types() {
-    let kept = life().await;
+    let kept = run_jobs().await;
     let registered = blocks(REGISTRY, "\n      - id: ");
     for span in kept.spans().0 {
         for attribute in span.attributes {
@@ -124,8 +124,8 @@ async fn attributes_are_registered_with_their_types() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_those_of_the_model() {
-    let kept = life().await;
+async fn metrics_are_in_the_model() {
+    let kept = run_jobs().await;
     let model = blocks(METRICS, "\n    metric_name: ");
     let found: BTreeMap<String, String> = kept.units().into_iter().collect();
     for (name, block) in &model {

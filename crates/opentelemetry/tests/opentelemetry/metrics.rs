@@ -171,7 +171,7 @@ async fn leases_circuit_and_throttling_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
+async fn gauges_show_length_and_age_and_no_unread_queue_as_empty() {
     let kept = Kept::new();
     let faults = Faulty::new(&Storage::memory());
     let telemetry = kept.builder().build();
@@ -186,7 +186,8 @@ async fn gauges_tell_length_and_age_and_never_an_unread_queue_as_empty() {
     assert_eq!(sum(&kept, "jobqueue.queue.length", &[("messaging.destination.name", "orders")]), 1.0);
     assert_eq!(kept.points("jobqueue.queue.oldest_age").len(), 1);
     for name in ["jobqueue.queue.dead_letters", "jobqueue.queue.paused"] {
-        assert_eq!((kept.points(name).len(), sum(&kept, name, &[])), (1, 0.0), "{name}");
+        assert_eq!(kept.points(name).len(), 1, "{name}");
+        assert_eq!(sum(&kept, name, &[]), 0.0, "{name}");
     }
     let (orders, dead) = ("orders".parse().unwrap(), "orders-poison".parse().unwrap());
     storage.queues().set_queue_metadata(&orders, &Metadata::new().with("paused", "true")).await.unwrap();
@@ -262,7 +263,7 @@ async fn gauges_of_a_storage_that_hangs_end_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_cannot_make_series() {
+async fn messages_of_other_programs_cannot_create_series() {
     let kept = Kept::new();
     let storage = kept.storage();
     storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).id("an-id-of-the-test").await.unwrap();

@@ -134,7 +134,7 @@ fn values<T: Copy>(data: &MetricData<T>, number: impl Fn(T) -> f64) -> Vec<(Vec<
 
 /// Returns the value of an attribute as text.
 pub fn value(attributes: &[KeyValue], key: &str) -> Option<String> {
-    attributes.iter().find(|one| one.key.as_str() == key).map(|one| match &one.value {
+    attributes.iter().find(|pair| pair.key.as_str() == key).map(|pair| match &pair.value {
         Value::String(text) => text.as_str().to_owned(),
         other => other.to_string(),
     })
