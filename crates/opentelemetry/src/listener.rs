@@ -35,7 +35,7 @@ impl Listener {
                     let attributes = [self.system.clone(), destination(queue), name];
                     instruments.consumed.add(*messages as u64, &attributes);
                 }
-                // A view may drop the gauge whose collection reports these counts.
+                // Flushes here too, because a view may drop the gauge whose collection reports these counts.
                 self.shared.cells.flush(&instruments.attempts, &instruments.in_flight);
             }
             Event::Started { job, waited, .. } => self.started(instruments, job, *waited),
@@ -57,7 +57,7 @@ impl Listener {
                 let cause = KeyValue::new(names::CAUSE, cause.as_str());
                 instruments.lost.add(1, &[destination(queue), cause]);
             }
-            // The circuit of another worker of this process may be open.
+            // Leaves the state of the circuit alone: another worker of this process may have opened it.
             Event::Listening { queue, kinds, .. } => {
                 self.shared.cells.has_circuit(queue);
                 for kind in kinds {
@@ -93,7 +93,7 @@ impl Listener {
         }
     }
 
-    /// Counts messages that were stored, or that failed with an error.
+    /// Counts messages that were stored, or that failed with `error`.
     fn sent(&self, instruments: &Instruments, queue: &QueueName, count: usize, error: Option<&'static str>) {
         if count == 0 {
             return;
@@ -107,7 +107,7 @@ impl Listener {
     }
 
     fn started(&self, instruments: &Instruments, job: &JobInfo, waited: Duration) {
-        // Later deliveries have waited for their turn, and for the attempts before.
+        // Later deliveries have also waited for their turn, and for the attempts before.
         if job.attempt == 1 && job.dequeue_count <= 1 {
             let cell = self.shared.cells.own(&job.queue, &job.kind);
             instruments.wait.record(waited.as_secs_f64(), cell.attributes());
@@ -115,7 +115,8 @@ impl Listener {
     }
 }
 
-/// Returns the code of a reason of the framework. Applications and messages can name others, without bound.
+/// Returns the code of a reason, or `_OTHER` if the framework does not define it: applications and messages
+/// can contain any number of others.
 fn bounded_reason(reason: &Reason) -> StringValue {
     if Reason::ALL.contains(reason) { reason.as_str().to_owned().into() } else { names::OTHER.into() }
 }

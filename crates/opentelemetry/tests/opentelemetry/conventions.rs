@@ -1,5 +1,5 @@
-//! Names, kinds and units compared with the model of OpenTelemetry's semantic conventions 1.44.0: the files in
-//! `conventions/` are theirs, unchanged (Apache License 2.0).
+//! Compares names, kinds and units with the model of OpenTelemetry's semantic conventions 1.44.0. The files
+//! in `conventions/` are copied from it unchanged (Apache License 2.0).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const ERRORS: &str = include_str!("conventions/error.yaml");
 const SPANS: &str = include_str!("conventions/spans.yaml");
 const METRICS: &str = include_str!("conventions/metrics.yaml");
 
-/// Returns the blocks of a model that begin with this line, each with its first value.
+/// Returns the blocks of a model that begin with this line, by the value on the line.
 fn blocks<'m>(model: &'m str, begin: &str) -> BTreeMap<&'m str, &'m str> {
     let starts: Vec<usize> = model.match_indices(begin).map(|(at, _)| at).collect();
     let ends = starts.iter().skip(1).copied().chain([model.len()]);
@@ -29,7 +29,7 @@ fn field<'m>(block: &'m str, name: &str) -> &'m str {
     line.trim_start_matches(':').trim().trim_matches('"')
 }
 
-/// Returns the attributes that a span of this type may have, those of its groups included.
+/// Returns the attributes that a span of this type may have, including the attributes of its groups.
 fn attributes_of(span: &str) -> BTreeSet<String> {
     let (groups, _) = SPANS.split_once("\nspans:\n").unwrap();
     let groups = blocks(groups, "\n  - id: ");

@@ -1,4 +1,4 @@
-//! The spans of jobs: tree, links, kinds and attributes.
+//! Spans of jobs: tree, links, kinds and attributes.
 
 use std::time::Duration;
 
