@@ -9,10 +9,10 @@ mod subject;
 use jobqueue_bench_harness::{Phase, Result, Setting, main_with};
 
 fn main() -> Result<()> {
-    main_with::<subject::Jobqueue, _>(own)
+    main_with::<subject::Jobqueue, _>(run_own_phase)
 }
 
-async fn own(phase: Phase, setting: Setting) -> Result<jobqueue_bench_harness::Figures> {
+async fn run_own_phase(phase: Phase, setting: Setting) -> Result<jobqueue_bench_harness::Figures> {
     match phase {
         Phase::Order => order::order(&setting).await,
         _ => leases::leases(&setting).await,

@@ -16,7 +16,7 @@ use jobqueue::storage::{
 pub struct Patched {
     taken: Option<Arc<dyn Fn(LeaseId) + Send + Sync>>,
     renews_anything: bool,
-    apart: Option<Arc<dyn BlobStore>>,
+    detached: Option<Arc<dyn BlobStore>>,
 }
 
 impl Patched {
@@ -41,8 +41,8 @@ impl Patched {
 
     /// Sets the store for separate connections.
     #[must_use]
-    pub fn apart(mut self, apart: &Arc<dyn BlobStore>) -> Self {
-        self.apart = Some(Arc::clone(apart));
+    pub fn detached(mut self, detached: &Arc<dyn BlobStore>) -> Self {
+        self.detached = Some(Arc::clone(detached));
         self
     }
 
@@ -62,7 +62,7 @@ impl fmt::Debug for Patched {
 impl Interceptor for Patched {
     fn blob_powers(&self, powers: BlobPowers) -> BlobPowers {
         let leases = powers.leases.map(|inner| Arc::new(PatchedLeases { inner, patched: self.clone() }) as _);
-        let detach = self.apart.clone().map(|apart| Arc::new(Apart(apart)) as _).or(powers.detach);
+        let detach = self.detached.clone().map(|blobs| Arc::new(DetachedBlobs(blobs)) as _).or(powers.detach);
         BlobPowers { leases, detach, ..powers }
     }
 }
@@ -89,9 +89,10 @@ impl BlobLeases for PatchedLeases {
     }
 
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
-        match self.patched.renews_anything {
-            true => Ok(LeaseId::random(&Runtime::new())),
-            false => self.inner.renew_lease(blob, lease).await,
+        if self.patched.renews_anything {
+            Ok(LeaseId::random(&Runtime::new()))
+        } else {
+            self.inner.renew_lease(blob, lease).await
         }
     }
 
@@ -101,9 +102,9 @@ impl BlobLeases for PatchedLeases {
 }
 
 #[derive(Debug)]
-struct Apart(Arc<dyn BlobStore>);
+struct DetachedBlobs(Arc<dyn BlobStore>);
 
-impl Detach<dyn BlobStore> for Apart {
+impl Detach<dyn BlobStore> for DetachedBlobs {
     fn detached(&self) -> Arc<dyn BlobStore> {
         Arc::clone(&self.0)
     }

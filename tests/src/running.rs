@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 /// The time limit of a step of a test, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A worker that has begun to poll.
 #[derive(Debug)]
@@ -41,8 +41,8 @@ impl Running {
     /// # Panics
     /// If it does not start.
     pub async fn start(builder: WorkerBuilder) -> Self {
-        let (tell, events) = mpsc::unbounded_channel();
-        let listener = move |event: &Event| drop(tell.send(event.clone()));
+        let (sender, events) = mpsc::unbounded_channel();
+        let listener = move |event: &Event| drop(sender.send(event.clone()));
         let worker = builder.on_event(listener).build().expect("a worker that fits together");
         let (stop, stopped) = oneshot::channel();
         let worker = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
@@ -64,7 +64,7 @@ impl Running {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, next).await.expect("what is waited for happens")
+        tokio::time::timeout(STEP_TIMEOUT, next).await.expect("what is waited for happens")
     }
 
     /// Returns the end of the next delivery.
@@ -84,7 +84,7 @@ impl Running {
     /// If it does not stop, or failed.
     pub async fn stop(self) -> Report {
         drop(self.stop);
-        let report = tokio::time::timeout(PATIENCE, self.worker).await.expect("a worker that stops");
+        let report = tokio::time::timeout(STEP_TIMEOUT, self.worker).await.expect("a worker that stops");
         report.expect("no panic").expect("a worker that ran")
     }
 }

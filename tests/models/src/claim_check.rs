@@ -26,7 +26,7 @@ pub const NO_ORPHAN: &str = "no blob is left at the end";
 pub const NOTHING_LOST: &str = "no job is lost";
 
 /// More than fits into a message.
-const LARGE: usize = 70_000;
+const LARGE_PAYLOAD: usize = 70_000;
 const BLOBS: &str = "jobqueue-payloads/";
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
@@ -51,7 +51,7 @@ pub const CHECKPOINTS: Scenario = Scenario {
         Program { name: "worker", start: Start::Message("jobs"), run: checkpoint },
         Program { name: "redrive", start: Start::While("jobs-poison", 1), run: redrive },
         Program { name: "purge", start: Start::While("jobs-poison", 1), run: purge },
-        Program { name: "sweep", start: Start::Quiet(1), run: swept },
+        Program { name: "sweep", start: Start::Quiet(1), run: run_sweep },
     ],
     workers: 2,
     sends_first: false,
@@ -67,7 +67,7 @@ pub const PAYLOADS: Scenario = Scenario {
         Program { name: "worker", start: Start::Message("jobs"), run: work },
         Program { name: "redrive", start: Start::While("jobs-poison", 1), run: redrive },
         Program { name: "purge", start: Start::While("jobs-poison", 1), run: purge },
-        Program { name: "sweep", start: Start::Quiet(1), run: swept },
+        Program { name: "sweep", start: Start::Quiet(1), run: run_sweep },
     ],
     ..CHECKPOINTS
 };
@@ -89,7 +89,7 @@ fn has_all_blobs(state: &State) -> bool {
 fn send(storage: Storage, application: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
-        let _ = jobs.send(&Work { text: "p".repeat(LARGE) }).id("job").await?;
+        let _ = jobs.send(&Work { text: "p".repeat(LARGE_PAYLOAD) }).id("job").await?;
         application.note("sent", 0).await;
         Ok(())
     })
@@ -119,7 +119,7 @@ fn checkpoint(storage: Storage, application: Application) -> Run {
         async move {
             let earlier: Option<String> = context.resume().await?;
             let next = if earlier.is_some() { "d" } else { "c" };
-            context.checkpoint(&next.repeat(LARGE)).await?;
+            context.checkpoint(&next.repeat(LARGE_PAYLOAD)).await?;
             end(&application).await
         }
     };
@@ -143,6 +143,6 @@ fn purge(storage: Storage, application: Application) -> Run {
     })
 }
 
-fn swept(storage: Storage, _: Application) -> Run {
+fn run_sweep(storage: Storage, _: Application) -> Run {
     Box::pin(async move { sweep(&storage, SweepOptions::new().drained_queues(true)).await.map(drop) })
 }

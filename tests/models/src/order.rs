@@ -45,7 +45,7 @@ const PROPERTIES: &[(&str, Holds)] = &[
     (ALONE, |model, state| {
         let faults = (state.faults.crashes, state.faults.lost_leases, state.faults.leaps);
         let is_disturbed = faults != (model.faults.crashes, model.faults.lost_leases, model.faults.leaps);
-        is_disturbed || (0..2).map(|n| runs(state, n)).sum::<u8>() <= 1
+        is_disturbed || (0..2).map(|n| running(state, n)).sum::<u8>() <= 1
     }),
     (NEVER_RUNS, |_, state| {
         // The message of an earlier send may have run before the one that was cancelled was sent.
@@ -74,7 +74,7 @@ pub const TWO_JOBS: Scenario = Scenario {
 /// Two jobs of one key, as a program sends them that forgets to ask for their order.
 pub const NOT_IN_ORDER: Scenario = Scenario {
     programs: &[
-        Program { name: "sender", start: Start::Once, run: send_in_no_order },
+        Program { name: "sender", start: Start::Once, run: send_without_order },
         Program { name: "worker", start: Start::Message("jobs"), run: work },
     ],
     ..TWO_JOBS
@@ -94,7 +94,7 @@ pub const CANCELLED: Scenario = Scenario {
     ..TWO_JOBS
 };
 
-fn runs(state: &State, n: u8) -> u8 {
+fn running(state: &State, n: u8) -> u8 {
     state.count("begins", n).saturating_sub(state.count("done", n) + state.count("failed", n))
 }
 
@@ -121,7 +121,7 @@ fn send_two(storage: Storage, application: Application) -> Run {
     })
 }
 
-fn send_in_no_order(storage: Storage, application: Application) -> Run {
+fn send_without_order(storage: Storage, application: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
         for n in 0..2 {

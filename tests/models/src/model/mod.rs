@@ -35,6 +35,12 @@ pub struct Faults {
     pub leaps: u8,
 }
 
+impl Faults {
+    /// No faults.
+    pub const NONE: Self =
+        Self { crashes: 0, lost_answers: 0, late_puts: 0, refusals: 0, lost_leases: 0, deaths: 0, leaps: 0 };
+}
+
 /// The parts of one model.
 #[derive(Debug, Clone)]
 pub struct Scenario {
@@ -287,18 +293,18 @@ impl Model {
             state.processes[place].leases.push((leased.receipt.id, leased.receipt.number));
             self.answer(state, place, Answer::Messages(vec![leased]));
         } else {
-            self.go_on(state, place);
+            self.advance(state, place);
         }
     }
 
     fn answer(&self, state: &mut State, place: usize, answer: Answer) {
         let process = &mut state.processes[place];
         process.node = self.tree.answer(self.scenario.programs, process.node, answer);
-        self.go_on(state, place);
+        self.advance(state, place);
     }
 
     /// Notes what the process notes next, and removes the process if it has ended.
-    fn go_on(&self, state: &mut State, place: usize) {
+    fn advance(&self, state: &mut State, place: usize) {
         match &*self.tree.next(state.processes[place].node) {
             Next::Asks(Request::Note(fact)) => {
                 let count = state.facts.entry(*fact).or_default();

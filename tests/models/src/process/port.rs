@@ -141,9 +141,10 @@ impl QueueStore for Script {
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let is_worker = self.state().messages.is_some();
-        let count = match is_worker {
-            true => Answer::Count(0),
-            false => self.request("queue properties", Request::Count { queue: named(queue) }).await?,
+        let count = if is_worker {
+            Answer::Count(0)
+        } else {
+            self.request("queue properties", Request::Count { queue: named(queue) }).await?
         };
         let Answer::Count(count) = count else { panic!("{count:?} is no count") };
         Ok(QueueProperties::new(Metadata::new(), count))
