@@ -1,5 +1,5 @@
-//! Measures the cost of keeping 10,000 leases: the processor time of a worker whose handlers wait, and that of the bare
-//! update requests at the same pace.
+//! Measures the cost of holding 10,000 leases: the processor time of a worker whose handlers wait, and of the
+//! bare update requests at the same pace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 use crate::message::Thumbnail;
 use crate::subject::{Jobqueue, Running};
 
-/// The default visibility timeout of a queue, and the part of it after which a lease is renewed on average.
+/// The default visibility timeout of a queue, and the average fraction of it after which a lease is renewed.
 const VISIBILITY: Duration = Duration::from_secs(30);
 const RENEWAL_FRACTION: f64 = 0.685;
 
@@ -44,7 +44,8 @@ async fn open_filled(setting: &Setting, leases: u64) -> Result<(tempfile::TempDi
     Ok((store, subject))
 }
 
-/// The first renewals come together, spread over 7 % of the lease; the measurement covers several rounds of them.
+/// Measures several rounds of renewals. The renewals of the first round are spread over only 7 % of the
+/// lease.
 async fn kept_by_worker(setting: &Setting, leases: u64, measured: Duration) -> Result<f64> {
     let (_store, subject) = open_filled(setting, leases).await?;
     let seen = Arc::new(Seen::default());

@@ -1,4 +1,4 @@
-//! Claim checks: blobs that messages refer to, from their creation to their deletion.
+//! Claim checks: blobs to which messages refer, from their creation to their deletion.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -6,9 +6,10 @@
 //! | [`NO_ORPHAN`] | I15: once the job has ended, a sweep leaves no blob |
 //! | [`NOTHING_LOST`] | I1, I12a: a job that was sent is stored, done or purged |
 //!
-//! The model has one job with a large payload and a large checkpoint, its sender, two workers, a redrive, a purge and a sweep. The
-//! job may go on after its checkpoint in another delivery. It leaves out: blobs with an expiry, sweeps while other processes
-//! run, queues on several accounts, and blobs that cannot be read for long.
+//! The model has one job with a large payload and a large checkpoint, its sender, two workers, a redrive, a
+//! purge and a sweep. After its checkpoint, the job may continue in another delivery. The model leaves out
+//! blobs with an expiry, sweeps while other processes run, queues on several accounts, and blobs that cannot
+//! be read for a long time.
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
@@ -25,7 +26,7 @@ pub const NO_ORPHAN: &str = "no blob is left at the end";
 /// Property; see the table of this module.
 pub const NOTHING_LOST: &str = "no job is lost";
 
-/// More than fits into a message.
+/// A size that does not fit into a message.
 const LARGE_PAYLOAD: usize = 70_000;
 const BLOBS: &str = "jobqueue-payloads/";
 
@@ -60,7 +61,7 @@ pub const CHECKPOINTS: Scenario = Scenario {
     has_ended,
 };
 
-/// A job that only has a payload.
+/// A job that has a payload and writes no checkpoint.
 pub const PAYLOADS: Scenario = Scenario {
     programs: &[
         Program { name: "sender", start: Start::Once, run: send },

@@ -7,7 +7,7 @@ use jobqueue_models::check::{assert_fails, assert_holds};
 use jobqueue_models::model::{Faults, Model, Scenario};
 use jobqueue_models::store::Broken;
 
-/// Without two children that end at the same time.
+/// A scenario in which two children cannot end at the same time.
 const ONE_WORKER: Scenario = Scenario { workers: 1, ..BATCH };
 
 #[test]

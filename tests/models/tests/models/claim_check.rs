@@ -1,4 +1,5 @@
-//! Claim checks: the library holds under each combination of faults, and each property finds a planted defect.
+//! Claim checks: the library holds under each combination of faults, and each property finds a planted
+//! defect.
 
 use jobqueue_models::check::{assert_fails, assert_holds};
 use jobqueue_models::claim_check::{CHECKPOINTS, NO_MISSING_BLOB, NO_ORPHAN, NOTHING_LOST, PAYLOADS};

@@ -1,4 +1,5 @@
-//! Dead letters: the library holds under each combination of faults, and each property finds a planted defect.
+//! Dead letters: the library holds under each combination of faults, and each property finds a planted
+//! defect.
 
 use jobqueue_models::check::{assert_fails, assert_holds};
 use jobqueue_models::dead_letters::{ALL_END, DEAD_LETTERS, NEVER_IN_NEITHER, WITH_A_CAUSE};

@@ -7,10 +7,10 @@ use jobqueue_models::order::{
 };
 use jobqueue_models::store::Broken;
 
-/// Two jobs of which only one is delivered at a time.
+/// Two jobs, delivered one at a time.
 const ONE_WORKER: Scenario = Scenario { workers: 1, ..TWO_JOBS };
 
-/// Two jobs that are delivered at the same time, once both are sent.
+/// Two jobs, delivered concurrently once both are sent.
 const SENT_BEFORE: Scenario = Scenario { sends_first: true, ..TWO_JOBS };
 
 // I21
