@@ -151,14 +151,12 @@ impl Incident {
                 }
             }
             Self::Freeze { worker, time } => {
-                if let Some(node) = node(worker) {
-                    node.freeze(time);
-                }
+                let Some(node) = node(worker) else { return };
+                node.freeze(time);
             }
             Self::FreezeAtCall { worker, operation, applied, time } => {
-                if let Some(node) = node(worker) {
-                    node.freeze_at(operation, time, applied);
-                }
+                let Some(node) = node(worker) else { return };
+                node.freeze_at(operation, time, applied);
             }
             Self::Skew { worker, millis } => {
                 if let Some(node) = node(worker) {
@@ -173,15 +171,13 @@ impl Incident {
             }
             Self::QueuesOut { account, time } => {
                 note(&"storage".into(), Disturbance::QueuesOut { account, time });
-                if let Some(outages) = outages(account) {
-                    outages.queues_out(time);
-                }
+                let Some(outages) = outages(account) else { return };
+                outages.queues_out(time);
             }
             Self::BlobsOut { account, time } => {
                 note(&"storage".into(), Disturbance::BlobsOut { account, time });
-                if let Some(outages) = outages(account) {
-                    outages.blobs_out(time);
-                }
+                let Some(outages) = outages(account) else { return };
+                outages.blobs_out(time);
             }
         }
     }

@@ -9,7 +9,7 @@ use super::spec::{Fan, Spec};
 
 /// One action.
 #[derive(Debug, Clone)]
-pub(super) enum What {
+pub(super) enum ActionKind {
     Send(Spec),
     SendAll(Vec<Spec>),
     Unique {
@@ -89,5 +89,5 @@ pub(super) struct Action {
     pub(super) at: Duration,
     /// The sender of the action.
     pub(super) actor: usize,
-    pub(super) what: What,
+    pub(super) what: ActionKind,
 }

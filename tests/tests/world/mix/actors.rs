@@ -10,7 +10,7 @@ use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use jobqueue_testing::world::{Node, Verdict, World};
 use tokio::time::sleep;
 
-use super::action::{Action, What};
+use super::action::{Action, ActionKind};
 use super::batches;
 use super::checks::journal;
 use super::diary::{Diary, Note};
@@ -79,43 +79,47 @@ async fn lift_pauses(world: &World, diary: &Diary) -> Result<(), Error> {
 impl Actor {
     async fn act(&self, action: Action) {
         let done = match action.what {
-            What::Send(spec) => self.send(spec).await,
-            What::SendAll(specs) => self.send_all(specs).await,
-            What::Unique { spec, window, twice: false } => self.unique(spec, window).await.map(drop),
-            What::Unique { spec, window, twice: true } => self.unique_twice(spec, window).await,
-            What::Cancel => self.cancel().await,
-            What::CancelUnique { key } => self.cancel_unique(&key).await,
-            What::Batch(fan) => self.batch(&fan).await,
-            What::Forge { id, batch, index, continues } => self.forge(&id, &batch, index, continues).await,
-            What::Release { ids, newer } => self.release(&ids, newer).await,
-            What::Steal { id, choice } => self.steal(&id, choice).await,
-            What::Redrive { dies_at, per_second } => {
-                dies_at.into_iter().for_each(|call| self.node.kill_at_call(call, true));
+            ActionKind::Send(spec) => self.send(spec).await,
+            ActionKind::SendAll(specs) => self.send_all(specs).await,
+            ActionKind::Unique { spec, window, twice: false } => self.unique(spec, window).await.map(drop),
+            ActionKind::Unique { spec, window, twice: true } => self.unique_twice(spec, window).await,
+            ActionKind::Cancel => self.cancel().await,
+            ActionKind::CancelUnique { key } => self.cancel_unique(&key).await,
+            ActionKind::Batch(fan) => self.batch(&fan).await,
+            ActionKind::Forge { id, batch, index, continues } => {
+                self.forge(&id, &batch, index, continues).await
+            }
+            ActionKind::Release { ids, newer } => self.release(&ids, newer).await,
+            ActionKind::Steal { id, choice } => self.steal(&id, choice).await,
+            ActionKind::Redrive { dies_at, per_second } => {
+                if let Some(call) = dies_at {
+                    self.node.kill_at_call(call, true);
+                }
                 self.redrive(per_second).await
             }
-            What::Purge => self.purge().await,
-            What::Clear => self.clear().await,
-            What::Sweep => self.sweep().await,
-            What::Search => journal::search(&self.world, &self.node, &self.diary).await,
-            What::Pause { time } => self.pause(time).await,
-            What::PauseFor { time } => self.pause_for(time).await,
-            What::CancelAll { key } => self.cancel_all(&key).await,
-            What::RedriveAfterCanary => self.redrive_after_canary().await,
-            What::Threshold { attempts } => self.set_threshold(attempts).await,
-            What::KillSender { call, applied } => {
+            ActionKind::Purge => self.purge().await,
+            ActionKind::Clear => self.clear().await,
+            ActionKind::Sweep => self.sweep().await,
+            ActionKind::Search => journal::search(&self.world, &self.node, &self.diary).await,
+            ActionKind::Pause { time } => self.pause(time).await,
+            ActionKind::PauseFor { time } => self.pause_for(time).await,
+            ActionKind::CancelAll { key } => self.cancel_all(&key).await,
+            ActionKind::RedriveAfterCanary => self.redrive_after_canary().await,
+            ActionKind::Threshold { attempts } => self.set_threshold(attempts).await,
+            ActionKind::KillSender { call, applied } => {
                 self.node.kill_at_call(call, applied);
                 Ok(())
             }
-            What::KillSenderAt { operation, applied } => {
+            ActionKind::KillSenderAt { operation, applied } => {
                 self.node.kill_at(operation, applied);
                 Ok(())
             }
-            What::LoseRequest { operation, wait } => {
+            ActionKind::LoseRequest { operation, wait } => {
                 self.node.lose_answer(operation, wait, false);
                 Ok(())
             }
             // The world's own business.
-            What::Incident(_) => Ok(()),
+            ActionKind::Incident(_) => Ok(()),
         };
         if let Err(error) = done {
             self.world.note(self.node.name(), format!("gave up: {error:?}"));
@@ -301,10 +305,11 @@ impl Actor {
         let (former, queue) = (self.queue::<Former>().await?, self.queue::<Newer>().await?);
         for id in ids {
             let (options, own) = (SendOptions::new(), id.clone());
-            match newer {
-                true => self.node.send_with(&queue, &Newer { id: own, new: 1 }, id, options).await?,
-                false => self.node.send_with(&former, &Former { id: own }, id, options).await?,
-            };
+            if newer {
+                self.node.send_with(&queue, &Newer { id: own, new: 1 }, id, options).await?;
+            } else {
+                self.node.send_with(&former, &Former { id: own }, id, options).await?;
+            }
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ fn repeats(backend: &Backend, seed: u64) {
 }
 
 #[test]
-fn a_seed_gives_the_same_world_again() {
+fn same_seed_gives_the_same_world() {
     (0..6).for_each(|seed| repeats(&Backend::AzureLike, seed));
     repeats(&Backend::sqlite(), 1);
 }

@@ -12,9 +12,9 @@ use super::diary::Note;
 use super::messages::Work;
 
 /// The number of jobs of a canary.
-const CANARY: u64 = 1;
+const CANARY_SIZE: u64 = 1;
 /// The time after which the operator stops a redrive that waits for its canary.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CANARY_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Actor {
     fn admin(&self) -> Admin {
@@ -51,9 +51,9 @@ impl Actor {
         // While most looks fail, they do not say within an hour that its jobs are gone.
         let stop = CancellationToken::new();
         let admin = admin.stop_when(stop.clone());
-        let redrive = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY);
+        let redrive = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY_SIZE);
         let stopping = async {
-            sleep(PATIENCE).await;
+            sleep(CANARY_TIMEOUT).await;
             stop.cancel();
             std::future::pending().await
         };
@@ -62,7 +62,7 @@ impl Actor {
             () = stopping => unreachable!(),
         };
         let jobs: Vec<_> = report.jobs.iter().map(name).collect();
-        self.note(Note::AfterCanary { began, canary: CANARY as usize, jobs });
+        self.note(Note::AfterCanary { began, canary: CANARY_SIZE as usize, jobs });
         Ok(())
     }
 }

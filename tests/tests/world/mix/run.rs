@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jobqueue_testing::world::{Builder, Finding, Profile, Run, World, shrink};
 
-use super::action::{Action, What};
+use super::action::{Action, ActionKind};
 use super::backend::Backend;
 use super::features::Feature;
 use super::plan::Plan;
@@ -25,13 +25,15 @@ pub(super) fn world(backend: &Backend, plan: &Plan, diary: &Diary) -> Builder {
         .sharded(plan.spread.0, plan.spread.1)
         // Each job in order whose message vanished holds up its key for some eight minutes, one after another.
         .patience(Duration::from_secs(3 * 3600))
-        .workers_with(plan.workers, move |worker, node| handlers::equip(worker, node, &node.world(), &diary))
+        .workers_with(plan.workers, move |worker, node| {
+            handlers::configure_worker(worker, node, &node.world(), &diary)
+        })
         .scenario(move |world| actors::play(world, played.clone()))
 }
 
 fn run(backend: &Backend, plan: &Plan, logs: bool) -> Run {
     let incidents = plan.actions.iter().filter_map(|action| match action.what {
-        What::Incident(incident) => Some((action.at, incident)),
+        ActionKind::Incident(incident) => Some((action.at, incident)),
         _ => None,
     });
     let incidents: Vec<_> = incidents.collect();
@@ -67,13 +69,13 @@ pub(super) fn check(backend: &Backend, features: &[Feature], only: Option<u64>, 
     let next = AtomicU64::new(first);
     let threads = super::number("JOBQUEUE_THREADS").unwrap_or(2).min(count);
     let failures = Mutex::new(Vec::new());
-    let most = super::number("JOBQUEUE_FAILURES").unwrap_or(1) as usize;
+    let max_failures = super::number("JOBQUEUE_FAILURES").unwrap_or(1) as usize;
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count || failures.lock().unwrap().len() >= most {
+                    if seed >= first + count || failures.lock().unwrap().len() >= max_failures {
                         return;
                     }
                     let begun = std::time::Instant::now();
@@ -138,7 +140,7 @@ fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String>
 }
 
 /// The surroundings of the actions, which can be removed as a whole.
-const AROUND: [Feature; 7] = [
+const REMOVABLE_FEATURES: [Feature; 7] = [
     Feature::Journal,
     Feature::Leader,
     Feature::Schedule,
@@ -150,7 +152,7 @@ const AROUND: [Feature; 7] = [
 
 /// Removes features and workers as long as the plan fails under the noise of some seed.
 fn simplify(mut plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
-    for feature in AROUND {
+    for feature in REMOVABLE_FEATURES {
         if !plan.has(feature) {
             continue;
         }

@@ -16,18 +16,18 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::trouble::{Rates, Trouble, distance, unnoticed};
+use super::trouble::{Rates, Trouble, draw_latency, draw_notice_delay};
 
 /// The interval at which the fate of processes is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Longer than any world.
 const NEVER: Duration = Duration::from_secs(366 * 86_400);
 /// The time after which the service shows a silent connection that it is there.
-const SILENT: Duration = Duration::from_secs(25);
+const HEARTBEAT_AFTER: Duration = Duration::from_secs(25);
 /// An empty frame of AMQP.
 const HEARTBEAT: [u8; 8] = [0, 0, 0, 8, 2, 0, 0, 0];
 /// The time after which the service ends a link on which nothing passes.
-const LINK_IDLE: u64 = 600_000;
+const LINK_IDLE_MILLIS: u64 = 600_000;
 
 /// Emulators that are not in use.
 static UNUSED: Mutex<Vec<Lockstep>> = Mutex::new(Vec::new());
@@ -62,10 +62,10 @@ struct End {
     is_closed: bool,
     /// True once the client gets the end of the stream after the bytes.
     is_ended: bool,
-    heard: Instant,
+    last_traffic: Instant,
     mute_until: Option<Instant>,
     /// The time at which the service notices that the process has died.
-    noticed: Option<Instant>,
+    death_noticed: Option<Instant>,
 }
 
 impl Hub {
@@ -73,7 +73,7 @@ impl Hub {
     pub(super) fn open(clock: Arc<dyn Clock>, seed: u64, rates: Rates) -> Arc<Self> {
         let unused = UNUSED.lock().unwrap().pop();
         let mut emulator = unused.unwrap_or_else(Lockstep::start);
-        emulator.begin(millis(&*clock), seed, json!({ "linkIdleTimeout": LINK_IDLE }));
+        emulator.begin(millis(&*clock), seed, json!({ "linkIdleTimeout": LINK_IDLE_MILLIS }));
         let rng = StdRng::seed_from_u64(seed ^ 0x7365_7276_6963_6562);
         let (wires, last, due) = (BTreeMap::new(), 0, None);
         let state = Mutex::new(State { emulator: Some(emulator), wires, last, due, rng, rates });
@@ -94,9 +94,9 @@ impl Hub {
             reader: None,
             is_closed: false,
             is_ended: false,
-            heard: Instant::now(),
+            last_traffic: Instant::now(),
             mute_until: None,
-            noticed: None,
+            death_noticed: None,
         };
         state.wires.insert(number, end);
         number
@@ -122,7 +122,7 @@ impl Hub {
     }
 
     /// Returns bytes for the client; none at the end.
-    pub(super) fn read(&self, number: u32, most: usize, context: &mut Context<'_>) -> Poll<Vec<u8>> {
+    pub(super) fn read(&self, number: u32, max: usize, context: &mut Context<'_>) -> Poll<Vec<u8>> {
         let mut state = self.lock();
         let Some(end) = state.wires.get_mut(&number) else { return Poll::Ready(Vec::new()) };
         // A stopped process hears nothing, and a killed one neither.
@@ -130,8 +130,8 @@ impl Hub {
             end.reader = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let most = most.min(end.to_client.len());
-        Poll::Ready(end.to_client.drain(..most).collect())
+        let count = max.min(end.to_client.len());
+        Poll::Ready(end.to_client.drain(..count).collect())
     }
 
     pub(super) fn close(&self, number: u32) {
@@ -148,13 +148,13 @@ impl Hub {
         let state = &mut *state;
         state.notice_deaths(at);
         let is_due = state.due.is_some_and(|due| due <= at);
-        if is_due || state.wires.values().any(|end| end.has_something(at)) {
+        if is_due || state.wires.values().any(|end| end.has_traffic(at)) {
             state.emulator().pass(now);
             state.carry_all(at);
             let (said, next) = state.emulator().settle();
-            said.into_iter().for_each(|said| state.hear(said, at));
+            said.into_iter().for_each(|said| state.deliver(said, at));
             state.due =
-                next.map(|next| at + Duration::from_secs_f64((next - now).max(0.0) / 1_000.0) + ROUND);
+                next.map(|next| at + Duration::from_secs_f64((next - now).max(0.0) / 1_000.0) + ROUNDING);
         }
         for end in state.wires.values_mut() {
             end.wake(at);
@@ -167,14 +167,14 @@ impl Hub {
 }
 
 /// The emulator counts in milliseconds.
-const ROUND: Duration = Duration::from_millis(1);
+const ROUNDING: Duration = Duration::from_millis(1);
 
 async fn carry(hub: Arc<Hub>) {
     loop {
         let (due, late) = {
             let mut state = hub.lock();
-            let look = Instant::now() + if state.wires.is_empty() { NEVER } else { LOOK };
-            (state.due.map_or(look, |due| due.min(look)), distance(&mut state.rng))
+            let check = Instant::now() + if state.wires.is_empty() { NEVER } else { PROCESS_CHECK_INTERVAL };
+            (state.due.map_or(check, |due| due.min(check)), draw_latency(&mut state.rng))
         };
         tokio::select! {
             biased;
@@ -192,7 +192,7 @@ impl State {
 
     fn notice_deaths(&mut self, at: Instant) {
         for end in self.wires.values_mut().filter(|end| end.host.process.is_killed()) {
-            let noticed = *end.noticed.get_or_insert_with(|| at + unnoticed(&mut self.rng));
+            let noticed = *end.death_noticed.get_or_insert_with(|| at + draw_notice_delay(&mut self.rng));
             end.is_closed |= noticed <= at;
             end.to_service.clear();
             end.to_client.clear();
@@ -236,10 +236,10 @@ impl State {
         });
     }
 
-    fn hear(&mut self, said: Said, at: Instant) {
+    fn deliver(&mut self, said: Said, at: Instant) {
         let (Said::Bytes(number, _) | Said::End(number)) = said;
         let Some(end) = self.wires.get_mut(&number) else { return };
-        end.heard = at;
+        end.last_traffic = at;
         match said {
             Said::Bytes(_, bytes) => end.to_client.extend(bytes),
             Said::End(_) => end.is_ended = true,
@@ -258,16 +258,20 @@ impl End {
     }
 
     /// Returns whether there is something for the service.
-    fn has_something(&self, at: Instant) -> bool {
+    fn has_traffic(&self, at: Instant) -> bool {
         self.is_new || self.is_closed || !self.to_service.is_empty() && !self.is_mute(at) && !self.is_ended
     }
 
     /// Tells the client that there is something to read.
     fn wake(&mut self, at: Instant) {
         // The judge sleeps for months, and connects again afterwards.
-        if at > self.heard + SILENT && !self.is_ended && !self.is_cut_off() && !self.host.is_judge {
+        if at > self.last_traffic + HEARTBEAT_AFTER
+            && !self.is_ended
+            && !self.is_cut_off()
+            && !self.host.is_judge
+        {
             self.to_client.extend(HEARTBEAT);
-            self.heard = at;
+            self.last_traffic = at;
         }
         if (!self.to_client.is_empty() || self.is_ended)
             && !self.is_cut_off()

@@ -53,15 +53,12 @@ impl Rates {
 }
 
 /// Draws how long the service does not notice that a process has died: not at all, or until its host is given up.
-pub(super) fn unnoticed(rng: &mut StdRng) -> Duration {
-    match rng.random_bool(0.7) {
-        true => Duration::ZERO,
-        false => Duration::from_millis(rng.random_range(1_000..60_000)),
-    }
+pub(super) fn draw_notice_delay(rng: &mut StdRng) -> Duration {
+    if rng.random_bool(0.7) { Duration::ZERO } else { Duration::from_millis(rng.random_range(1_000..60_000)) }
 }
 
 /// Draws how long bytes are on their way.
-pub(super) fn distance(rng: &mut StdRng) -> Duration {
+pub(super) fn draw_latency(rng: &mut StdRng) -> Duration {
     let millis = if rng.random_bool(0.02) { rng.random_range(50..800) } else { rng.random_range(1..10) };
     Duration::from_millis(millis)
 }

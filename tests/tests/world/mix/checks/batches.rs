@@ -49,8 +49,8 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let began = evidence.began(&fan.id)?;
     let is_over = |(index, id, ends_in): &(usize, String, Option<&Fan>)| {
         let died = |id: &str| {
-            let told = evidence.died(id).is_some_and(|died| died < began);
-            told || evidence.dead.contains(id) || evidence.is_redriven(id) || evidence.is_accounted(id)
+            let reported = evidence.died(id).is_some_and(|died| died < began);
+            reported || evidence.dead.contains(id) || evidence.is_redriven(id) || evidence.is_accounted(id)
         };
         // Its end was recorded, and it expired before the letter could be stored.
         let expired = may_expire(fan, *index) && evidence.ended_before(id, began).is_some();

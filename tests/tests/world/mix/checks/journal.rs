@@ -16,14 +16,14 @@ use crate::mix::messages::Unused;
 use crate::mix::plan::Plan;
 
 /// The time after which the journal of a worker is written, and that which the writing takes.
-const WRITTEN: Duration = Duration::from_secs(15 + 4);
+const JOURNAL_WRITE_TIME: Duration = Duration::from_secs(15 + 4);
 /// The time that a storage call takes at most that fails.
-const SLOW: Duration = Duration::from_secs(20);
+const MAX_FAILED_CALL_TIME: Duration = Duration::from_secs(20);
 /// The rounding of times.
-const ROUNDED: Duration = Duration::from_millis(2);
+const ROUNDING: Duration = Duration::from_millis(2);
 /// The difference between clocks.
-const SKEW: Duration = Duration::from_millis(5_002);
-const MOST: usize = 10_000;
+const MAX_SKEW: Duration = Duration::from_millis(5_002);
+const MAX_ENTRIES: usize = 10_000;
 const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 
 /// An end of a job: its name in the history, its outcome and its worker.
@@ -34,7 +34,7 @@ fn end_of(record: &HistoryRecord) -> End {
 }
 
 /// Returns the end of a job in an entry of the history, with its reason.
-fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
+fn reported_end(entry: &Entry) -> Option<(End, Option<&str>)> {
     let (Fact::Settled { outcome, .. }, Some(id)) = (&entry.fact, &entry.job) else { return None };
     let (name, reason) = match outcome {
         Outcome::Completed => ("completed", None),
@@ -47,8 +47,8 @@ fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
 
 /// Searches the journal in a process of the world. Whatever is found has happened.
 pub(in crate::mix) async fn search(world: &World, node: &Node, diary: &Diary) -> Result<(), Error> {
-    let page = Admin::new(node.storage()).history(&HistoryFilter::new().limit(MOST)).await?;
-    for found in untrue(world, &world.history(), &page.jobs) {
+    let page = Admin::new(node.storage()).history(&HistoryFilter::new().limit(MAX_ENTRIES)).await?;
+    for found in invented(world, &world.history(), &page.jobs) {
         diary.wrong(found.what, &found.subject, found.detail);
     }
     Ok(())
@@ -65,8 +65,8 @@ pub(super) async fn check(world: &World, evidence: &Evidence) -> Vec<Finding> {
 
 async fn searched(world: &World, evidence: &Evidence, kept: Duration) -> Result<Vec<Finding>, Error> {
     let admin = Admin::new(world.accounts()[0].clone());
-    let all = admin.history(&HistoryFilter::new().limit(MOST)).await?;
-    let mut found = untrue(world, &evidence.history, &all.jobs);
+    let all = admin.history(&HistoryFilter::new().limit(MAX_ENTRIES)).await?;
+    let mut found = invented(world, &evidence.history, &all.jobs);
     found.extend(missing(world, &evidence.history, &all.jobs, kept));
     if !all.complete || all.searched_to.is_some() {
         found.push(finding("a search does not come to its end", "journal", format!("{:?}", all.searched_to)));
@@ -79,18 +79,18 @@ async fn searched(world: &World, evidence: &Evidence, kept: Duration) -> Result<
 }
 
 /// Returns ends in the journal that never were, or were otherwise.
-fn untrue(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Finding> {
+fn invented(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Finding> {
     let began = world.clock().now() - world.now();
-    let mut ends: Vec<_> = history.iter().filter_map(|entry| Some((entry, told(entry)?))).collect();
+    let mut ends: Vec<_> = history.iter().filter_map(|entry| Some((entry, reported_end(entry)?))).collect();
     let mut found = Vec::new();
     for record in records {
         let (end, ended) = (end_of(record), time(&record.ended));
-        let is_it = |(entry, (told, reason)): &(&Entry, (End, Option<&str>))| {
+        let is_recorded = |(entry, (reported, reason)): &(&Entry, (End, Option<&str>))| {
             let at = shifted(began + entry.at, ahead(history, entry));
-            *told == end && record.reason.as_deref() == *reason && apart(ended, at) < ROUNDED
+            *reported == end && record.reason.as_deref() == *reason && apart(ended, at) < ROUNDING
         };
         // Each end is told once.
-        match ends.iter().position(is_it) {
+        match ends.iter().position(is_recorded) {
             Some(at) => drop(ends.swap_remove(at)),
             None => {
                 found.push(finding("the journal tells an end that never was", &end.0, format!("{record:?}")))
@@ -112,12 +112,12 @@ fn ahead(history: &[Entry], entry: &Entry) -> i64 {
 
 /// Returns ends that the journal does not tell although their worker had the time to write them.
 fn missing(world: &World, history: &[Entry], records: &[HistoryRecord], kept: Duration) -> Vec<Finding> {
-    let oldest = world.now().saturating_sub(kept).checked_add(SKEW * 2).filter(|_| world.now() > kept);
+    let oldest = world.now().saturating_sub(kept).checked_add(MAX_SKEW * 2).filter(|_| world.now() > kept);
     let mut written: BTreeMap<End, usize> = BTreeMap::new();
     records.iter().for_each(|record| *written.entry(end_of(record)).or_default() += 1);
     let mut owed: BTreeMap<End, Vec<&Entry>> = BTreeMap::new();
     for entry in history.iter().filter(|entry| oldest.is_none_or(|oldest| entry.at > oldest)) {
-        if let Some((end, _)) = told(entry).filter(|_| is_written(history, entry)) {
+        if let Some((end, _)) = reported_end(entry).filter(|_| is_written(history, entry)) {
             owed.entry(end).or_default().push(entry);
         }
     }
@@ -143,12 +143,12 @@ fn is_written(history: &[Entry], entry: &Entry) -> bool {
     let died = own().find(|other| is_death(&other.fact)).map(|other| other.at);
     let until = match (ended, died) {
         (Some(ended), _) => ended,
-        (None, Some(died)) if died < entry.at + WRITTEN => return false,
-        (None, Some(_)) => entry.at + WRITTEN,
+        (None, Some(died)) if died < entry.at + JOURNAL_WRITE_TIME => return false,
+        (None, Some(_)) => entry.at + JOURNAL_WRITE_TIME,
         // Still frozen when the world ended.
         (None, None) => return false,
     };
-    let since = until.saturating_sub(WRITTEN + SLOW);
+    let since = until.saturating_sub(JOURNAL_WRITE_TIME + MAX_FAILED_CALL_TIME);
     let within = |other: &&Entry| since <= other.at && other.at <= until;
     let mut is_frozen = false;
     for other in own().filter(|other| other.at <= until) {
@@ -185,7 +185,7 @@ async fn selected(admin: &Admin, all: &[HistoryRecord]) -> Result<Vec<Finding>, 
         wanted.sort_unstable();
         wanted.dedup();
         for value in wanted {
-            let page = admin.history(&select(HistoryFilter::new().limit(MOST), value)).await?;
+            let page = admin.history(&select(HistoryFilter::new().limit(MAX_ENTRIES), value)).await?;
             let is_meant = |record: &&HistoryRecord| match name {
                 "time" => time(of(record)) >= time(value),
                 _ => of(record) == value,

@@ -85,8 +85,9 @@ impl Evidence {
                     runs.push(Run { number: *run, began: entry.number, ended: None });
                 }
                 Fact::RunEnded { run, .. } => {
-                    let ended = runs.iter_mut().find(|began| began.number == *run);
-                    ended.into_iter().for_each(|began| began.ended = Some(entry.number));
+                    if let Some(began) = runs.iter_mut().find(|began| began.number == *run) {
+                        began.ended = Some(entry.number);
+                    }
                 }
                 _ => {}
             }

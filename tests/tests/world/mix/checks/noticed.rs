@@ -31,7 +31,7 @@ where
 }
 
 #[test]
-fn payload_that_was_not_sent_is_told() {
+fn payload_that_was_not_sent_is_reported() {
     let send = |filling: String| {
         noticed(&plan(&[], []), move |world, _| {
             let work = Work { id: "j1.".to_owned(), script: Script::default(), filling: filling.clone() };
@@ -47,7 +47,7 @@ fn payload_that_was_not_sent_is_told() {
 }
 
 #[test]
-fn second_leader_is_told() {
+fn second_leader_is_reported() {
     // A leader of another name leads beside the one of the world, which is none of its business.
     let lead = |is_candidate: bool| {
         noticed(&plan(&[Feature::Leader], []), move |world, diary| async move {

@@ -14,7 +14,7 @@ use crate::mix::messages::Work;
 
 /// The time after which workers have noticed a pause, or a request to cancel: half a minute, and what a message needs
 /// between a worker's fetch and its handler.
-const NOTICED: Duration = Duration::from_secs(35);
+const NOTICE_TIME: Duration = Duration::from_secs(35);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     if !evidence.diary.plan.is_quiet() {
@@ -42,7 +42,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 fn during_pause(evidence: &Evidence, number: usize, until: Duration) -> Option<Finding> {
-    let since = evidence.history[number].at + NOTICED;
+    let since = evidence.history[number].at + NOTICE_TIME;
     let began = evidence.history[number..].iter().find(|entry| {
         let is_work =
             entry.job.as_deref().is_some_and(|job| evidence.diary.plan.specs().any(|spec| spec.id == job));
@@ -58,7 +58,7 @@ fn during_pause(evidence: &Evidence, number: usize, until: Duration) -> Option<F
 }
 
 fn after_cancellation(evidence: &Evidence, number: usize, id: &str) -> Option<Finding> {
-    let since = evidence.history[number].at + NOTICED;
+    let since = evidence.history[number].at + NOTICE_TIME;
     let own: Vec<&Entry> = evidence.history[number..].iter().filter(|entry| is_of(entry, id)).collect();
     let began = own.iter().find(|entry| entry.at > since && matches!(entry.fact, Fact::RunBegan { .. }))?;
     // A redrive or another send of the job are new beginnings; its end is the answer to the request.
@@ -70,9 +70,10 @@ fn after_cancellation(evidence: &Evidence, number: usize, id: &str) -> Option<Fi
                 | Fact::Settled { outcome: Outcome::Completed | Outcome::DeadLettered(_), .. }
         )
     };
-    let anew = own.iter().take_while(|entry| entry.number < began.number).any(|entry| is_over(&entry.fact));
+    let begins_again =
+        own.iter().take_while(|entry| entry.number < began.number).any(|entry| is_over(&entry.fact));
     let text = format!("the request was made at entry {number}, and a run begins at {:?}", began.at);
-    (!anew).then(|| finding("a job runs in spite of its cancellation", id, text))
+    (!begins_again).then(|| finding("a job runs in spite of its cancellation", id, text))
 }
 
 fn behind_dead_canary(

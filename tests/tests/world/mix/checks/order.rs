@@ -8,7 +8,7 @@ use jobqueue_testing::world::{Fact, Finding, Verdict};
 
 use super::progress::is_single;
 use super::{Evidence, Run, finding, is_of};
-use crate::mix::action::What;
+use crate::mix::action::ActionKind;
 use crate::mix::batches::child;
 use crate::mix::diary::Note;
 use crate::mix::spec::{Fan, Script, Spec};
@@ -40,7 +40,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let lists = plan.actions.len();
     let batches = plan.fans().into_iter().enumerate();
     sent.extend(batches.flat_map(|(list, fan)| children(evidence, fan, lists + list)));
-    let mut found = beside(evidence, &sent);
+    let mut found = overlapping_runs(evidence, &sent);
     for later in &sent {
         let Some(run) = evidence.began(&later.id) else { continue };
         for earlier in &sent {
@@ -49,9 +49,10 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
             }
             let over = end_before(evidence, earlier, run);
             // Its worker may have died before it could tell that the job is dead.
-            let died_untold = over.is_none() && evidence.dead.contains(&earlier.id);
-            let is_over = over.is_some_and(|over| over < run || died_about(evidence, &earlier.id, over, run));
-            if !died_untold && !is_over && !was_cancelled(evidence, &earlier.id, run) {
+            let died_unreported = over.is_none() && evidence.dead.contains(&earlier.id);
+            let is_over =
+                over.is_some_and(|over| over < run || death_reported_late(evidence, &earlier.id, over, run));
+            if !died_unreported && !is_over && !was_cancelled(evidence, &earlier.id, run) {
                 found.push(finding(
                     "a job overtakes another of its key",
                     &format!("{} {}", earlier.id, later.id),
@@ -67,7 +68,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 /// Runs of two jobs of a key that overlap, although the process of the first one cannot have lost its lease.
-fn beside(evidence: &Evidence, sent: &[Sent<'_>]) -> Vec<Finding> {
+fn overlapping_runs(evidence: &Evidence, sent: &[Sent<'_>]) -> Vec<Finding> {
     let mut runs: Vec<(usize, Option<usize>, u64, &Sent<'_>)> = Vec::new();
     // A queue that is cleared forgets the positions of its jobs.
     for job in sent.iter().filter(|job| job.acknowledged.is_some() && !evidence.is_cleared(&job.id)) {
@@ -99,10 +100,10 @@ fn beside(evidence: &Evidence, sent: &[Sent<'_>]) -> Vec<Finding> {
 
 /// Returns whether a job that a stopped worker still runs was dead when the next one began, and its death was only told a moment later:
 /// the letter is copied, the next goes on, and then the message is deleted.
-fn died_about(evidence: &Evidence, job: &str, told: usize, next: usize) -> bool {
-    let is_death = evidence.died(job) == Some(told);
-    let goes_on = evidence.last_run_ended(job, told).is_none_or(|ended| ended > told);
-    let moment = evidence.history[told].at.saturating_sub(evidence.history[next].at);
+fn death_reported_late(evidence: &Evidence, job: &str, reported: usize, next: usize) -> bool {
+    let is_death = evidence.died(job) == Some(reported);
+    let goes_on = evidence.last_run_ended(job, reported).is_none_or(|ended| ended > reported);
+    let moment = evidence.history[reported].at.saturating_sub(evidence.history[next].at);
     is_death && goes_on && moment < Duration::from_secs(5)
 }
 
@@ -163,32 +164,32 @@ fn children<'a>(evidence: &Evidence, fan: &'a Fan, list: usize) -> Vec<Sent<'a>>
     let (Some(began), None, Some((sealed, _))) = (begun.next(), begun.next(), sealed) else {
         return Vec::new();
     };
-    let one = |(index, script)| {
+    let sent_child = |(index, script)| {
         let options = fan.options_of(index);
         let comes_late = evidence.diary.orders_by_sessions && options.delay.is_some();
         let key = options.in_order?;
         let (id, acknowledged, place) = (child(fan, index), Some(*sealed), Some((list, index)));
         Some(Sent { id, key: Some(key), script, comes_late, began, acknowledged, place })
     };
-    fan.children.iter().enumerate().filter_map(one).collect()
+    fan.children.iter().enumerate().filter_map(sent_child).collect()
 }
 
 /// Returns whether another sender may have sent its own message under the id of this unique job, because the first one, or a canceller, died
 /// or was not told. Nothing in the plan says whether that message is in order.
 fn is_taken_over(evidence: &Evidence, id: &str) -> bool {
-    let is_unique = |what: &What| matches!(what, What::Unique { spec, .. } if spec.id == id);
+    let is_unique = |what: &ActionKind| matches!(what, ActionKind::Unique { spec, .. } if spec.id == id);
     if !evidence.diary.plan.actions.iter().any(|action| is_unique(&action.what)) {
         return false;
     }
     let entry = |number: Option<usize>| number.and_then(|number| evidence.history.get(number));
     let began = entry(evidence.first(id, |fact| matches!(fact, Fact::SendBegan { .. })));
-    let told = entry(evidence.first(id, |fact| matches!(fact, Fact::Sent { .. })));
-    let (Some(began), Some(told)) = (began, told) else { return true };
-    let is_acknowledged = matches!(&told.fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
-    let died = evidence.history[began.number..told.number]
+    let answered = entry(evidence.first(id, |fact| matches!(fact, Fact::Sent { .. })));
+    let (Some(began), Some(answered)) = (began, answered) else { return true };
+    let is_acknowledged = matches!(&answered.fact, Fact::Sent { verdict: Verdict::Acknowledged, .. });
+    let died = evidence.history[began.number..answered.number]
         .iter()
         .any(|entry| entry.node == began.node && matches!(entry.fact, Fact::Incident(_)));
-    !is_acknowledged || told.node != began.node || died || is_put_again(evidence, id, told.number)
+    !is_acknowledged || answered.node != began.node || died || is_put_again(evidence, id, answered.number)
 }
 
 /// Returns whether a process other than a worker puts a message of the job after its send, other than by a redrive.

@@ -82,7 +82,7 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
             continue;
         };
         let run = evidence.run_at(&id, first);
-        let was_stopped = run.is_some_and(|run| is_stopped_in(evidence, run, first));
+        let was_stopped = run.is_some_and(|run| is_asked_to_stop_in(evidence, run, first));
         if !was_stopped && run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
             let detail = format!("at entry {first}, in run {run:?}, and again at entry {number}");
             found.push(finding("an effect that happens once happened twice", &id, detail));
@@ -93,14 +93,14 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
 
 /// Returns whether the worker of a run was told to stop between an entry and the end of the run: its handler may be stopped before it can
 /// record an effect.
-fn is_stopped_in(evidence: &Evidence, run: u64, since: usize) -> bool {
+fn is_asked_to_stop_in(evidence: &Evidence, run: u64, since: usize) -> bool {
     let node = &evidence.history[since].node;
     let ends = |fact: &Fact| matches!(fact, Fact::RunEnded { run: ended, end } if *ended == run && *end != RunEnd::Done);
-    let is_told = |entry: &Entry| {
+    let is_asked_to_stop = |entry: &Entry| {
         entry.node == *node && matches!(entry.fact, Fact::Incident(Disturbance::StopRequested))
     };
-    let meanwhile = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
-    meanwhile.is_some_and(|end| evidence.history[since..since + end].iter().any(is_told))
+    let run_end = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
+    run_end.is_some_and(|end| evidence.history[since..since + end].iter().any(is_asked_to_stop))
 }
 
 /// Returns whether there is one message of the job: copies have checkpoints of their own. The library sends some jobs itself, and some puts

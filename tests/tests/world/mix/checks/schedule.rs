@@ -13,14 +13,14 @@ const PREFIX: &str = "schedule/ticks/";
 const EVERY_SECONDS: i64 = 20;
 
 /// The time after which a schedule has a leader that has sent what is due, and a worker runs it, if nothing fails.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLE_TIME: Duration = Duration::from_secs(60);
 
 /// The maximum time that a message is invisible because a process died that had received it.
-const LEASED: Duration = Duration::from_secs(600);
+const MAX_LEASE: Duration = Duration::from_secs(600);
 
 /// Returns the ids of the messages that were not run before the workers ended.
 pub(super) async fn waiting(world: &World) -> Vec<String> {
-    sleep(LEASED).await;
+    sleep(MAX_LEASE).await;
     let mut ids = Vec::new();
     for account in world.accounts() {
         for queue in account.queues().list_queues("parts").await.unwrap_or_default() {
@@ -69,17 +69,17 @@ fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
         let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(*slot).unwrap_or_default());
         slot.duration_since(began).unwrap_or_default()
     };
-    let first = slots.first().map(since).filter(|first| *first < faultless + SETTLED);
-    let last = slots.last().map(since).filter(|last| *last + SETTLED > end);
+    let first = slots.first().map(since).filter(|first| *first < faultless + SETTLE_TIME);
+    let last = slots.last().map(since).filter(|last| *last + SETTLE_TIME > end);
     match (first, last) {
-        (None, _) if end > faultless + SETTLED => {
+        (None, _) if end > faultless + SETTLE_TIME => {
             let text = format!(
                 "nothing fails since {faultless:?}, and its first slots are {:?}",
                 slots.first().map(since)
             );
             Some(finding("a schedule does not begin", PREFIX, text))
         }
-        (Some(_), None) if end > faultless + SETTLED => {
+        (Some(_), None) if end > faultless + SETTLE_TIME => {
             let text =
                 format!("the workers end at {end:?}, and its last slot is {:?}", slots.last().map(since));
             Some(finding("a schedule goes no further", PREFIX, text))
@@ -114,7 +114,9 @@ fn repeated(evidence: &Evidence) -> Option<Finding> {
     for entry in &evidence.history {
         let is_stored = matches!(&entry.fact, Fact::Put { verdict: Verdict::Acknowledged, queue, .. } if !queue.contains("-poison"));
         let slot = entry.job.as_deref().filter(|job| is_stored && job.starts_with(PREFIX));
-        slot.into_iter().for_each(|slot| *puts.entry(slot).or_default() += 1);
+        if let Some(slot) = slot {
+            *puts.entry(slot).or_default() += 1;
+        }
     }
     let (slot, count) = puts.into_iter().find(|(_, count)| *count > 1)?;
     Some(finding("a slot of a schedule is sent twice", slot, format!("{count} puts were acknowledged")))

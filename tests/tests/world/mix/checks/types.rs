@@ -6,7 +6,7 @@ use jobqueue::QueueMessage;
 use jobqueue_testing::world::{Fact, Finding};
 
 use super::{Evidence, finding};
-use crate::mix::action::What;
+use crate::mix::action::ActionKind;
 use crate::mix::messages::{Former, Join, Newer, Part, Work};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -40,7 +40,7 @@ fn attempts(evidence: &Evidence) -> BTreeMap<String, Vec<u32>> {
         jobs.insert(fan.id.clone(), vec![of::<Join>()]);
     }
     for action in &plan.actions {
-        if let What::Release { ids, newer } = &action.what {
+        if let ActionKind::Release { ids, newer } = &action.what {
             // The newer release reads the former's messages as its own.
             let own = if *newer { vec![of::<Newer>()] } else { vec![of::<Former>(), of::<Newer>()] };
             jobs.extend(ids.iter().map(|id| (id.clone(), own.clone())));
