@@ -23,7 +23,7 @@ use super::features::Feature;
 use super::messages::{Former, Join, Newer, Part, Tick, Work};
 use super::spec::{Script, filling};
 
-/// The surroundings of a handler.
+/// The context of a handler: its world, diary and process.
 #[derive(Clone)]
 pub(super) struct HandlerEnv {
     pub(super) world: World,
@@ -37,7 +37,7 @@ impl HandlerEnv {
     }
 }
 
-/// Adds the handlers of a worker.
+/// Configures a worker: handlers, limits, schedule, leader and journal, as the plan requires.
 pub(super) fn configure_worker(
     worker: WorkerBuilder,
     node: &Node,
@@ -49,14 +49,15 @@ pub(super) fn configure_worker(
     let mut worker = worker.state(env.clone()).concurrency(6).max_idle_delay(Duration::from_secs(12));
     worker = worker.shutdown_timeout(Duration::from_secs(5)).cancel_grace(Duration::from_secs(15));
     worker = worker.handle(part).handle(join).handle(tick);
-    // In every other world, several jobs in a call; limits may leave a handler fewer slots than a call has jobs.
+    // In every other world, a call handles several jobs. Limits may leave a handler fewer slots than a call
+    // has jobs, so worlds with limits do not.
     worker = if plan.noise.is_multiple_of(2) && !plan.has(Feature::Limits) {
         worker.handle_many(3, works)
     } else {
         worker.handle(work)
     };
     if plan.has(Feature::Versions) {
-        // One process of the fleet is of the former release.
+        // One process of the fleet runs the former release.
         let is_old = node.name().starts_with("worker0") && plan.workers > 1;
         worker = if is_old { worker.handle(former) } else { worker.handle(newer) };
     }
@@ -71,7 +72,8 @@ pub(super) fn configure_worker(
         drop(node.spawn(lead(leader, env)));
     }
     if plan.has(Feature::CancelPlans) {
-        // Requests reach a worker by its record, which none keeps on virtual time by itself.
+        // A worker learns of requests from its presence record, which it does not keep by default on virtual
+        // time.
         worker = worker.presence(Duration::from_secs(15));
     }
     if let Some(kept) = plan.history() {
@@ -83,7 +85,7 @@ pub(super) fn configure_worker(
     worker.durable_completions(plan.has(Feature::Durable))
 }
 
-/// Limits a worker, by settings that the noise draws.
+/// Limits a worker, with settings that the noise decides.
 fn limit(worker: WorkerBuilder, noise: u64) -> WorkerBuilder {
     let mut rng = StdRng::seed_from_u64(noise);
     let rate =
@@ -103,7 +105,7 @@ fn limit(worker: WorkerBuilder, noise: u64) -> WorkerBuilder {
     worker.limit::<Work>(work).limit::<Part>(part).limit::<Join>(join)
 }
 
-/// Leads for a while if it can.
+/// Repeatedly leads for a while, when it can.
 async fn lead(leader: Arc<Leader>, env: HandlerEnv) {
     loop {
         let led = leader.run_while_leader(|leadership| {
@@ -126,7 +128,8 @@ async fn lead(leader: Arc<Leader>, env: HandlerEnv) {
 }
 
 async fn work(work: Work, ctx: Context, State(env): State<HandlerEnv>) -> Result<(), JobError> {
-    // A sender that takes unique work over from a dead one sends its own message under the other's id: the job has that id.
+    // A sender that takes over unique work from a dead sender sends its own message under the id of that
+    // sender, and the job has that id.
     let is_other = *work.id != *ctx.info().id && !env.diary.plan.has(Feature::Unique);
     let job = subject(&ctx.info().source, &ctx.info().id);
     if is_other || work.filling != filling(&work.id, work.filling.len()) {
@@ -135,7 +138,8 @@ async fn work(work: Work, ctx: Context, State(env): State<HandlerEnv>) -> Result
     act(&job, &work.script, &ctx, &env).await
 }
 
-/// Runs several jobs in one call, each with its own verdict. A job whose token fires ends at once, and the others go on.
+/// Runs several jobs in one call, each with its own result. A job whose token fires ends immediately, and the
+/// others go on.
 async fn works(jobs: Vec<ChunkJob<Work>>, State(env): State<HandlerEnv>) -> Result<(), JobError> {
     let each = jobs.into_iter().map(|job| async {
         let context = job.context.clone();
@@ -176,7 +180,7 @@ async fn former(_: Former) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Fails twice, four times or never: more often than its former release may.
+/// Fails twice, four times or never, which is more often than its former release may.
 async fn newer(newer: Newer, ctx: Context) -> Result<(), JobError> {
     let failures = newer.id.bytes().map(u32::from).sum::<u32>() % 3 * 2;
     if newer.new == 1 && ctx.info().attempt <= failures {
@@ -242,7 +246,7 @@ async fn progress(id: &str, script: &Script, ctx: &Context, env: &HandlerEnv) ->
     let found: Progress = match ctx.resume().await {
         Ok(found) => found.unwrap_or_default(),
         Err(error) => {
-            // Who owns the job no more may come too late.
+            // A process that has lost its job may come too late.
             if !error.is_retryable() && !ctx.is_cancelled() && !env.diary.plan.has(Feature::Freezes) {
                 env.diary.wrong("a checkpoint cannot be read", id, format!("{error:?}"));
             }

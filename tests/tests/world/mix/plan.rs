@@ -1,4 +1,4 @@
-//! The plan of a world: data, drawn from its seed.
+//! The plan of a world, as data that is drawn from its seed.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::action::{Action, ActionKind};
 use super::features::Feature;
 use super::spec::{Fan, PartOptions, Script, Spec};
 
-/// The time span of the actions.
+/// The time span of the actions, in milliseconds.
 const SPAN_MILLIS: u64 = 60_000;
 
-/// The plan of a world. The seed of the noise determines jitter, latencies and faults.
+/// The plan of a world. `noise` is the seed of jitter, latencies and faults.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -35,7 +35,7 @@ impl Plan {
     /// Draws a plan that uses some of `features`.
     pub(super) fn draw(seed: u64, features: &[Feature]) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        // Few features with many uses each find other things than many with few.
+        // Few features with many uses each find other defects than many features with few uses.
         let share = *[0.15, 0.3, 0.5, 0.9].choose(&mut rng).unwrap();
         let chosen: Vec<_> = features.iter().copied().filter(|_| rng.random_bool(share)).collect();
         let has = |feature| chosen.contains(&feature);
@@ -50,19 +50,19 @@ impl Plan {
         Self { seed, noise: seed, features: chosen.clone(), workers, faults, spread, actions }
     }
 
-    /// Returns whether nothing fails, stops or is set wrong.
+    /// Returns whether no faults, stops or wrong clocks occur.
     pub(super) fn is_quiet(&self) -> bool {
         use Feature::{Crashes, Faults, Freezes, Outages, Restarts, SenderCrashes, Skew};
         let trouble = [Faults, Crashes, Freezes, Outages, Restarts, Skew, SenderCrashes];
         !trouble.into_iter().any(|feature| self.has(feature))
     }
 
-    /// Returns the time for which workers keep their journals, if they do.
+    /// Returns how long workers keep their journals, if they keep them.
     pub(super) fn history(&self) -> Option<Duration> {
         self.has(Feature::Journal).then(|| Duration::from_secs(3600 * [1, 3, 48][self.noise as usize % 3]))
     }
 
-    /// Returns all jobs that are sent, alone or with others.
+    /// Returns all jobs that are sent, alone or in lists.
     pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.actions.iter().flat_map(|action| match &action.what {
             ActionKind::Send(spec) | ActionKind::Unique { spec, .. } => std::slice::from_ref(spec),
@@ -71,7 +71,8 @@ impl Plan {
         })
     }
 
-    /// Returns the unique jobs. A sender that takes over from a dead one has sent under the id of one of them.
+    /// Returns the unique jobs. A sender that takes over from a dead sender sends under the id of one of
+    /// them.
     pub(super) fn unique(&self) -> impl Iterator<Item = &Spec> {
         self.actions.iter().filter_map(|action| match &action.what {
             ActionKind::Unique { spec, .. } => Some(spec),
@@ -79,7 +80,7 @@ impl Plan {
         })
     }
 
-    /// Returns the list in which a job is sent, by the number of its action, and its place there.
+    /// Returns the list in which a job is sent, by the index of its action, and its place there.
     pub(super) fn place_in_list(&self, id: &str) -> Option<(usize, usize)> {
         let place = |(list, action): (usize, &Action)| match &action.what {
             ActionKind::SendAll(specs) => Some((list, specs.iter().position(|spec| spec.id == id)?)),
@@ -114,7 +115,7 @@ pub(super) struct Drawing<'a> {
     features: &'a [Feature],
     jobs: u32,
     batches: u32,
-    /// The jobs that were drawn.
+    /// The jobs that have been drawn.
     sent: Vec<Spec>,
 }
 
@@ -123,7 +124,7 @@ impl<'a> Drawing<'a> {
         self.features.contains(&feature)
     }
 
-    /// Uses a feature now and then, if the world has it.
+    /// Draws whether to use a feature, with probability `share` if the world has it.
     pub(super) fn uses(&mut self, feature: Feature, share: f64) -> bool {
         self.has(feature) && self.rng.random_bool(share)
     }
@@ -208,7 +209,7 @@ impl<'a> Drawing<'a> {
         format!("{letter}{}.", self.jobs)
     }
 
-    /// Returns a job, sometimes the same as an earlier one but for its source.
+    /// Draws a job, sometimes a copy of an earlier one with another source.
     pub(super) fn spec(&mut self) -> Spec {
         let spec = if self.uses(Feature::Sources, 0.3) { self.namesake() } else { None };
         let spec = spec.unwrap_or_else(|| self.new_spec());
@@ -228,7 +229,7 @@ impl<'a> Drawing<'a> {
         let in_order = self.uses(Feature::InOrder, 0.7);
         let mut id = self.next_id('j');
         if self.jobs > 1 && self.uses(Feature::Sources, 0.4) {
-            // Another sender has used the id already, or will.
+            // Another sender uses the same id, earlier or later.
             id = format!("/sender{} j{}.", self.jobs, self.rng.random_range(1..self.jobs));
         }
         let key = (in_order || self.rng.random_bool(0.2)).then(|| self.key());
@@ -271,7 +272,7 @@ impl<'a> Drawing<'a> {
         Fan { id, children, options, interrupted, goes_on: self.rng.random(), join }
     }
 
-    /// Returns the options of a child. Children of one batch share a few keys.
+    /// Draws the options of a child. The children of a batch share a few keys.
     fn part_options(&mut self, batch: &str) -> PartOptions {
         let delay =
             self.uses(Feature::Delayed, 0.2).then(|| Duration::from_secs(self.rng.random_range(1..20)));
@@ -286,7 +287,7 @@ impl<'a> Drawing<'a> {
 
     fn unique(&mut self) -> ActionKind {
         let mut spec = self.spec();
-        // Whoever joins learns the id alone.
+        // A sender that joins learns only the id.
         spec.id = self.next_id('u');
         (spec.key, spec.ttl) = (Some(self.key()), None);
         let twice = self.uses(Feature::Twice, 0.4);

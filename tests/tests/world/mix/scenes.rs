@@ -1,4 +1,4 @@
-//! Scenes: actions that belong together, for what random actions seldom do one after the other.
+//! Scenes: sequences of actions that random plans would rarely contain.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use super::features::Feature;
 use super::plan::Drawing;
 use super::spec::{Script, Spec};
 
-/// The function that draws the actions of a scene, with their times since its beginning.
+/// The function that draws the actions of a scene, each with its time in milliseconds since the start and its
+/// sender.
 type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, ActionKind)>;
 
-/// The features without which a scene is not drawn.
+/// The features that each scene needs.
 const NEEDED: [&[Feature]; 12] = [
     &[Feature::Redrive],
     &[Feature::Cancel, Feature::Faults],
@@ -31,7 +32,7 @@ const NEEDED: [&[Feature]; 12] = [
 ];
 
 impl Drawing<'_> {
-    /// Returns the actions of the scenes of this world, if it has any.
+    /// Draws the actions of the scenes of this world, if it has any.
     pub(super) fn scenes(&mut self) -> Vec<Action> {
         let scenes: [Scene<'_>; 12] = [
             Self::redriven_job_dies_again,
@@ -68,7 +69,7 @@ impl Drawing<'_> {
         Spec { script, delay: None, ttl: None, header: 0, ..self.spec() }
     }
 
-    /// A redrive that is slower than the jobs that it puts back, or that dies between the put and the deletion.
+    /// A redrive is slower than the jobs that it puts back, or dies between the put and the deletion.
     fn redriven_job_dies_again(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let jobs = (0..self.rng.random_range(3..6)).map(|_| self.rejected()).collect();
         let redrive =
@@ -83,7 +84,7 @@ impl Drawing<'_> {
         actions
     }
 
-    /// A cancellation whose request is lost while the job is run.
+    /// The request of a cancellation is lost while the job runs.
     fn cancellation_request_is_lost(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let script = Script { millis: self.rng.random_range(0..500), ..Script::default() };
         let spec = Spec { script, delay: None, ..self.spec() };
@@ -96,7 +97,7 @@ impl Drawing<'_> {
         ]
     }
 
-    /// A sender of unique work dies after its put; another takes over and cancels.
+    /// A sender of unique work dies after its put. Another sender takes over and cancels.
     fn unique_send_is_taken_over(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (_, [first, second]) = self.unique_of_one_key([120, 90]);
         vec![
@@ -113,7 +114,8 @@ impl Drawing<'_> {
         vec![(0, 0, first), (self.rng.random_range(2_000..20_000), 1, ActionKind::Clear), (40_000, 0, second)]
     }
 
-    /// A canceller of unique work dies after its deletion; another cancels it again, and it is sent again.
+    /// A canceller of unique work dies after its deletion. Another sender cancels the work again, and it is
+    /// sent again.
     fn unique_work_is_cancelled_again(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (key, [first, second]) = self.unique_of_one_key([240, 90]);
         let cancel = || ActionKind::CancelUnique { key: key.clone() };
@@ -126,7 +128,7 @@ impl Drawing<'_> {
         ]
     }
 
-    /// Returns a key and sends of unique work under it, with these delays in seconds.
+    /// Draws a key and sends of unique work under it, with these delays in seconds.
     fn unique_of_one_key<const N: usize>(&mut self, delays: [u64; N]) -> (String, [ActionKind; N]) {
         let key = self.key();
         let sends = delays.map(|delay| {
@@ -137,7 +139,7 @@ impl Drawing<'_> {
         (key, sends)
     }
 
-    /// The queues do not answer when a job in order has died, and before the next of its key has begun.
+    /// The queues do not answer after a job in order has died and before the next job of its key has begun.
     fn job_dies_before_an_outage(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (key, time) = (self.key(), Duration::from_millis(self.rng.random_range(20_000..60_000)));
         let mut dying = Spec { in_order: true, key: Some(key.clone()), ..self.rejected() };
@@ -149,7 +151,8 @@ impl Drawing<'_> {
         ]
     }
 
-    /// A job of another queue refers to the payload of a job that still waits, and its dead letter is purged.
+    /// A job of another queue refers to the payload of a job that still waits, and the dead letter of the
+    /// referring job is purged.
     fn payload_is_stolen(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let delay = Some(Duration::from_secs(self.rng.random_range(40..60)));
         let robbed = Spec { bytes: 70_000, delay, ttl: None, header: 0, ..self.spec() };
@@ -161,7 +164,7 @@ impl Drawing<'_> {
         ]
     }
 
-    /// The blobs do not answer when a job that has saved a large checkpoint is tried again.
+    /// The blobs do not answer when a job that has saved a large checkpoint is retried.
     fn checkpoint_is_out_of_reach(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let script =
             Script { millis: 12_000, fail: 1, checkpoints: 1, large_checkpoints: true, ..Script::default() };
@@ -173,7 +176,7 @@ impl Drawing<'_> {
         ]
     }
 
-    /// A worker is frozen while it gets jobs, for longer than their leases last.
+    /// A worker is frozen while it receives jobs, for longer than their leases last.
     fn worker_freezes_in_a_get(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let time = Duration::from_millis(self.rng.random_range(25_000..60_000));
         let get = Incident::FreezeAtCall { worker: 0, operation: Operation::Get, applied: true, time };
@@ -194,7 +197,8 @@ impl Drawing<'_> {
         ]
     }
 
-    /// A worker's clock is set back when its journal has one moment: it was written some 15 seconds after the worker's start.
+    /// The clock of a worker is set back after its journal was written once, some 15 seconds after the
+    /// worker's start.
     fn clock_is_set_back(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let skew = |millis| ActionKind::Incident(Incident::Skew { worker: 0, millis });
         let (before, after) = (self.short_jobs(), self.short_jobs());
@@ -207,7 +211,8 @@ impl Drawing<'_> {
         ]
     }
 
-    /// Jobs are redriven while their messages are left, because each worker was frozen before it deleted one.
+    /// Jobs are redriven while their messages are left, because each worker was frozen before it deleted a
+    /// message.
     fn job_is_redriven_beside_its_message(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let mut actions = vec![(0, 0, ActionKind::SendAll((0..3).map(|_| self.rejected()).collect()))];
         for worker in 0..3 {

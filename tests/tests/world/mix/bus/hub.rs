@@ -1,4 +1,5 @@
-//! Carries the bytes of all connections of an account to the emulator and back, in lock step with virtual time.
+//! Carries the bytes of all connections of an account to the emulator and back, in lockstep with virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,58 +19,58 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::trouble::{Rates, Trouble, draw_latency, draw_notice_delay};
 
-/// The interval at which the fate of processes is looked at.
+/// How often the hub checks whether processes have died.
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Longer than any world.
+/// A time that is longer than any world.
 const NEVER: Duration = Duration::from_secs(366 * 86_400);
-/// The time after which the service shows a silent connection that it is there.
+/// The time after which the service sends a heartbeat on a silent connection.
 const HEARTBEAT_AFTER: Duration = Duration::from_secs(25);
-/// An empty frame of AMQP.
+/// An empty AMQP frame.
 const HEARTBEAT: [u8; 8] = [0, 0, 0, 8, 2, 0, 0, 0];
-/// The time after which the service ends a link on which nothing passes.
+/// The time after which the service ends an idle link, in milliseconds.
 const LINK_IDLE_MILLIS: u64 = 600_000;
 
-/// Emulators that are not in use.
+/// Emulators that are free for reuse.
 static UNUSED: Mutex<Vec<Lockstep>> = Mutex::new(Vec::new());
 
-/// The connections of an account. Dropping it gives the emulator back.
+/// The connections of an account. Dropping the hub frees its emulator.
 pub(super) struct Hub {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Notified when a connection has something for the service.
+    /// Notified when a connection has data for the service.
     written: Notify,
 }
 
 struct State {
-    /// `None` once it was given back.
+    /// `None` once the emulator has been given back.
     emulator: Option<Lockstep>,
     wires: BTreeMap<u32, End>,
     last: u32,
-    /// The time at which the emulator has something to do again.
+    /// The time of the emulator's next timer.
     due: Option<Instant>,
     rng: StdRng,
     rates: Rates,
 }
 
-/// The client's end of a connection, with the bytes on their way.
+/// The client's end of a connection, with the bytes in transit.
 struct End {
     host: Host,
     is_new: bool,
     to_service: Vec<u8>,
     to_client: Vec<u8>,
     reader: Option<Waker>,
-    /// True once the client has closed it.
+    /// True once the client has closed the connection.
     is_closed: bool,
-    /// True once the client gets the end of the stream after the bytes.
+    /// True once the client receives the end of the stream after the bytes.
     is_ended: bool,
     last_traffic: Instant,
     mute_until: Option<Instant>,
-    /// The time at which the service notices that the process has died.
+    /// The time at which the service notices the death of the process, if it has died.
     death_noticed: Option<Instant>,
 }
 
 impl Hub {
-    /// Begins with an empty namespace. To be called on the world's runtime.
+    /// Opens an empty namespace. Call this on the runtime of the world.
     pub(super) fn open(clock: Arc<dyn Clock>, seed: u64, rates: Rates) -> Arc<Self> {
         let unused = UNUSED.lock().unwrap().pop();
         let mut emulator = unused.unwrap_or_else(Lockstep::start);
@@ -112,7 +113,7 @@ impl Hub {
         Answer { status, body }
     }
 
-    /// Takes bytes that the client writes; false if the connection has ended.
+    /// Accepts bytes from the client. Returns false if the connection has ended.
     pub(super) fn write(&self, number: u32, bytes: &[u8]) -> bool {
         let mut state = self.lock();
         let Some(end) = state.wires.get_mut(&number).filter(|end| !end.is_ended) else { return false };
@@ -121,11 +122,11 @@ impl Hub {
         true
     }
 
-    /// Returns bytes for the client; none at the end.
+    /// Returns bytes for the client, or none at the end of the stream.
     pub(super) fn read(&self, number: u32, max: usize, context: &mut Context<'_>) -> Poll<Vec<u8>> {
         let mut state = self.lock();
         let Some(end) = state.wires.get_mut(&number) else { return Poll::Ready(Vec::new()) };
-        // A stopped process hears nothing, and a killed one neither.
+        // A stopped or killed process receives nothing.
         if end.is_cut_off() || end.to_client.is_empty() && !end.is_ended {
             end.reader = Some(context.waker().clone());
             return Poll::Pending;
@@ -141,7 +142,7 @@ impl Hub {
         }
     }
 
-    /// Carries everything that is on its way, and lets the emulator do what is due.
+    /// Carries all bytes in transit, and runs the due timers of the emulator.
     fn exchange(&self) {
         let (now, at) = (millis(&*self.clock), Instant::now());
         let mut state = self.lock();
@@ -257,14 +258,14 @@ impl End {
         process.is_stopped() || process.is_killed() || self.is_mute(Instant::now())
     }
 
-    /// Returns whether there is something for the service.
+    /// Returns whether the connection has something for the service.
     fn has_traffic(&self, at: Instant) -> bool {
         self.is_new || self.is_closed || !self.to_service.is_empty() && !self.is_mute(at) && !self.is_ended
     }
 
-    /// Tells the client that there is something to read.
+    /// Wakes the client if it has something to read.
     fn wake(&mut self, at: Instant) {
-        // The judge sleeps for months, and connects again afterwards.
+        // The judge gets no heartbeats: it sleeps for months, and connects again afterwards.
         if at > self.last_traffic + HEARTBEAT_AFTER
             && !self.is_ended
             && !self.is_cut_off()
@@ -291,7 +292,7 @@ fn millis(clock: &dyn Clock) -> f64 {
 impl Drop for Hub {
     fn drop(&mut self) {
         let emulator = self.state.get_mut().ok().and_then(|state| state.emulator.take());
-        // After a panic it may be in the middle of something.
+        // After a panic, the emulator may be in the middle of an operation.
         if !std::thread::panicking() {
             UNUSED.lock().unwrap().extend(emulator);
         }

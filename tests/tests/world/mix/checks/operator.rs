@@ -1,6 +1,7 @@
-//! The promises to an operator: a pause that holds, cancelled jobs that do not run, a canary that holds the others back.
+//! Judges the promises to an operator: a pause holds, cancelled jobs do not run, and a canary holds the other
+//! jobs back.
 //!
-//! Where nothing fails; a process that is cut off learns of none of it.
+//! Judges only worlds without faults, because a process that is cut off learns of none of these requests.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
 use crate::mix::messages::Work;
 
-/// The time after which workers have noticed a pause, or a request to cancel: half a minute, and what a message needs
-/// between a worker's fetch and its handler.
+/// The time within which workers notice a pause or a request to cancel: half a minute, and the time between a
+/// worker's fetch and its handler.
 const NOTICE_TIME: Duration = Duration::from_secs(35);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -61,7 +62,7 @@ fn after_cancellation(evidence: &Evidence, number: usize, id: &str) -> Option<Fi
     let since = evidence.history[number].at + NOTICE_TIME;
     let own: Vec<&Entry> = evidence.history[number..].iter().filter(|entry| is_of(entry, id)).collect();
     let began = own.iter().find(|entry| entry.at > since && matches!(entry.fact, Fact::RunBegan { .. }))?;
-    // A redrive or another send of the job are new beginnings; its end is the answer to the request.
+    // A redrive or another send begins the job again. An end of the job is the answer to the request.
     let is_over = |fact: &Fact| {
         matches!(
             fact,
@@ -83,7 +84,7 @@ fn behind_dead_canary(
     jobs: &[String],
 ) -> Option<Finding> {
     let (first, others) = jobs.split_at_checked(canary)?;
-    // A second message of a job may die although the first has ended well.
+    // A second message of the job may die although the first one has ended well.
     if others.is_empty() || !first.iter().all(|id| is_single(evidence, id)) {
         return None;
     }

@@ -1,9 +1,11 @@
-//! Planted defects: each check of the mix is shown to report what it is for.
+//! Planted defects: for each check of the mix, shows that it reports the defect that it is for.
 //!
-//! A sound world performs a small plan. Then the evidence is changed as a defect would have left it: an end that never was, a
-//! note that a handler would have written. The unchanged evidence shows nothing.
+//! A sound world performs a small plan. Then the evidence is changed as a defect would have left it, for
+//! example by an end that never happened, or by a note that a handler would have written. The unchanged
+//! evidence must have no finding.
 //!
-//! Not planted: a search of the journal that misses jobs, and blobs that a sweep leaves. Both are read from the storage itself.
+//! Two defects are not planted, because their checks read the storage itself: a search of the journal that
+//! misses jobs, and blobs that a sweep leaves.
 
 mod schedule_defects;
 
@@ -25,7 +27,7 @@ use crate::mix::plan::Plan;
 use crate::mix::run;
 use crate::mix::spec::{Fan, Script, Spec};
 
-/// A change of the evidence: notes that are added, and then facts that are changed.
+/// A change of the evidence: first notes are added, then facts are changed.
 #[derive(Clone)]
 struct Defect {
     notes: Vec<Note>,
@@ -123,7 +125,7 @@ fn findings(plan: &Plan, defect: Defect) -> Vec<&'static str> {
     world.run_with(plan.noise, &[]).findings.into_iter().map(|found| found.what).collect()
 }
 
-/// Asserts that the evidence of a plan shows nothing, and with the defect this.
+/// Asserts that the evidence of a plan has no findings, and has the finding `what` with the defect.
 #[track_caller]
 fn assert_reported(plan: &Plan, defect: Defect, what: &str) {
     let sound = findings(plan, Defect::of_notes([]));
@@ -222,7 +224,7 @@ fn job_that_begins_in_a_pause_is_reported() {
     let jobs = ["j1.", "j2."].map(|id| job(id.to_owned(), Script::default()));
     let [first, second] = jobs;
     let mut plan = plan(&[Feature::PausesWithEnd], [first, pause, second]);
-    // The last action is followed by the end of all pauses.
+    // All pauses end after the last action.
     plan.actions.push(Action { at: Duration::from_secs(80), actor: 0, what: ActionKind::Search });
     let defect = Defect::of_facts(|history| {
         let began = |entry: &&mut Entry| is_of(entry, "j2.") && matches!(entry.fact, Fact::RunBegan { .. });
@@ -278,7 +280,7 @@ fn checkpoints_and_results_that_change_are_reported() {
         ),
     ];
     for (notes, what) in defects {
-        // A fault of another job's put explains none of it.
+        // A fault in a put of another job explains none of these.
         let facts = |history: &mut [Entry]| {
             let starts = history.iter_mut().find(|entry| matches!(entry.fact, Fact::Noted(_)));
             let (operation, subject) = (Operation::Put, "work".to_owned());
@@ -289,7 +291,8 @@ fn checkpoints_and_results_that_change_are_reported() {
     }
 }
 
-/// A run that began before the one that saved may resume from less; one that began after it may not.
+/// A run that began before the run that saved may resume from an earlier checkpoint. A run that began after
+/// it may not.
 #[test]
 fn checkpoint_that_a_later_run_does_not_find_is_reported() {
     let saves = Script { checkpoints: 2, ..Script::default() };
@@ -304,7 +307,7 @@ fn checkpoint_that_a_later_run_does_not_find_is_reported() {
     assert!(later.contains(&"a checkpoint is lost"), "{later:?}");
 }
 
-/// Puts the begin of a run of `j1.` in the process of the planted notes in the place of an entry.
+/// Replaces an entry by the start of a run of `j1.` in the process of the planted notes.
 fn begin_a_run(history: &mut [Entry], run: u64, is_place: fn(&Entry) -> bool) {
     let place = history.iter_mut().find(|entry| is_of(entry, "j1.") && is_place(entry)).unwrap();
     let inserted = std::time::SystemTime::UNIX_EPOCH;

@@ -1,4 +1,4 @@
-//! A schedule begins, goes on, skips no slot, and sends each once.
+//! Judges that a schedule begins, goes on, skips no slot, and sends each slot once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -12,13 +12,14 @@ use crate::mix::features::Feature;
 const PREFIX: &str = "schedule/ticks/";
 const EVERY_SECONDS: i64 = 20;
 
-/// The time after which a schedule has a leader that has sent what is due, and a worker runs it, if nothing fails.
+/// The time within which, if nothing fails, a schedule has a leader that has sent all due slots, and a worker
+/// runs them.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
 
-/// The maximum time that a message is invisible because a process died that had received it.
+/// The maximum time for which a message is invisible because the process that received it has died.
 const MAX_LEASE: Duration = Duration::from_secs(600);
 
-/// Returns the ids of the messages that were not run before the workers ended.
+/// Returns the ids of the messages that had not run when the workers ended.
 pub(super) async fn waiting(world: &World) -> Vec<String> {
     sleep(MAX_LEASE).await;
     let mut ids = Vec::new();
@@ -46,7 +47,7 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
     let mut found: Vec<_> =
         gaps.map(|pair| finding("a slot of a schedule is left out", PREFIX, format!("{pair:?}"))).collect();
     let plan = &evidence.diary.plan;
-    // By a wrong clock other slots are due.
+    // With a wrong clock, other slots are due.
     if plan.has(Feature::Schedule) && !plan.has(Feature::Skew) {
         found.extend(ends(evidence, &slots));
     }
@@ -56,7 +57,8 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
     found
 }
 
-/// The schedule begins soon after nothing fails any more, and goes on until the workers end.
+/// Finds a schedule that does not begin soon after faults have ended, or does not go on until the workers
+/// end.
 fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     let at =
         |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
@@ -88,8 +90,8 @@ fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     }
 }
 
-/// Returns the time since which at least one worker process is not frozen, zero for one that never was; `None` if all are frozen at
-/// `end`. A freeze does not end with the faults.
+/// Returns the time since when at least one worker process is not frozen, which is zero if it never was, or
+/// `None` if all are frozen at `end`. The end of faults does not end a freeze.
 fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
     let mut awake: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
     for entry in evidence.history.iter().filter(|entry| entry.at <= end) {
@@ -108,7 +110,7 @@ fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
     stopped.filter_map(|entry| awake.get(&*entry.node).copied().flatten()).min()
 }
 
-/// A slot is sent twice, although nothing fails.
+/// Finds a slot that is sent twice although nothing fails.
 fn repeated(evidence: &Evidence) -> Option<Finding> {
     let mut puts: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in &evidence.history {

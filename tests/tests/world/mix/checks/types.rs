@@ -1,4 +1,5 @@
-//! A job has the attempts of its own type, whatever other types are in its queue, and whatever other releases read it.
+//! Judges that a job has the attempts of its own type, whatever other types are in its queue and whatever
+//! other releases read it.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     others.collect()
 }
 
-/// Returns the numbers of attempts that each job may have.
+/// Returns the maximum numbers of attempts that each job may have.
 fn attempts(evidence: &Evidence) -> BTreeMap<String, Vec<u32>> {
     let plan = &evidence.diary.plan;
     let set = evidence.history.iter().filter_map(|entry| match &entry.fact {
@@ -41,7 +42,7 @@ fn attempts(evidence: &Evidence) -> BTreeMap<String, Vec<u32>> {
     }
     for action in &plan.actions {
         if let ActionKind::Release { ids, newer } = &action.what {
-            // The newer release reads the former's messages as its own.
+            // The newer release reads messages of the former one as its own.
             let own = if *newer { vec![of::<Newer>()] } else { vec![of::<Former>(), of::<Newer>()] };
             jobs.extend(ids.iter().map(|id| (id.clone(), own.clone())));
         }

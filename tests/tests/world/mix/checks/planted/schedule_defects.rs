@@ -41,7 +41,8 @@ fn schedule_that_does_not_begin_or_goes_no_further_or_repeats_a_slot_is_reported
         later.for_each(|entry| entry.job = None);
     });
     assert_reported(&plan, stops.clone(), "a schedule goes no further");
-    // The only worker is frozen after the first slots: until all workers are told to stop, and then for a shorter time.
+    // The only worker is frozen after the first slots: until all workers are asked to stop, and then for a
+    // shorter time.
     let frozen = |seconds| {
         let mut plan = plan.clone();
         plan.features.push(Feature::Freezes);
