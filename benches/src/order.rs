@@ -9,7 +9,7 @@ use jobqueue_bench_harness::{Figures, Result, Seen, Setting, Subject};
 
 use crate::subject::{Jobqueue, Running, handle};
 
-/// How late the first job of the key is. By then, the other jobs have been released several times.
+/// The delay of the first job of the key. By its end, the other jobs have been released several times.
 const STALL: Duration = Duration::from_secs(15);
 
 pub(crate) async fn order(setting: &Setting) -> Result<Figures> {

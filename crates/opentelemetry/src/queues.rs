@@ -36,8 +36,8 @@ type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
 struct Reading {
     /// `None` if the storage cannot count the messages.
     length: Option<u64>,
-    /// `None` if visible messages may lie behind those that a peek shows, or if the storage does not return
-    /// its time.
+    /// `None` if visible messages may lie behind the messages that a peek shows, or if the storage does not
+    /// return its time.
     oldest: Option<Duration>,
     /// `None` if the dead letters could not be counted.
     dead_letters: Option<u64>,

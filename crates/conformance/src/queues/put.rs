@@ -155,7 +155,7 @@ promises! { "put";
         ensure_eq!(queue.count().await?, 2, "messages");
     }
 
-    /// Where lists are put as a whole, a list whose put is cancelled is stored completely or not at all.
+    /// If lists are put as a whole, a list whose put is cancelled is stored completely or not at all.
     async fn all_is_whole_after_a_dropped_future(subject, queue) {
         if !queue.store.guarantees().puts_lists_whole {
             return Ok(());

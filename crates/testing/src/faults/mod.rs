@@ -90,8 +90,8 @@ impl Faulty {
         Self::over(stores, Shape::of(stores), Plan::default())
     }
 
-    /// Wraps `storage` like [`new`](Self::new), but workers delete each message by a request of its own, as
-    /// on Azure: by [`Operation::Delete`] instead of [`Operation::DeleteAll`].
+    /// Wraps `storage` like [`new`](Self::new), but workers delete each message by a separate request, as on
+    /// Azure: by [`Operation::Delete`] instead of [`Operation::DeleteAll`].
     pub fn deleting_one_by_one(storage: &impl AsRef<Stores>) -> Self {
         let stores = storage.as_ref();
         let mut shape = Shape::of(stores);

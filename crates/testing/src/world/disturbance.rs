@@ -20,7 +20,7 @@ pub enum Disturbance {
     Continues,
     /// The wall clock of the process was changed.
     Clock {
-        /// How far the clock is ahead, in milliseconds; negative if it is behind.
+        /// The milliseconds by which the clock is ahead; negative if it is behind.
         ahead: i64,
     },
     /// The worker of the process was asked to shut down.

@@ -58,7 +58,7 @@ pub enum Incident {
     Skew {
         /// The worker.
         worker: usize,
-        /// How far the clock is ahead, in milliseconds; negative if it is behind.
+        /// The milliseconds by which the clock is ahead; negative if it is behind.
         millis: i64,
     },
     /// A worker shuts down, and another process starts.

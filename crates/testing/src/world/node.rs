@@ -252,7 +252,7 @@ pub(super) fn spread(accounts: Vec<Storage>, shards: u32) -> Storage {
 #[derive(Debug)]
 struct SkewedClock {
     true_clock: Arc<dyn Clock>,
-    /// How far the clock is ahead, in milliseconds.
+    /// The milliseconds by which the clock is ahead.
     ahead: AtomicI64,
 }
 

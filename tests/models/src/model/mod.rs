@@ -16,7 +16,7 @@ use crate::store::{Answer, Broken, Fact, LEAP, Request, Store};
 /// A property of every state.
 pub type Holds = fn(&Model, &State) -> bool;
 
-/// How often each fault may happen in a run.
+/// The number of times that each fault may happen in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Processes that die.
@@ -78,7 +78,7 @@ pub struct State {
     processes: Vec<Process>,
     /// The number of starts of each program that is not a worker.
     starts: Vec<u8>,
-    /// Whether each program has ended successfully.
+    /// True for each program that has ended successfully.
     ended: Vec<bool>,
     /// Puts that have not arrived yet.
     in_flight: Vec<Request>,

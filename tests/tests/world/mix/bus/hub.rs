@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::trouble::{Rates, Trouble, draw_latency, draw_notice_delay};
 
-/// How often the hub checks whether processes have died.
+/// The interval at which the hub checks whether processes have died.
 const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// A time that is longer than any world.
 const NEVER: Duration = Duration::from_secs(366 * 86_400);
