@@ -1,5 +1,5 @@
 //! A child process made by `fork` without `exec`, as some servers make them.
-#![allow(unsafe_code)] // The standard library has no `fork`. These tests need it, because they check behaviour after a fork.
+#![allow(unsafe_code)] // The standard library has no `fork`, which these tests need.
 
 /// Runs `child` in a forked process and returns its result, from 0 to 127.
 ///
