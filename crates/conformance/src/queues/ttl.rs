@@ -66,6 +66,7 @@ promises! { "ttl";
         let peeked = queue.peek(1).await?.pop().map(|m| (m.inserted, m.expires));
         ensure_eq!(peeked, Some((put.inserted, put.expires)), "by peek");
         let got = queue.get_one(LONG_TIMEOUT).await?;
-        ensure_eq!((got.inserted, got.expires), (put.inserted, put.expires), "by get");
+        ensure_eq!(got.inserted, put.inserted, "insertion by get");
+        ensure_eq!(got.expires, put.expires, "expiry by get");
     }
 }
