@@ -22,7 +22,7 @@ pub(crate) enum Body<'a> {
 
 pub(crate) struct Variant<'a> {
     pub ident: &'a Ident,
-    /// The names before those of the fields on the wire.
+    /// The names on the wire before the names of the fields.
     pub prefix: Vec<String>,
     pub fields: Vec<Field<'a>>,
 }
@@ -30,10 +30,10 @@ pub(crate) struct Variant<'a> {
 pub(crate) struct Field<'a> {
     pub member: Member,
     pub ty: &'a Type,
-    /// The step to the value; `None` when the value has no name of its own on the wire: `#[serde(flatten)]`,
-    /// `#[serde(transparent)]`.
+    /// The step to the value in the path; `None` when the value has no name on the wire: `#[serde(flatten)]`,
+    /// `#[serde(transparent)]`, a newtype.
     pub step: Option<Step>,
-    /// True if serde does not write or does not read the field.
+    /// True if serde skips the field when it writes or when it reads.
     pub is_skipped: bool,
     pub attrs: FieldAttrs,
 }
@@ -72,14 +72,14 @@ impl<'a> Container<'a> {
         self.groups().flatten()
     }
 
-    /// Returns the fields of the struct, or those of each variant.
+    /// Returns the fields of the struct, or of each variant.
     pub(crate) fn groups(&self) -> impl Iterator<Item = &[Field<'a>]> {
-        let (one, many) = match &self.body {
+        let (fields, variants) = match &self.body {
             Body::Struct(fields) => (Some(fields.as_slice()), [].as_slice()),
             Body::Enum(variants) => (None, variants.as_slice()),
             Body::Union(_) => (None, [].as_slice()),
         };
-        one.into_iter().chain(many.iter().map(|variant| variant.fields.as_slice()))
+        fields.into_iter().chain(variants.iter().map(|variant| variant.fields.as_slice()))
     }
 }
 

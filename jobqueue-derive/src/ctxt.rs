@@ -1,4 +1,4 @@
-//! Collects mistakes, so that all of them are reported at once.
+//! Collects mistakes, so that they are reported together.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -6,8 +6,8 @@ use std::fmt::Display;
 use proc_macro2::Span;
 use quote::ToTokens;
 
-/// The mistakes found so far. Dropping the context without [`check`](Ctxt::check) panics: an unreported mistake would
-/// become a wrong program.
+/// The mistakes found so far. Dropping the context without [`check`](Ctxt::check) panics: an unreported
+/// mistake would become a wrong program.
 pub(crate) struct Ctxt {
     errors: RefCell<Option<Vec<syn::Error>>>,
 }
@@ -22,7 +22,7 @@ impl Ctxt {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
-    /// Reports a mistake at a place.
+    /// Reports a mistake at a span.
     pub(crate) fn error_at(&self, span: Span, message: impl Display) {
         self.push(syn::Error::new(span, message));
     }
@@ -33,7 +33,7 @@ impl Ctxt {
         }
     }
 
-    /// Returns an error with all mistakes, if there are any.
+    /// Returns all mistakes as an error, if there are any.
     pub(crate) fn check(self) -> Result<(), Vec<syn::Error>> {
         let errors = self.errors.borrow_mut().take().unwrap_or_default();
         if errors.is_empty() { Ok(()) } else { Err(errors) }

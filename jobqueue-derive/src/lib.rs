@@ -1,7 +1,7 @@
 //! The derive macros of `jobqueue`.
 //!
-//! A macro has five steps, one module each: `attr` parses, `ast` models, `check` finds every mistake, `expand` emits
-//! the implementation; if there were mistakes, `stub` emits one instead.
+//! A macro has five steps, each in its module: `attr` parses, `ast` models, `check` finds every mistake, and
+//! `expand` emits the implementation; if there were mistakes, `stub` emits a stub instead.
 #![forbid(unsafe_code)]
 
 mod ast;
@@ -29,8 +29,8 @@ pub fn derive_queue_message(input: TokenStream) -> TokenStream {
 
 /// Implements `jobqueue::Validate` for a struct or enum that is part of messages.
 ///
-/// The attributes on fields are those of [`QueueMessage`](macro@QueueMessage) without `key`; on the type,
-/// `crate` and `validate` are allowed. `#[derive(QueueMessage)]` includes this derive.
+/// Fields take the same attributes as with [`QueueMessage`](macro@QueueMessage), except `key`; the type takes
+/// `crate` and `validate`. `#[derive(QueueMessage)]` includes this derive.
 #[proc_macro_derive(Validate, attributes(message))]
 pub fn derive_validate(input: TokenStream) -> TokenStream {
     derive(parse_macro_input!(input as DeriveInput), Purpose::Part)

@@ -1,6 +1,6 @@
 //! Computes the names that serde gives to fields and variants, so that paths show the names on the wire.
 //!
-//! The module reads serde's attributes and never reports their mistakes: that is serde's task.
+//! The module reads serde's attributes, and leaves their mistakes to serde.
 
 use syn::ext::IdentExt;
 use syn::{Attribute, Expr, Ident, LitStr, Token, token};
@@ -19,7 +19,7 @@ pub(crate) struct SerdeContainer {
 impl SerdeContainer {
     pub(crate) fn from_attrs(attrs: &[Attribute]) -> Self {
         let mut found = Self::default();
-        each(attrs, |name, value| match name {
+        for_each_attribute(attrs, |name, value| match name {
             "rename_all" => found.rename_all = value,
             "rename_all_fields" => found.rename_all_fields = value,
             "transparent" => found.transparent = true,
@@ -66,13 +66,13 @@ pub(crate) fn variant_name(ident: &Ident, attrs: &[Attribute], rename_all: Optio
 /// Returns whether the attributes have one of these names.
 pub(crate) fn has(attrs: &[Attribute], names: &[&str]) -> bool {
     let mut found = false;
-    each(attrs, |name, _| found |= names.contains(&name));
+    for_each_attribute(attrs, |name, _| found |= names.contains(&name));
     found
 }
 
 fn renamed(attrs: &[Attribute]) -> Option<String> {
     let mut renamed = None;
-    each(attrs, |name, value| {
+    for_each_attribute(attrs, |name, value| {
         if name == "rename" && value.is_some() {
             renamed = value;
         }
@@ -80,9 +80,9 @@ fn renamed(attrs: &[Attribute]) -> Option<String> {
     renamed
 }
 
-/// Calls `visit` with each serde attribute and its text; for `rename(serialize = "a", deserialize = "b")` the text is
-/// the serialized name.
-fn each(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
+/// Calls `visit` with each serde attribute and its text. For `rename(serialize = "a", deserialize = "b")`,
+/// the text is the serialized name.
+fn for_each_attribute(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("serde")) {
         let _ = attr.parse_nested_meta(|meta| {
             let mut value = None;
@@ -109,8 +109,8 @@ fn each(attrs: &[Attribute], mut visit: impl FnMut(&str, Option<String>)) {
     }
 }
 
-/// Returns the lower-case words of a snake-case name. Empty words keep doubled and leading underscores where serde
-/// keeps them.
+/// Returns the words of a snake-case name. Empty words preserve doubled and leading underscores, as serde
+/// does.
 fn words_of_field(name: &str) -> Vec<String> {
     name.split('_').map(str::to_owned).collect()
 }
@@ -131,7 +131,7 @@ fn apply(rule: &str, words: &[String]) -> Option<String> {
     Some(match rule {
         "lowercase" | "snake_case" => words.join("_"),
         "UPPERCASE" | "SCREAMING_SNAKE_CASE" => upper(),
-        // A word of a variant may have underscores of its own.
+        // A word of a variant may contain underscores.
         "kebab-case" => words.join("_").replace('_', "-"),
         "SCREAMING-KEBAB-CASE" => upper().replace('_', "-"),
         "PascalCase" => words.iter().map(|word| capitalized(word)).collect(),

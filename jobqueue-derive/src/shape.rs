@@ -1,7 +1,7 @@
 //! Recognises a type by its tokens.
 //!
-//! The shape only makes better texts of errors. Traits decide the effect of a rule, so that an alias, or a type with a
-//! name of the standard library's, changes nothing but a text.
+//! The shape only improves the texts of errors. Traits decide the effect of a rule, so that a type alias, or
+//! another type under a name of the standard library, changes only a text.
 
 use syn::{GenericArgument, Ident, PathArguments, Type};
 
@@ -20,7 +20,8 @@ pub(crate) enum Shape {
 }
 
 impl Shape {
-    /// Returns the shape of the value that rules on a field of type `ty` check: options and pointers are skipped.
+    /// Returns the shape of the value that the rules on a field of type `ty` check, inside options and
+    /// pointers.
     pub(crate) fn of(ty: &Type, params: &[&Ident]) -> Self {
         match ty {
             Type::Group(group) => Self::of(&group.elem, params),
@@ -78,7 +79,7 @@ impl Shape {
         }
     }
 
-    /// Returns the primitive's name, when the type is a number.
+    /// Returns the primitive's name, if the type is a number.
     pub(crate) fn number(&self) -> Option<&'static str> {
         match self {
             Self::Unsigned(name, _) | Self::Signed(name, ..) | Self::Float(name) => Some(name),
@@ -86,7 +87,7 @@ impl Shape {
         }
     }
 
-    /// Returns a noun for the type in a sentence; `None` when the type is unknown.
+    /// Returns a noun phrase for the type; `None` if the type is unknown.
     pub(crate) fn noun(&self) -> Option<String> {
         Some(match self {
             Self::Unsigned(name, _) | Self::Signed(name, ..) | Self::Float(name) => {

@@ -1,5 +1,5 @@
-//! Emits implementations that do nothing after a mistake, so that the user reads the macro's own errors and not the
-//! compiler's about missing implementations.
+//! Emits implementations that do nothing after a mistake, so that the user reads the macro's own errors and
+//! not the compiler's about missing implementations.
 
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -18,10 +18,12 @@ pub use crate::coordination::leader::blob::{
     CONTAINER as LEADERS, HOLDER as LEADER_HOLDER, TERM as LEADER_TERM,
 };
 #[cfg(feature = "schedule")]
-pub use crate::coordination::schedule::operate::{ScheduleRecord, Wish, schedules, wish};
-pub use crate::dead_letters::duplicates::Seen as SeenLetters;
+pub use crate::coordination::schedule::operate::{
+    ScheduleRecord, ScheduleRequest, request_change, schedules,
+};
+pub use crate::dead_letters::duplicates::SeenLetters;
 pub use crate::dead_letters::held::PassAction;
-pub use crate::dead_letters::pass_state::Listeners as PassListeners;
+pub use crate::dead_letters::pass_state::PassListeners;
 pub use crate::dead_letters::untyped::DeadLetterQueue;
 pub use crate::delivery::{UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable};
 pub use crate::envelope::is_own_header;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::try_join;
 use jiff::Timestamp;
-use jobqueue::__internals::{ScheduleRecord, Wish, schedules, wish};
+use jobqueue::__internals::{ScheduleRecord, ScheduleRequest, request_change, schedules};
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::times::rfc3339;
 use serde::{Serialize, Serializer};
@@ -126,7 +126,7 @@ impl Admin {
     pub async fn pause_schedule(&self, schedule: &str) -> Result<bool, Error> {
         let summary =
             |new: &bool| if *new { "paused".to_owned() } else { "it was paused already".to_owned() };
-        let work = wish(&self.storage, schedule, Wish::Pause(true));
+        let work = request_change(&self.storage, schedule, ScheduleRequest::Pause(true));
         self.act(Action::PauseSchedule, format!("schedule {schedule}"), work, summary).await
     }
 
@@ -139,7 +139,7 @@ impl Admin {
     /// If the future is dropped, the schedule may or may not be paused.
     pub async fn resume_schedule(&self, schedule: &str) -> Result<bool, Error> {
         let summary = |new: &bool| if *new { "resumed".to_owned() } else { "it was not paused".to_owned() };
-        let work = wish(&self.storage, schedule, Wish::Pause(false));
+        let work = request_change(&self.storage, schedule, ScheduleRequest::Pause(false));
         self.act(Action::ResumeSchedule, format!("schedule {schedule}"), work, summary).await
     }
 
@@ -159,7 +159,8 @@ impl Admin {
         };
         let work = async {
             let led = self.led_schedules().await?.contains(schedule);
-            let new = wish(&self.storage, schedule, Wish::Trigger(self.timestamp()?)).await?;
+            let new =
+                request_change(&self.storage, schedule, ScheduleRequest::Trigger(self.timestamp()?)).await?;
             Ok(ScheduleTrigger { new, led })
         };
         self.act(Action::TriggerSchedule, format!("schedule {schedule}"), work, summary).await

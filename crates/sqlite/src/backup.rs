@@ -16,26 +16,31 @@ use jobqueue_storage::fast::hex::to_hex;
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// Copies the store in the file `from` to a new file `to`: its state at one moment, while others continue to use it.
+/// Copies the store in the file `from` to a new file `to`: its state at one moment, while other processes
+/// continue to use it.
 ///
-/// Never copy the file itself while any process has it open: the copy lacks the content of the log, and closing the
-/// copied file ends all locks that SQLite holds on it in this process, after which acknowledged work can be lost.
+/// Never copy the file itself while any process has it open: the copy lacks the content of the log, and
+/// closing the copied file ends all locks that SQLite holds on it in this process, after which acknowledged
+/// work can be lost.
 ///
-/// The copy is one read transaction: until it ends, the log of the store grows by all that is written meanwhile.
+/// The copy is one read transaction: until it ends, the store's log keeps everything written to it, and
+/// grows.
 ///
-/// To put a copy back, end all processes, move the file away together with its `-wal` and `-shm`, and copy the copy to its name: SQLite takes a log
-/// that a killed process has left beside a file for the file's own, and destroys the copy with it.
+/// To restore a copy, end all processes, move the file away together with its `-wal` and `-shm`, and copy the
+/// backup to the file's name. SQLite takes a log that a killed process has left beside a file for that file's
+/// log, and would destroy the restored copy with it.
 ///
-/// Only the owner can read the copy, like the store itself. It has the name `to` only when it is whole and synced; a process that is killed before
-/// leaves `to.<random digits>.part`, which can be deleted.
+/// Only the owner can read the copy, like the store itself. The copy gets the name `to` only when it is
+/// complete and synced. A process that is killed before leaves `to.<random digits>.part`, which can be
+/// deleted.
 ///
 /// # Errors
-/// `InvalidInput` when `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8, or when `from` is not a store, or one that is not
-/// [opened](Options::new) either, such as a file with a second name or on a network file system;
-/// `Full` when the disk has no room.
+/// `InvalidInput` if `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8.
+/// `InvalidInput` if `from` is not a store, or is a store that would not be [opened](Options::new) either,
+/// such as a file with a second name or on a network file system. `Full` if the disk has no room.
 ///
 /// # Panics
-/// Outside of a tokio runtime. One that shuts down waits for the copy.
+/// Outside a tokio runtime. A runtime that shuts down waits for the copy.
 ///
 /// # Cancel safety
 /// If the future is dropped, the copy is finished in the background.
@@ -57,14 +62,14 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     }
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
-    open::leave_log(&connection);
+    open::keep_log_on_close(&connection);
     schema::require_current(&connection, StoreErrorKind::InvalidInput)?;
-    // A copy that is cut short must not look like a whole one, so it has its name last. Until then its name is random: another backup to the
-    // same name may run in another container, under the same process id.
+    // An incomplete copy must not look like a complete one, so it gets its name last. Until then its name is
+    // random: another backup to the same name may run in another container, under the same process id.
     let mut part = to.clone().into_os_string();
     part.push(format!(".{}.part", to_hex(&Runtime::new().random_bytes::<12>())));
     let part = PathBuf::from(part);
-    // SQLite writes into an existing empty file. A file that SQLite creates itself could be world-readable.
+    // SQLite writes into an existing empty file. A file created by SQLite itself could be world-readable.
     drop(file::create(&part).map_err(|error| file::cannot_create(&error))?);
     let copied = connection.execute("VACUUM INTO ?1", [part.to_string_lossy()]).map_err(from_sql);
     let named = copied.and_then(|_| complete(&part, &to));
@@ -74,10 +79,10 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     named
 }
 
-/// Syncs a copy and gives it its name.
+/// Syncs a copy and renames it to its final name.
 fn complete(part: &Path, to: &Path) -> Result<(), Cause> {
     let named = File::open(part).and_then(|file| file.sync_all()).and_then(|()| {
-        // Nothing can be kept from overwriting a file that comes into being between the two calls.
+        // A file that appears between the two calls is overwritten; nothing can prevent that.
         if to.symlink_metadata().is_ok() {
             Err(ErrorKind::AlreadyExists.into())
         } else {

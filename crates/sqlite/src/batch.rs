@@ -1,6 +1,7 @@
-//! One write transaction in which many operations may run: its time, its source of ids, and the queues it changes.
+//! A write transaction in which many operations may run: its time, its source of ids, and the queues it
+//! changes.
 //!
-//! The batch notes the queues in which messages arrive, so that the writer can wake their subscriptions.
+//! The batch records the queues in which messages arrive, so that the writer can wake their subscriptions.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,54 +22,55 @@ pub(super) struct Batch<'c> {
     runtime: Runtime,
     now: i64,
     known: Known,
-    /// True if the row of the store must be written. It is not written in each transaction, since its page would be
-    /// synced each time.
+    /// True if the row of the store must be written. It is not written in each transaction, because its page
+    /// would be synced each time.
     note: bool,
     changed: bool,
     reserve: Reserve,
-    /// True if the file is full: what takes pages is done in another way.
+    /// True if the file is full: operations then avoid taking pages where they can.
     saves_pages: bool,
     unmet: bool,
-    /// The milliseconds by which leases were moved, since time has leapt ahead.
+    /// The milliseconds by which this transaction has moved leases because time leapt ahead.
     moved: i64,
-    /// The milliseconds by which leases are still to be moved. Other processes must not see the present time until then.
+    /// The milliseconds by which leases must still be moved. Until then other processes must not see the
+    /// present time.
     unmoved: i64,
     statements: Statements<'c>,
-    /// Messages that were put and are not inserted yet.
     pending: Vec<Pending<Arc<PutMessage>>>,
 }
 
 /// The results of a transaction, for use after its commit.
 pub(super) struct Finished {
-    /// True if something was changed, so that there is something to commit.
+    /// True if something was changed and must be committed.
     pub(super) changed: bool,
-    /// The part of the reserved pages that must be left.
+    /// The part of the reserved pages that must stay free.
     pub(super) reserve: Reserve,
-    /// The queues whose subscriptions are to be notified.
+    /// The queues whose subscriptions must be notified.
     pub(super) arrived: Vec<QueueName>,
-    /// The file as it is after the commit.
+    /// The connection's knowledge of the file after the commit.
     pub(super) known: Known,
-    /// The milliseconds by which leases were moved, to be noted by the clock after the commit.
+    /// The milliseconds by which leases were moved; the clock records them after the commit.
     pub(super) moved: i64,
 }
 
-/// The maximum age of the latest time in the file, in milliseconds. After the wall clock is set back, a process that
-/// starts then may observe up to this much time twice.
-const NOTE_EVERY: i64 = 1_000;
+/// The maximum lag of the time stored in the file, in milliseconds. After the wall clock is set back, a
+/// process that starts then may observe up to this much time twice.
+const MAX_TIME_LAG: i64 = 1_000;
 
-/// The greatest number of queues that are remembered beyond a transaction.
-const MAX_KNOWN: usize = 64;
+/// The maximum number of queues that are remembered beyond a transaction.
+const MAX_KNOWN_QUEUES: usize = 64;
 
 impl<'c> Batch<'c> {
-    /// Wraps a transaction that holds the write lock. `known` is the file as the connection left it, or nothing.
+    /// Wraps a transaction that holds the write lock. `known` is the connection's knowledge after its last
+    /// transaction, or empty.
     pub(super) fn begin(connection: &'c Connection, clock: &StoreClock, known: Known) -> Result<Self, Cause> {
         let mut batch = Self::new(connection, clock, known)?;
-        batch.look_at(clock).map_err(from_sql)?;
+        batch.refresh_time(clock).map_err(from_sql)?;
         Ok(batch)
     }
 
-    /// Wraps a transaction of the application, which may be rolled back at any time. If time has leapt ahead, the next transaction of the
-    /// store moves the leases.
+    /// Wraps a transaction of the application, which may be rolled back at any time. If time has leapt ahead,
+    /// the leases are moved by the store's next transaction, not by this one.
     pub(super) fn within(connection: &'c Connection, clock: &StoreClock) -> Result<Self, Cause> {
         let mut batch = Self::new(connection, clock, Known::default())?;
         let leap = batch.read_time(clock);
@@ -95,9 +97,9 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// Reads the present time again, for operations that were requested after the transaction began: a lease must not
-    /// end before its owner thinks so.
-    pub(super) fn look_at(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
+    /// Reads the present time again, for operations that were requested after the transaction began.
+    /// Otherwise a lease could end before its owner expects it.
+    pub(super) fn refresh_time(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
         match self.read_time(clock) - self.moved {
             0 => Ok(()),
             leap if self.has_moved(leap) => {
@@ -108,8 +110,9 @@ impl<'c> Batch<'c> {
         }
     }
 
-    /// Returns whether another process has moved the leases: the file has a time of after the leap. The middle decides, since the clocks of two
-    /// processes may differ by seconds, and a leap is longer.
+    /// Returns whether another process has moved the leases, which the file shows by a time after the leap.
+    /// The clocks of two processes may differ by seconds, so the limit is the middle of the leap, which is
+    /// longer.
     fn has_moved(&self, leap: i64) -> bool {
         self.known.seen > self.now - leap / 2
     }
@@ -118,12 +121,13 @@ impl<'c> Batch<'c> {
     fn read_time(&mut self, clock: &StoreClock) -> i64 {
         let (now, leap) = clock.now_and_leap(self.now);
         self.now = now;
-        self.note |= now - self.known.seen >= NOTE_EVERY || clock.is_ahead();
+        self.note |= now - self.known.seen >= MAX_TIME_LAG || clock.is_ahead();
         leap
     }
 
-    /// Moves the leases that were in force before time leapt ahead: their owners count how long they last. This reads all leases, all blobs
-    /// and the index of times, some seconds for many millions, in which other operations wait. No index would be worth it.
+    /// Moves the leases that were in force before time leapt ahead, since their owners count durations. This
+    /// reads all leases, all blobs and the index of times. It takes some seconds for many millions of rows,
+    /// while other operations wait; leaps are too rare for another index.
     fn move_leases(&mut self, leap: i64) -> rusqlite::Result<()> {
         self.changed = true;
         self.note = true;
@@ -159,13 +163,13 @@ impl<'c> Batch<'c> {
         self.now
     }
 
-    /// Returns the time by which leases count: that before a leap as long as they were not moved with it.
+    /// Returns the time against which leases are checked: the time before a leap until the leases are moved.
     pub(super) fn lease_time(&self) -> i64 {
         self.now - self.unmoved
     }
 
-    /// Returns a number that is greater than that of any message or tag before, of whatever process. Numbers that were reserved
-    /// in vain are never used.
+    /// Returns a number greater than every message number or tag before, of any process. Reserved numbers
+    /// that are not used are lost.
     pub(super) fn next(&mut self) -> Applied<i64> {
         self.changed = true;
         self.note |= self.known.reserve();
@@ -175,17 +179,16 @@ impl<'c> Batch<'c> {
         })
     }
 
-    /// Notes that something was written, so that the transaction is committed.
     pub(super) fn note_change(&mut self) {
         self.changed = true;
     }
 
-    /// Notes that the operation may take pages, for which a part of the reserved ones is not available.
+    /// Records that the operation may take pages, but must leave this part of the reserve.
     pub(super) fn leave(&mut self, reserve: Reserve) {
         self.reserve = self.reserve.max(reserve);
     }
 
-    /// Makes operations do without pages where they can, after a try for which the file was full.
+    /// Makes operations do without new pages where they can, after an attempt for which the file was full.
     pub(super) fn save_pages(&mut self) {
         self.saves_pages = true;
     }
@@ -194,7 +197,7 @@ impl<'c> Batch<'c> {
         self.saves_pages
     }
 
-    /// Notes that the operation found nothing, and is applied again if messages arrive in its transaction.
+    /// Records that the operation found nothing; it is applied again if messages arrive in its transaction.
     pub(super) fn note_unmet(&mut self) {
         self.unmet = true;
     }
@@ -203,7 +206,6 @@ impl<'c> Batch<'c> {
         std::mem::take(&mut self.unmet)
     }
 
-    /// Returns the row of a queue in the table of queues.
     pub(super) fn queue(&mut self, operation: Operation, name: &QueueName) -> Applied<i64> {
         let row = self.row(name)?.map(|row| row.id);
         row.ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
@@ -223,7 +225,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Returns the row from which on messages are received by their numbers.
+    /// Returns the lowest row id from which messages are received by their numbers.
     pub(super) fn head(&mut self, name: &QueueName) -> rusqlite::Result<i64> {
         Ok(self.row(name)?.map_or(0, |row| row.head))
     }
@@ -247,7 +249,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Returns the leases that have ended, and forgets them, and a time before which no other lease ends.
+    /// Takes the leases known to have ended, and returns them with a time before which no other lease ends.
     pub(super) fn take_ended(&mut self, name: &QueueName) -> rusqlite::Result<(Vec<i64>, i64)> {
         let ended = self.row(name)?.map(|row| (std::mem::take(&mut row.ended), row.others_due));
         Ok(ended.unwrap_or((Vec::new(), i64::MAX)))
@@ -265,7 +267,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Notes that a lease that had ended is gone, as those that ended before it.
+    /// Records that the ended lease `id` is gone, and with it the leases that ended before it.
     pub(super) fn end_lease(&mut self, name: &QueueName, id: i64) -> rusqlite::Result<()> {
         if let Some(row) = self.row(name)? {
             while row.ended.pop().is_some_and(|ended| ended != id) {}
@@ -273,7 +275,6 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Notes a lease that ends at `until`.
     pub(super) fn note_lease(&mut self, name: &QueueName, until: i64) -> rusqlite::Result<()> {
         self.changed = true;
         if let Some(row) = self.row(name)? {
@@ -283,7 +284,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    /// Notes that messages of the queue become visible at `visible_at` at the latest.
+    /// Records that messages arrived, the last of which becomes visible at `visible_at`.
     pub(super) fn arrive(&mut self, name: &QueueName, visible_at: i64) -> rusqlite::Result<()> {
         self.changed = true;
         let delayed = visible_at > self.now;
@@ -300,8 +301,9 @@ impl<'c> Batch<'c> {
         self.known.queues.iter().any(|(_, row)| row.as_ref().is_some_and(|row| row.visible))
     }
 
-    /// Calls `wake` for each queue in which messages have become visible since the last call. Returns whether one of the calls returned true;
-    /// those queues are not notified again after the commit.
+    /// Calls `wake` for each queue in which messages have become visible since the last call. Returns whether
+    /// any call returned true. The commit does not notify such a queue again, unless delayed messages arrived
+    /// too.
     pub(super) fn wake(&mut self, wake: impl Fn(&QueueName) -> bool) -> bool {
         let mut is_awaited = false;
         for (name, row) in &mut self.known.queues {
@@ -314,7 +316,7 @@ impl<'c> Batch<'c> {
         is_awaited
     }
 
-    /// Writes the notes about a queue and forgets them, before its row is changed directly.
+    /// Writes the recorded state of a queue and forgets it, before its row is changed directly.
     pub(super) fn flush(&mut self, name: &QueueName) -> rusqlite::Result<()> {
         if let Some(at) = self.known.queues.iter().position(|(known, _)| known == name)
             && let (_, Some(mut row)) = self.known.queues.swap_remove(at)
@@ -324,7 +326,7 @@ impl<'c> Batch<'c> {
         Ok(())
     }
 
-    pub(super) fn put_off(&mut self, message: Pending<Arc<PutMessage>>) {
+    pub(super) fn defer_insert(&mut self, message: Pending<Arc<PutMessage>>) {
         self.pending.push(message);
     }
 
@@ -340,7 +342,7 @@ impl<'c> Batch<'c> {
         new_row::insert(&mut self.statements, messages)
     }
 
-    /// Writes all notes, unless nothing was changed.
+    /// Writes all recorded state if anything was changed.
     pub(super) fn finish(mut self) -> rusqlite::Result<Finished> {
         self.insert_pending()?;
         let mut arrived = Vec::new();
@@ -358,7 +360,7 @@ impl<'c> Batch<'c> {
                 arrived.push(queue.clone());
             }
         }
-        if self.known.queues.len() > MAX_KNOWN {
+        if self.known.queues.len() > MAX_KNOWN_QUEUES {
             self.known.queues.clear();
         }
         Ok(Finished {
@@ -372,7 +374,7 @@ impl<'c> Batch<'c> {
 
     fn row(&mut self, name: &QueueName) -> rusqlite::Result<Option<&mut QueueRow>> {
         let queues = &mut self.known.queues;
-        // A process uses few queues: a linear search is quicker than hashing.
+        // A process uses few queues, so a linear search is faster than hashing.
         let at = match queues.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {

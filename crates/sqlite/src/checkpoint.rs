@@ -5,9 +5,9 @@ use rusqlite::{Connection, Row};
 use super::error::{Cause, from_sql};
 
 pub(super) struct Progress {
-    /// True if other connections kept the checkpoint from doing everything.
+    /// True if other connections kept the checkpoint from completing.
     pub(super) busy: bool,
-    /// The number of pages in the log, and of those that the file has.
+    /// The number of pages in the log, and the number of these that are copied into the file.
     pub(super) pages: u32,
     pub(super) copied: u32,
 }

@@ -1,15 +1,15 @@
 //! The time of the file: milliseconds since 1970 that never run backwards.
 //!
-//! Leases and delays are compared with the wall clock, since several processes, and successive runs of one, share them.
-//! When the wall clock steps back below the time that this process or the file has seen, the difference is added from
-//! then on. So time does not repeat, which would deliver leased messages twice. Nor does it stand still until the wall
-//! clock has caught up, which would freeze delayed messages. A later step ahead pays the difference back; what is left of it time makes
-//! up for by running slower.
+//! Leases and delays are compared with the wall clock, because several processes, and successive runs of a
+//! process, share them. If the wall clock steps back below a time that this process or the file has seen, the
+//! difference is added from then on. So time does not repeat, which would deliver leased messages twice, and
+//! does not stand still until the wall clock has caught up, which would freeze delayed messages. A later step
+//! ahead pays the difference back; the rest is made up by running slower.
 //!
-//! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the monotonic
-//! clock: a clock that is wrong for a moment expires no message. When a step is accepted, leases are moved with it, since their owners count how long
-//! they last; delays and times to live follow the wall clock. A process that has just started has nothing to compare
-//! with, and believes its clock at once.
+//! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the
+//! monotonic clock, so a clock that is briefly wrong expires no message. When a step is accepted, leases are
+//! moved with it, because their owners count durations; delays and times to live follow the wall clock. A
+//! process that has just started has no earlier time to compare with, and believes its clock at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,47 +20,52 @@ use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::runtime::Runtime;
 use jobqueue_storage::sync::lock;
 
-/// The time of visibility of a leased message in the index of times: behind all times, and as long as one of today.
+/// The `visible_at` of a leased message in the index of times: after every real time, and stored in as many
+/// bytes as a current time.
 pub(super) const LEASED_TIME: i64 = (1 << 47) - 1;
 
-/// The last millisecond before, in the year 6429: no instant is later, so no sum overflows.
+/// The last millisecond before [`LEASED_TIME`], in the year 6429. No instant is later, so no sum overflows.
 pub(super) const LAST_INSTANT: i64 = LEASED_TIME - 1;
 
 #[derive(Debug)]
 pub(super) struct StoreClock {
     wall: Runtime,
-    state: Mutex<State>,
+    state: Mutex<ClockState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// The difference by which this clock is ahead of the wall clock, in milliseconds.
+struct ClockState {
+    /// The milliseconds by which this clock is ahead of the wall clock.
     ahead: i64,
-    /// The time until which running slower has reduced `ahead`.
+    /// The time up to which the slower pace has already reduced `ahead`.
     slowed: Option<Instant>,
     last: i64,
-    /// The time at which `last` was returned; `None` for clocks that are not watched.
+    /// The time at which `last` was returned; `None` for clocks that cannot be wrong.
     at: Option<Instant>,
-    /// The time since which the wall clock is ahead of the time that can have passed.
+    /// The time since which the wall clock has shown more time than can have passed.
     doubted_since: Option<Instant>,
-    /// The length of the accepted steps ahead with which no lease was moved yet, in milliseconds.
+    /// The sum of the accepted steps ahead for which leases are not moved yet, in milliseconds.
     leap: i64,
 }
 
 /// The largest forward step that is accepted at once, in milliseconds.
-const STEP: i64 = 10_000;
+const MAX_STEP: i64 = 10_000;
 /// The time after which a larger step is accepted.
-const DOUBT: Duration = Duration::from_secs(60);
-/// The least step ahead that pays back an earlier step back, in milliseconds; what is less may be rounding.
-const LEAST_STEP: i64 = 100;
-/// The least step ahead with which leases are moved, in milliseconds: less than the time between the renewal of a lease of four seconds and its end. What is
-/// less may be the time that passed between the readings of the two clocks, and moving leases reads all of them.
-const LEAST_LEAP: i64 = 1_000;
-/// While this clock is ahead, it falls back by a millisecond in this time: leases are longer by one in a hundred then, never shorter.
-const SLOWED: Duration = Duration::from_millis(100);
+const DOUBT_TIME: Duration = Duration::from_secs(60);
+/// The smallest step ahead that pays back an earlier step back, in milliseconds. A smaller step may be
+/// rounding.
+const MIN_PAYBACK_STEP: i64 = 100;
+/// The smallest step ahead that moves leases, in milliseconds: less than the time between the renewal of a
+/// four-second lease and its end. A smaller step may be the time between the readings of the two clocks, and
+/// moving leases reads all of them.
+const MIN_LEAP: i64 = 1_000;
+/// The time in which this clock falls back by a millisecond while it is ahead of the wall clock. Leases then
+/// last one percent longer, never shorter.
+const SLOW_DOWN_PERIOD: Duration = Duration::from_millis(100);
 
-impl State {
-    /// Returns the time when the wall clock says `wall`. `present` is the monotonic time; `None` for clocks that are not watched.
+impl ClockState {
+    /// Returns the time for the wall-clock time `wall`. `present` is the monotonic time; `None` for clocks
+    /// that cannot be wrong.
     fn now(&mut self, wall: i64, seen: i64, present: Option<Instant>) -> i64 {
         let floor = seen.max(self.last).min(LAST_INSTANT);
         let watched = self.at.zip(present).map(|(at, present)| {
@@ -70,7 +75,7 @@ impl State {
         });
         if let Some((expected, present)) = watched {
             let step = wall + self.ahead - expected;
-            self.pay_back(if step >= LEAST_STEP { step } else { 0 }, present);
+            self.pay_back(if step >= MIN_PAYBACK_STEP { step } else { 0 }, present);
         }
         if wall + self.ahead < floor {
             debug!(by_ms = floor - wall - self.ahead, "the wall clock stepped back");
@@ -83,20 +88,20 @@ impl State {
         self.last
     }
 
-    /// Reduces the difference to the wall clock by a step of it, and by what time has made up for.
+    /// Reduces `ahead` by a step of the wall clock, and by the amount due to the slower pace.
     fn pay_back(&mut self, step: i64, present: Instant) {
         let since = self.slowed.filter(|_| self.ahead > 0).unwrap_or(present);
-        let slower = present.saturating_duration_since(since).as_millis() / SLOWED.as_millis();
+        let slower = present.saturating_duration_since(since).as_millis() / SLOW_DOWN_PERIOD.as_millis();
         let slower = u32::try_from(slower).unwrap_or(u32::MAX);
-        self.slowed = Some(since + SLOWED * slower);
+        self.slowed = Some(since + SLOW_DOWN_PERIOD * slower);
         self.ahead -= step.saturating_add(i64::from(slower)).min(self.ahead);
     }
 
     /// Returns the wall clock's time, limited to accepted steps.
     fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
-        if wall <= expected.saturating_add(STEP) {
+        if wall <= expected.saturating_add(MAX_STEP) {
             self.doubted_since = None;
-            if wall - expected >= LEAST_LEAP {
+            if wall - expected >= MIN_LEAP {
                 self.leap += wall - expected;
             }
             return wall;
@@ -108,7 +113,7 @@ impl State {
             );
             present
         });
-        if present.saturating_duration_since(since) < DOUBT {
+        if present.saturating_duration_since(since) < DOUBT_TIME {
             return expected;
         }
         self.doubted_since = None;
@@ -118,17 +123,17 @@ impl State {
 }
 
 /// The clocks of the files that this process has open.
-static OPEN: Mutex<BTreeMap<PathBuf, Weak<StoreClock>>> = Mutex::new(BTreeMap::new());
+static OPEN_CLOCKS: Mutex<BTreeMap<PathBuf, Weak<StoreClock>>> = Mutex::new(BTreeMap::new());
 
 impl StoreClock {
     pub(super) fn new(wall: Runtime) -> Self {
         Self { wall, state: Mutex::default() }
     }
 
-    /// Returns the clock of an open file, by its canonical path. The process's other handles and connections share it: alone they could not doubt the
-    /// wall clock.
+    /// Returns the clock of an open file, by its canonical path. All handles and connections of the process
+    /// share it, because a new clock has no earlier time by which to doubt the wall clock.
     pub(super) fn shared(wall: Runtime, file: &Path) -> Arc<Self> {
-        let mut open = lock(&OPEN);
+        let mut open = lock(&OPEN_CLOCKS);
         if let Some(clock) = open.get(file).and_then(Weak::upgrade) {
             return clock;
         }
@@ -138,33 +143,35 @@ impl StoreClock {
         clock
     }
 
-    /// Returns the clock by which this process works on a file, or a new one.
+    /// Returns the clock that this process uses for a file, or a new clock if the file is not open.
     pub(super) fn of(file: Option<&str>) -> Arc<Self> {
         let file = file.and_then(|file| std::fs::canonicalize(file).ok());
-        let open = file.and_then(|file| lock(&OPEN).get(&file)?.upgrade());
+        let open = file.and_then(|file| lock(&OPEN_CLOCKS).get(&file)?.upgrade());
         open.unwrap_or_else(|| Arc::new(Self::new(Runtime::new())))
     }
 
     #[cfg(test)]
     pub(super) fn after_a_leap(wall: Runtime, leap: i64) -> Self {
-        Self { wall, state: Mutex::new(State { leap, ..State::default() }) }
+        Self { wall, state: Mutex::new(ClockState { leap, ..ClockState::default() }) }
     }
 
     pub(super) fn runtime(&self) -> &Runtime {
         &self.wall
     }
 
-    /// Returns whether the wall clock has stepped back, so that this clock is ahead of the clocks of later processes.
+    /// Returns whether the wall clock has stepped back, so that this clock is ahead of the clocks of later
+    /// processes.
     pub(super) fn is_ahead(&self) -> bool {
         lock(&self.state).ahead > 0
     }
 
-    /// Returns the time now, which is never below `seen`, the newest time in the file.
+    /// Returns the time now, which is never before `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
         self.now_and_leap(seen).0
     }
 
-    /// Returns also the milliseconds by which this time has leapt ahead: leases are to be moved by it.
+    /// Returns the time now, and the milliseconds by which it has leapt ahead: leases must be moved by as
+    /// much.
     pub(super) fn now_and_leap(&self, seen: i64) -> (i64, i64) {
         let wall = to_millis(self.wall.now());
         let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
@@ -172,7 +179,8 @@ impl StoreClock {
         (state.now(wall, seen, present), state.leap)
     }
 
-    /// Notes that leases were moved by so many milliseconds, after the commit. Two handles may do so for the same leap.
+    /// Records after the commit that leases were moved by `by` milliseconds. Two handles may do so for the
+    /// same leap.
     pub(super) fn leases_were_moved(&self, by: i64) {
         let mut state = lock(&self.state);
         state.leap = (state.leap - by).max(0);
@@ -188,7 +196,7 @@ pub(super) fn to_instant(millis: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + to_duration(millis)
 }
 
-/// Returns a span of milliseconds as a duration; a negative one is zero.
+/// Returns a span of milliseconds as a duration; zero for a negative span.
 pub(super) fn to_duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
@@ -207,9 +215,9 @@ mod tests {
     use jobqueue_storage::log::tracing::{Event, Metadata, Subscriber, span, subscriber};
 
     /// A subscriber that panics at each event.
-    struct Broken;
+    struct PanickingSubscriber;
 
-    impl Subscriber for Broken {
+    impl Subscriber for PanickingSubscriber {
         fn enabled(&self, _: &Metadata<'_>) -> bool {
             true
         }
@@ -231,14 +239,14 @@ mod tests {
         fn exit(&self, _: &span::Id) {}
     }
 
-    /// The thread that writes would end with a panic, and with it the store.
+    /// Otherwise the panic would end the writing thread, and with it the store.
     #[test]
     fn subscriber_that_panics_does_not_stop_time() {
         let wall = Arc::new(ManualClock::new());
         let clock = StoreClock::new(Runtime::new().with_clock(wall.clone()));
         let before = clock.now(0);
         wall.set(wall.now() - Duration::from_secs(3600));
-        let after = subscriber::with_default(Broken, || clock.now(0));
+        let after = subscriber::with_default(PanickingSubscriber, || clock.now(0));
         assert_eq!(after, before);
     }
 
@@ -262,9 +270,9 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_wrong_for_a_moment_is_not_believed() {
+    fn clock_that_is_wrong_for_a_moment_is_not_believed() {
         let start = Instant::now();
-        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
         let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
         assert_eq!(now(1_005_000, 5), 1_005_000);
         let ahead = 1_000_000 + 3_600_000;
@@ -277,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn a_step_that_is_believed_at_once_moves_leases_too() {
+    fn step_that_is_believed_at_once_moves_leases_too() {
         let start = Instant::now();
-        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
         let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
         assert_eq!(now(1_001_900, 1), 1_001_900, "rounding");
         assert_eq!(now(1_010_900, 2), 1_010_900, "a step of eight seconds");
@@ -287,21 +295,22 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_that_another_process_has_accepted_is_not_one_more() {
+    fn leap_that_another_process_has_accepted_is_not_counted_again() {
         let start = Instant::now();
-        let mut state = State { last: 1_000_000, at: Some(start), ..State::default() };
+        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
         let mut now = |wall, seen, second| state.now(wall, seen, Some(start + Duration::from_secs(second)));
         assert_eq!(now(5_000_000, 0, 1), 1_001_000);
         assert_eq!(now(5_061_000, 5_060_500, 62), 5_061_000, "the file says so");
         assert_eq!(state.leap, 0);
     }
 
-    /// However the wall clock was set in between: once it is right and time has passed, the file's time is right.
+    /// Whatever the wall clock showed in between: once it is right and time has passed, the file's time is
+    /// right.
     #[test]
     fn time_is_right_again_after_any_steps_of_the_wall_clock() {
         let mut random = 0x2545_f491_4f6c_dd1d_u64;
         for _ in 0..200 {
-            let (start, mut passed, mut state) = (Instant::now(), 0, State::default());
+            let (start, mut passed, mut state) = (Instant::now(), 0, ClockState::default());
             let mut now = |passed: u64, wrong: i64| {
                 let right = 1_000_000_000 + passed as i64;
                 state.now(right + wrong, 0, Some(start + Duration::from_millis(passed))) - right
@@ -327,8 +336,8 @@ mod tests {
     }
 
     #[test]
-    fn a_step_back_that_is_put_right_leaves_nothing() {
-        let (start, mut state) = (Instant::now(), State::default());
+    fn step_back_that_is_put_right_leaves_nothing() {
+        let (start, mut state) = (Instant::now(), ClockState::default());
         let mut now = |second: u64, wrong: i64| {
             let right = 1_000_000_000 + 1_000 * second as i64;
             state.now(right + wrong, 0, Some(start + Duration::from_secs(second))) - right
@@ -338,7 +347,7 @@ mod tests {
         assert!((2..200).all(|second| now(second, 0) == 0), "the hour was paid back");
     }
 
-    /// A new clock believes a wall clock that is wrong for a moment, and all processes follow it.
+    /// A new clock would believe a wall clock that is briefly wrong, and all processes would follow it.
     #[test]
     fn handles_of_a_process_share_the_clock_of_a_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -352,7 +361,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &StoreClock::of(otherwise.to_str())));
     }
 
-    /// Two handles look at the clock before either has noted that it moved the leases.
+    /// Both handles read the leap before either has recorded that it moved the leases.
     #[test]
     fn leap_that_two_handles_have_accepted_is_not_taken_back() {
         let clock = StoreClock::after_a_leap(Runtime::new(), 3_600_000);

@@ -1,4 +1,4 @@
-//! Translates SQLite's errors into [`StoreError`]s. No other place does.
+//! Translates SQLite's errors into [`StoreError`]s. No other module does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use rusqlite::ErrorCode;
 
 use jobqueue_storage::{StoreError, StoreErrorKind};
 
-/// A failure that concerns several operations; each of them gets an error of its own from it.
+/// A failure that affects several operations; each of them gets a separate error made from it.
 #[derive(Debug, Clone)]
 pub(super) struct Cause {
     pub(super) kind: StoreErrorKind,
@@ -35,7 +35,7 @@ impl Cause {
         self
     }
 
-    /// Returns whether SQLite reported the failure, and not this adapter.
+    /// Returns whether SQLite, not this adapter, reported the failure.
     pub(super) fn is_of_sqlite(&self) -> bool {
         self.source.is_some()
     }
@@ -90,7 +90,7 @@ pub(super) fn from_sql(error: rusqlite::Error) -> Cause {
 
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The rules refuse the operation: nothing was written for it, and the transaction continues.
+    /// The rules refuse the operation: it has written nothing, and the transaction continues.
     Refused(StoreError),
     /// SQLite failed: the transaction cannot continue.
     Sql(rusqlite::Error),
@@ -114,7 +114,6 @@ impl From<StoreError> for Failure {
 mod tests {
     use super::*;
 
-    // audit 25, databases C11
     #[test]
     fn folder_without_write_access_is_not_called_a_file() {
         let code = rusqlite::ffi::SQLITE_READONLY_DIRECTORY;

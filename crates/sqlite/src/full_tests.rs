@@ -1,4 +1,4 @@
-//! A full file stops no work on the messages that it has.
+//! A full file does not stop work on the messages it has.
 
 use jobqueue_storage::runtime::Runtime;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::store::Store;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Puts messages until there is no room for the smallest one.
+/// Puts messages until there is no room for even the smallest. Returns their number.
 async fn fill(store: &Store, queue: &QueueName, bytes: usize) -> usize {
     let (mut bytes, mut count) = (bytes, 0);
     while bytes > 0 {
@@ -47,7 +47,8 @@ async fn lease(store: &Store, queue: &QueueName, gets: usize) -> Vec<LeasedMessa
     leased
 }
 
-/// Leases some messages, renews the leases, puts some back with a longer text, and deletes the others. Returns how many.
+/// Leases some messages, renews the leases, puts some messages back with a longer text, and deletes the
+/// others. Returns the number of deletions.
 async fn work(store: &Store, queue: &QueueName, clock: &ManualClock) -> usize {
     let leased = lease(store, queue, 16).await;
     let done = leased.into_iter().enumerate().map(async |(number, mut one)| {
@@ -90,7 +91,7 @@ async fn full_file_is_worked_through() {
     }
 }
 
-/// Leases some messages, as long as the file is not too full for it.
+/// Leases some messages, as long as the file has room for the leases.
 async fn lease_some(store: &Store, queue: &QueueName) -> Vec<LeasedMessage> {
     let mut leased = Vec::new();
     for _ in 0..8 {
@@ -105,7 +106,7 @@ async fn lease_some(store: &Store, queue: &QueueName) -> Vec<LeasedMessage> {
     leased
 }
 
-/// Puts messages back, with texts that are `longer` as far as there is room.
+/// Puts messages back, with texts `longer` bytes longer where the file has room.
 async fn put_back(store: &Store, queue: &QueueName, leased: Vec<LeasedMessage>, longer: usize) {
     let backs = leased.into_iter().map(async |one| {
         let mut back = UpdateMessage::new(MINUTE);
@@ -122,7 +123,7 @@ async fn put_back(store: &Store, queue: &QueueName, leased: Vec<LeasedMessage>, 
     join_all(backs).await;
 }
 
-/// While nothing succeeds, no page comes free, and the reserved ones are used up.
+/// As long as no deletion succeeds, no page becomes free, and the reserved pages are used up.
 #[tokio::test]
 async fn full_file_gives_messages_although_all_are_put_back() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! The order of groups: of the messages of a group only the first can be received.
+//! The order of groups: only the first message of a group can be received.
 //!
-//! The first message of a group is the one with the lowest turn; all others are `waiting`, and the indexes of visible
-//! messages have no waiting ones. The operation that removes the first makes the next one the first, in the same transaction. No time is
-//! part of this: a first message that is leased, delayed or put back holds up its group because it is there.
+//! The first message of a group is the message with the lowest turn. All others are `waiting`, and the
+//! indexes of visible messages exclude them. The operation that removes the first message makes the next one
+//! the first, in the same transaction. Time plays no part: a first message that is leased, delayed or put
+//! back blocks its group until it is removed.
 
 use rusqlite::{OptionalExtension, Row, params};
 
@@ -13,7 +14,7 @@ const ADVANCE: &str = "UPDATE jobqueue_message SET waiting = 0 WHERE id = (SELEC
 
 const REMOVE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 RETURNING expires_at, waiting, group_name";
 
-/// A removed message: what the removal means to its group.
+/// A removed message, as far as it matters to its group.
 pub(super) struct Removed {
     /// The group, if the message was its first.
     headed: Option<String>,
@@ -21,7 +22,7 @@ pub(super) struct Removed {
 }
 
 impl Removed {
-    /// Removes a message that exists.
+    /// Removes an existing message.
     pub(super) fn remove(batch: &mut Batch<'_>, id: Option<i64>) -> rusqlite::Result<Self> {
         batch.note_change();
         batch.statement(REMOVE)?.query_row([id], Self::of)
@@ -37,7 +38,8 @@ impl Removed {
         self.expires_at.is_some_and(|end| end <= now)
     }
 
-    /// Makes the next message of the group its first. Returns the time at which it is visible; `None` if there is none.
+    /// Makes the next message of the group the first. Returns the time at which it becomes visible; `None` if
+    /// there is no next message.
     pub(super) fn advance(self, batch: &mut Batch<'_>, queue: i64) -> rusqlite::Result<Option<i64>> {
         let Some(group) = self.headed else { return Ok(None) };
         batch.statement(ADVANCE)?.query_row(params![queue, group], |row| row.get(0)).optional()
@@ -49,7 +51,7 @@ mod tests {
     use super::ADVANCE;
     use crate::new_row::LAST_TURN;
 
-    /// The cost of a message of a group does not grow with the number of messages that wait.
+    /// The cost of a message of a group does not grow with the number of waiting messages.
     #[test]
     fn turns_are_found_in_the_index() {
         for sql in [LAST_TURN, ADVANCE] {

@@ -18,13 +18,13 @@ impl Health {
         Self { process: std::process::id(), poison: OnceLock::new() }
     }
 
-    /// Returns whether this process opened the store. A child made by `fork` shares the parent's locks and has none of
-    /// its threads.
+    /// Returns whether this process opened the store. A child made by `fork` shares the parent's locks, but
+    /// has none of its threads.
     pub(super) fn is_own_process(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Refuses work after damage, and in the child of a `fork`.
+    /// Refuses work after damage, and in a child made by `fork`.
     pub(super) fn check(&self) -> Result<(), Cause> {
         if !self.is_own_process() {
             return Err(Cause::new(
@@ -39,8 +39,8 @@ impl Health {
         self.poison.get().cloned().map_or(Ok(()), Err)
     }
 
-    /// Stops the store if `cause` makes it unusable: damage in the file, or a failed write or sync, after which the
-    /// kernel may have forgotten pages that SQLite believes written.
+    /// Stops the store if `cause` makes it unusable: damage in the file, or a failed write or sync, after
+    /// which the kernel may have dropped pages that SQLite believes written.
     pub(super) fn note(&self, cause: &Cause) {
         if !cause.is_fatal() {
             return;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_made_by_fork_is_refused() {
+    fn child_made_by_fork_is_refused() {
         let health = Health { process: std::process::id().wrapping_add(1), poison: OnceLock::new() };
         assert_eq!(health.check().unwrap_err().kind, StoreErrorKind::Stopped);
         assert!(Health::new().check().is_ok());

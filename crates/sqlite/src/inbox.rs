@@ -1,4 +1,4 @@
-//! The operations that were requested, on their way into transactions.
+//! The requested operations, on their way into transactions.
 
 use std::cell::RefCell;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -6,21 +6,22 @@ use std::time::Duration;
 
 use super::task::Work;
 
-/// The greatest number of operations in one transaction: more would delay the first for little gain.
+/// The maximum number of operations in a transaction; more would delay the first for little gain.
 const MAX_OPERATIONS: usize = 1024;
 
-/// The approximate number of bytes in one transaction above which no further operation is added.
+/// The approximate size of a transaction in bytes above which no further operation is added.
 const MAX_BYTES: usize = 8 << 20;
 
-/// The approximate number of bytes from which on an operation is overtaken by others.
-const HEAVY: usize = 1 << 20;
+/// The approximate size in bytes from which an operation is heavy, so that others overtake it.
+const HEAVY_BYTES: usize = 1 << 20;
 
 /// The operations of one transaction.
 pub(super) type Tasks = Vec<Box<dyn Work>>;
 
 pub(super) struct Inbox {
     requested: Receiver<Box<dyn Work>>,
-    /// Operations that write much. Renewals and ends of leases must not wait behind the payloads that were requested before them.
+    /// Operations that write much. Renewals and ends of leases must not wait behind payloads requested before
+    /// them.
     heavy: RefCell<Tasks>,
 }
 
@@ -29,7 +30,8 @@ impl Inbox {
         Self { requested, heavy: RefCell::default() }
     }
 
-    /// Waits for up to `pause` for an operation, unless heavy ones wait, and adds it to `tasks`, with others that have been requested.
+    /// Adds an operation to `tasks`, and any others that have been requested. Waits for it for up to `pause`,
+    /// unless heavy operations wait.
     pub(super) fn wait(&self, pause: Duration, tasks: &mut Tasks) -> Result<(), RecvTimeoutError> {
         let has_heavy = !self.heavy.borrow().is_empty();
         match self.requested.recv_timeout(if has_heavy { Duration::ZERO } else { pause }) {
@@ -43,7 +45,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Adds waiting operations to `tasks`, as far as there is room, except heavy ones; returns true if there were any.
+    /// Adds waiting operations except heavy ones to `tasks`, as far as there is room; returns true if it
+    /// added any.
     pub(super) fn gather(&self, tasks: &mut Tasks) -> bool {
         let before = tasks.len();
         let mut weight: usize = tasks.iter().map(|task| task.weight()).sum();
@@ -54,7 +57,7 @@ impl Inbox {
         tasks.len() > before
     }
 
-    /// Returns the first heavy operations: those of one transaction.
+    /// Returns the first heavy operations, as many as fit into a transaction.
     pub(super) fn heavy(&self) -> Tasks {
         let mut weight = 0;
         self.take_heavy(|task| {
@@ -64,12 +67,12 @@ impl Inbox {
         })
     }
 
-    /// Takes the heavy operations out that `is_meant`.
+    /// Takes out the heavy operations for which `is_meant` returns true.
     pub(super) fn take_heavy(&self, is_meant: impl FnMut(&mut Box<dyn Work>) -> bool) -> Tasks {
         self.heavy.borrow_mut().extract_if(.., is_meant).collect()
     }
 
-    /// Notes that the lock was free: what waits has missed it for no longer than from its next try.
+    /// Records that the lock was free: an operation counts its wait for the lock only from its next attempt.
     pub(super) fn lock_was_free(&self) {
         self.heavy.borrow_mut().iter_mut().for_each(|task| task.lock_was_free());
     }
@@ -78,7 +81,7 @@ impl Inbox {
     fn add(&self, task: Box<dyn Work>, tasks: &mut Tasks) -> usize {
         match task.weight() {
             _ if task.is_abandoned() => 0,
-            HEAVY.. => {
+            HEAVY_BYTES.. => {
                 self.heavy.borrow_mut().push(task);
                 0
             }

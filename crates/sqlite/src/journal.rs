@@ -1,7 +1,7 @@
 //! The journal of ended jobs in a table.
 //!
-//! A search reads the table from the newest row on, or one of its indexes, and tests each row. It reads a limited number of rows at a
-//! time, since one thread answers all long reads.
+//! A search reads the table or one of its indexes from the newest row on, and tests each row. It reads a
+//! limited number of rows at a time, because one thread answers all long reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use super::store::Store;
 use jobqueue_storage::rules::micros::{from_micros, to_micros};
 use jobqueue_storage::{JournalEntry, JournalPage, JournalQuery, JournalStore, Operation, StoreError};
 
-/// The number of rows that one transaction adds or removes.
-const ROWS: usize = 500;
-/// The approximate number of bytes of a row, its indexes included.
-const ROW: usize = 512;
+/// The number of rows that a transaction adds or removes.
+const ROWS_PER_TRANSACTION: usize = 500;
+/// The approximate size of a row in bytes, including its indexes.
+const ROW_BYTES: usize = 512;
 /// The number of rows after which a search lets other reads go first.
-const SLICE: usize = 10_000;
+const SLICE_ROWS: usize = 10_000;
 
 const INSERT: &str = "INSERT OR IGNORE INTO jobqueue_journal
     (ended, number, queue, id, source, kind, key, outcome, reason, attempt, inserted, ran, error, worker, trace)
@@ -49,9 +49,9 @@ pub(super) const ALL: &str = newest!("WHERE");
 #[async_trait]
 impl JournalStore for Store {
     async fn append(&self, entries: Arc<[JournalEntry]>) -> Result<(), StoreError> {
-        for start in (0..entries.len()).step_by(ROWS) {
-            let (entries, end) = (Arc::clone(&entries), entries.len().min(start + ROWS));
-            self.write(Operation::AppendJournal, &"", ROW * (end - start), move |batch, _| {
+        for start in (0..entries.len()).step_by(ROWS_PER_TRANSACTION) {
+            let (entries, end) = (Arc::clone(&entries), entries.len().min(start + ROWS_PER_TRANSACTION));
+            self.write(Operation::AppendJournal, &"", ROW_BYTES * (end - start), move |batch, _| {
                 for entry in &entries[start..end] {
                     batch.statement(INSERT)?.execute(params![
                         to_micros(entry.ended),
@@ -90,23 +90,24 @@ impl JournalStore for Store {
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
         loop {
             let removed = self
-                .write(Operation::ExpireJournal, &"", ROW * ROWS, move |batch, _| {
+                .write(Operation::ExpireJournal, &"", ROW_BYTES * ROWS_PER_TRANSACTION, move |batch, _| {
                     let before = to_instant(batch.now()).checked_sub(kept).map_or(i64::MIN, to_micros);
-                    let removed = batch.statement(DELETE)?.execute(params![before, ROWS as i64])?;
+                    let removed =
+                        batch.statement(DELETE)?.execute(params![before, ROWS_PER_TRANSACTION as i64])?;
                     if removed > 0 {
                         batch.note_change();
                     }
                     Ok(removed)
                 })
                 .await?;
-            if removed < ROWS {
+            if removed < ROWS_PER_TRANSACTION {
                 return Ok(());
             }
         }
     }
 }
 
-/// Reads rows until the page is full, or many have been read. All rows of one moment are read together.
+/// Reads rows until the page is full, or the slice is used up. All rows of one moment are read together.
 fn slice(view: &View<'_>, query: &JournalQuery) -> Applied<JournalPage> {
     let range = (query.since.map_or(i64::MIN, to_micros), query.until.map_or(i64::MAX, to_micros));
     let (sql, value) = match (&query.id, &query.key) {
@@ -124,7 +125,7 @@ fn slice(view: &View<'_>, query: &JournalQuery) -> Applied<JournalPage> {
     let mut read = 0;
     while let Some(row) = rows.next()? {
         let ended = row.get(0)?;
-        if last != Some(ended) && (entries.len() >= query.limit || read >= SLICE) {
+        if last != Some(ended) && (entries.len() >= query.limit || read >= SLICE_ROWS) {
             return Ok(JournalPage::new(entries).with_searched_to(from_micros(ended)));
         }
         (last, read) = (Some(ended), read + 1);
@@ -163,11 +164,11 @@ mod tests {
     use jobqueue_storage::clock::{Clock, ManualClock};
     use jobqueue_storage::runtime::Runtime;
 
-    /// A clock that a test sets.
+    /// A clock that a test sets, and that counts as possibly wrong.
     #[derive(Debug, Default)]
-    struct Settable(ManualClock);
+    struct SettableClock(ManualClock);
 
-    impl Clock for Settable {
+    impl Clock for SettableClock {
         fn now(&self) -> std::time::SystemTime {
             self.0.now()
         }
@@ -180,10 +181,9 @@ mod tests {
     #[tokio::test]
     async fn clock_that_was_set_ahead_expires_no_entry() {
         let folder = tempfile::tempdir().unwrap();
-        let clock = Arc::new(Settable::default());
-        let options =
-            Options::new(folder.path().join("jobs.db"))
-                .runtime(Runtime::new().with_clock(Arc::<Settable>::clone(&clock)));
+        let clock = Arc::new(SettableClock::default());
+        let runtime = Runtime::new().with_clock(Arc::<SettableClock>::clone(&clock));
+        let options = Options::new(folder.path().join("jobs.db")).runtime(runtime);
         let store = Store::open(options).await.unwrap();
         let text = || Arc::from("a");
         let entry = JournalEntry {

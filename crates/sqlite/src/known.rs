@@ -1,7 +1,7 @@
 //! The part of the file that a connection remembers from one transaction to the next.
 //!
-//! It is the file's as long as no other connection has committed, which SQLite counts: a transaction asks for the count instead of
-//! reading all again. After a transaction that failed, nothing is known.
+//! It is up to date as long as no other connection has committed, which SQLite counts: a transaction reads
+//! that count instead of reading everything again. After a failed transaction, nothing is known.
 
 use std::ops::Range;
 
@@ -14,13 +14,14 @@ use jobqueue_storage::QueueName;
 
 #[derive(Default)]
 pub(super) struct Known {
-    /// SQLite's count of the commits of others; `None` if nothing is known.
+    /// SQLite's count of other connections' commits; `None` if nothing is known.
     version: Option<i64>,
     /// The newest time in the file.
     pub(super) seen: i64,
     /// The first number in the file that no process has reserved.
     pub(super) sequence: i64,
-    /// The reserved numbers that are left. They are the last ones of the file, so that numbers grow from commit to commit.
+    /// The reserved numbers that are not used yet. They are the last reserved numbers of the file, so that
+    /// numbers grow from commit to commit.
     pub(super) numbers: Range<i64>,
     /// The size of the last reservation.
     block: i64,
@@ -29,19 +30,22 @@ pub(super) struct Known {
 
 pub(super) struct QueueRow {
     pub(super) id: i64,
-    /// No message of a lower row can still be received by its number. What the file says may lag behind.
+    /// No message with a lower row id can still be received by its number. The file may have an earlier
+    /// value.
     pub(super) head: i64,
     stored_head: i64,
-    /// No lease ends before. What the file says may be earlier.
+    /// No lease ends before this time. The file may have an earlier value.
     pub(super) due: i64,
     stored_due: i64,
-    /// Leases that had ended when they were last read, the first ones last. Some may have been renewed or deleted since.
+    /// The leases that had ended when they were last read, the earliest last. Some may have been renewed or
+    /// deleted since.
     pub(super) ended: Vec<i64>,
-    /// No other lease ends before.
+    /// No other lease ends before this time.
     pub(super) others_due: i64,
-    /// True if messages have become visible since this was last asked.
+    /// True if messages have become visible since the last [`wake`](super::batch::Batch::wake).
     pub(super) visible: bool,
-    /// True if messages have arrived since the last notification, and true if some of the messages were not visible at once.
+    /// True if messages have arrived since the last notification, and true if some of them were not visible
+    /// at once.
     pub(super) arrived: bool,
     pub(super) delayed: bool,
     /// True if the queue may have messages of groups.
@@ -50,17 +54,19 @@ pub(super) struct QueueRow {
     pub(super) is_stale: bool,
 }
 
-/// The greatest number of numbers that are reserved at once, so that not every transaction has to write the next free one.
-const BLOCK: i64 = 1_024;
+/// The maximum number of numbers reserved at once, so that not every transaction must write the next free
+/// number.
+const MAX_BLOCK: i64 = 1_024;
 
-/// The number of rows by which the head moves before it is written into the file: the next program that opens the file passes this many rows again.
+/// The number of rows by which the head moves before it is written into the file. The next program that opens
+/// the file passes up to this many rows again.
 const HEAD_STEP: i64 = 1_024;
 
 impl Known {
-    /// Reads again what others may have changed. The connection holds the write lock.
+    /// Reads again everything that other connections may have changed. The connection holds the write lock.
     ///
     /// # Errors
-    /// `Stopped` if another program has brought the file to another schema.
+    /// `Stopped` if another program has migrated the file to another schema.
     pub(super) fn refreshed(mut self, connection: &Connection) -> Result<Self, Cause> {
         let version = connection
             .prepare_cached("PRAGMA data_version")
@@ -75,7 +81,8 @@ impl Known {
             .and_then(|mut statement| statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))))
             .map_err(from_sql)?;
         if self.sequence != self.numbers.end {
-            // Others have reserved numbers since: those that are left would be lower than theirs.
+            // Other connections have reserved numbers since: the remaining numbers would be lower than
+            // theirs.
             self.numbers = 0..0;
             self.block = 0;
         }
@@ -85,14 +92,16 @@ impl Known {
         Ok(self)
     }
 
-    /// Reserves numbers if none is left. Returns whether it did: then they have to be written into the file.
+    /// Reserves numbers if none is left. Returns whether it did; the new end must then be written into the
+    /// file.
     ///
-    /// Each time twice as many are reserved, unless others reserve some in between: so never more numbers are lost than used.
+    /// Each reservation is twice as large as the last, unless other connections reserve in between. So the
+    /// lost numbers are never more than the used ones.
     pub(super) fn reserve(&mut self) -> bool {
         if !self.numbers.is_empty() {
             return false;
         }
-        self.block = (self.block * 2).clamp(1, BLOCK);
+        self.block = (self.block * 2).clamp(1, MAX_BLOCK);
         let end = self.sequence.saturating_add(self.block).min(NUMBERS).max(self.sequence);
         self.numbers = self.sequence..end;
         self.sequence = end;
@@ -101,7 +110,7 @@ impl Known {
 }
 
 impl QueueRow {
-    /// Reads the row of a queue. A head that was `known` before is still one.
+    /// Reads the row of a queue. A head that was `known` before stays valid.
     pub(super) fn read(
         connection: &Connection,
         name: &QueueName,
@@ -133,11 +142,12 @@ impl QueueRow {
         row.optional()
     }
 
-    /// Writes what others need: that messages were delayed, a lease that ends earlier than the file says, and now and then the rest.
+    /// Writes the values that other connections need: that delayed messages arrived, a lease that ends
+    /// earlier than the file says, and from time to time the rest.
     pub(super) fn write(&mut self, connection: &Connection, now: i64) -> rusqlite::Result<()> {
         let is_due = self.due < self.stored_due || (self.stored_due <= now && self.stored_due != self.due);
         let is_needed = self.delayed || is_due || self.head - self.stored_head >= HEAD_STEP;
-        // A row that was not read in this transaction may say less than the file.
+        // A row that was not read in this transaction may be older than the file.
         if self.is_stale || !is_needed {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Reads metadata from a column, with the error of a column.
+//! Reads metadata from a column, with errors that name a column.
 
 use jobqueue_storage::Metadata;
 use jobqueue_storage::rules::metadata_text;

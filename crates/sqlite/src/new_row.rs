@@ -16,7 +16,7 @@ static INSERT: LazyLock<Insert> = LazyLock::new(|| {
     Insert::new(&format!("jobqueue_message {columns}"), "(?1, ?2, 0, 0, 0, {})", 2, 5)
 });
 
-/// The last turn of a group: that of the last waiting message, or else that of the only one.
+/// The last turn of a group: the turn of its last waiting message, or else of its only message.
 pub(super) const LAST_TURN: &str = "SELECT coalesce(
     (SELECT max(turn) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name = ?2),
     (SELECT max(turn) FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND group_name = ?2))";
@@ -25,12 +25,12 @@ const INSERT_IN_GROUP: &str =
     "INSERT INTO jobqueue_message (queue, inserted_at, dequeue_count, leased, waiting, id, visible_at,
     expires_at, receipt, group_name, turn, text) VALUES (?1, ?2, 0, 0, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
-/// A new row. The caller makes the answer from it, so that the single writing thread need not.
+/// A new row. The caller builds the answer from it, which relieves the single writing thread.
 #[derive(Clone, Copy)]
 pub(super) struct NewRow {
     pub(super) now: i64,
     pub(super) id: i64,
-    /// The time at which it becomes visible; `None` if it can be received at once, by its number.
+    /// The time at which the message becomes visible; `None` if it can be received at once, by its number.
     pub(super) visible_at: Option<i64>,
     pub(super) expires_at: Option<i64>,
     pub(super) receipt: Receipt,
@@ -48,7 +48,8 @@ impl NewRow {
     }
 }
 
-/// A message that a transaction has not inserted yet: one statement inserts it together with the next ones.
+/// A message that a transaction has not inserted yet, so that one statement can insert it together with the
+/// next messages.
 pub(super) struct Pending<M> {
     pub(super) queue: i64,
     pub(super) row: NewRow,

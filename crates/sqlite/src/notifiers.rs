@@ -1,5 +1,5 @@
-//! The notifiers of a store's queues. The writer notifies of this process's own messages, the watcher of those of
-//! others.
+//! The notifiers of a store's queues. The writer notifies of the messages of this process, the watcher of the
+//! messages of other processes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -18,8 +18,8 @@ struct Entry {
 }
 
 /// The state of a queue as the watcher found it.
-pub(super) struct Seen {
-    /// The count of transactions that put messages which are not visible at once.
+pub(super) struct QueueState {
+    /// The number of transactions that put messages not visible at once.
     pub(super) delayed: i64,
     /// True if the queue has a visible message.
     pub(super) visible: bool,
@@ -39,8 +39,9 @@ impl Notifiers {
         arrived.iter().filter_map(|queue| notifiers.get(queue)).for_each(|entry| entry.notifier.notify());
     }
 
-    /// Notifies of messages that are about to be committed, if a subscription waits for them. Returns whether one does: the get that
-    /// follows comes to the writer after the messages, and joins their transaction if it comes in time.
+    /// Notifies of messages that are about to be committed, if a subscription waits for them, and returns
+    /// whether one does. The get that follows reaches the writer after the messages, and joins their
+    /// transaction if it comes in time.
     pub(super) fn wake(&self, queue: &QueueName) -> bool {
         self.lock().get(queue).is_some_and(|entry| entry.notifier.wake())
     }
@@ -49,9 +50,9 @@ impl Notifiers {
         self.lock().keys().cloned().collect()
     }
 
-    /// Notifies if a message is visible, or if delayed messages have arrived of which subscribers were not notified:
-    /// another process has committed.
-    pub(super) fn notify_of_others(&self, queue: &QueueName, seen: &Seen) {
+    /// Notifies after a commit of another process: if a message is visible, or if delayed messages have
+    /// arrived of which subscribers were not notified.
+    pub(super) fn notify_of_others(&self, queue: &QueueName, seen: &QueueState) {
         if let Some(entry) = self.lock().get_mut(queue)
             && (seen.visible || seen.delayed > entry.notified)
         {

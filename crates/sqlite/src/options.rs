@@ -12,11 +12,11 @@ pub enum Synchronous {
     /// Waits until the disk has the data: acknowledged operations survive a power cut.
     #[default]
     Full,
-    /// Waits until the operating system has the data. This is about twice as fast for one task, and **a power cut or a
-    /// crash of the system loses the last acknowledged operations**: sent messages are gone, deleted messages come
-    /// back. A crash of the process alone loses nothing, and the file is never damaged. After a power cut, opening the
-    /// file with `Full` may be refused, since the log then looks damaged; opening it once with `Normal` accepts the
-    /// loss.
+    /// Waits until the operating system has the data. This is about twice as fast for one task, and **a power
+    /// cut or a crash of the system loses the last acknowledged operations**: sent messages are gone, deleted
+    /// messages come back. A crash of the process alone loses nothing, and the file is never damaged. After a
+    /// power cut, opening the file with `Full` may be refused, since the log then looks damaged; opening it
+    /// once with `Normal` accepts the loss.
     Normal,
 }
 
@@ -29,7 +29,7 @@ impl Synchronous {
     }
 }
 
-/// Options that open queues and blobs in one SQLite file. `Storage::open` takes them.
+/// Options that open queues and blobs in one SQLite file, for `Storage::open`.
 ///
 /// ```no_run
 /// # async fn open() -> Result<(), jobqueue::Error> {
@@ -53,8 +53,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Returns options for the file at `path`, which is created if it is missing, unless it must [not be](Self::migrate). Its folder must
-    /// exist on a disk of this machine.
+    /// Returns options for the file at `path`. A missing file is created, unless it must [not
+    /// be](Self::migrate). Its folder must exist on a disk of this machine.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -67,25 +67,30 @@ impl Options {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the runtime, from which the file and everything that is built on it take the time and their ids. All processes
-        /// that use a file at once must agree on the time. Further handles of a process on a file have the clock of the first.
+        /// Sets the runtime, from which the store and everything built on it take the time and their ids. All
+        /// processes that use a file at the same time must agree on the time. Further handles of a process on
+        /// the same file use the clock of the first handle.
         runtime(runtime: Runtime);
 
         /// Sets the durability of commits. The default is [`Synchronous::Full`].
         synchronous(synchronous: Synchronous);
 
-        /// Sets the time that an operation waits while another process or transaction writes, by default 10 seconds. After
-        /// it the operation fails with `Timeout`, and was certainly not applied.
+        /// Sets the time that an operation waits while another process or transaction writes, by default 10
+        /// seconds. After that the operation fails with `Timeout`, and was certainly not applied.
         busy_timeout(timeout: Duration) => busy_timeout;
 
-        /// Sets whether opening creates the file and its tables if they are missing, and migrates older ones, as it does by default. Without it
-        /// opening fails there with `Configuration`: programs of operators change no schema by mistake.
+        /// Sets whether opening a file creates it and its tables if they are missing, and migrates older
+        /// tables; true by default. If false, opening such a file fails with `Configuration`, so that tools
+        /// of operators change no schema by mistake.
         migrate(migrate: bool) => migrates;
 
-        /// Sets the size in bytes up to which this handle may grow the file, without its log; by default it is limited only
-        /// by the disk. A larger write fails with `Full` and is not applied; deletions free space. A sixteenth of it, 256 KiB to 2 MiB but a quarter at most, is left for
-        /// leases, renewals and messages that are put back. Once these have used it up, a longer text is refused, and messages that were put back are
-        /// given before others, until deletions have freed some space.
+        /// Sets the size in bytes up to which this handle may grow the file, without its log. By default only
+        /// the disk limits it. A larger write fails with `Full` and is not applied; deletions free space.
+        ///
+        /// A sixteenth of the size (at least 256 KiB, at most 2 MiB, and never more than a quarter) is
+        /// reserved for leases, renewals and messages that are put back. Once these have used it up, a longer
+        /// text is refused, and messages that were put back are delivered before others, until deletions have
+        /// freed some space.
         max_bytes(bytes: u64) => max_bytes;
     }
 }

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::schema::MIGRATIONS;
 
-/// Returns the plan of a statement in an empty file, without statistics, as in the files of users.
+/// Returns the query plan of a statement in an empty file, without statistics, as in the files of users.
 pub(super) fn of(sql: &str) -> String {
     let connection = Connection::open_in_memory().unwrap();
     connection.execute_batch(&MIGRATIONS.concat()).unwrap();
@@ -20,9 +20,10 @@ mod tests {
     use crate::blob::LIST;
     use crate::journal;
     use crate::queue::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING};
-    use crate::watch::SEEN;
+    use crate::watch::QUEUE_STATE;
 
-    /// The statements behind the pages of operators. A scan or a sort of the messages would take longer with every message.
+    /// The statements behind the pages of operators. A scan or a sort of the messages would slow down with
+    /// every message.
     #[test]
     fn pages_of_operators_scan_no_messages_and_sort_nothing() {
         for (sql, index) in [
@@ -31,7 +32,7 @@ mod tests {
             (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)"),
             (HIDDEN_EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
-            (SEEN, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
+            (QUEUE_STATE, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>? AND name<?)"),

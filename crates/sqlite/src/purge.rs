@@ -1,5 +1,5 @@
-//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues and
-//! containers.
+//! Removes unreachable rows, a bounded number at a time: expired messages, and the content of deleted queues
+//! and containers.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -12,18 +12,19 @@ use super::schema;
 use jobqueue_storage::QueueName;
 
 /// The number of messages removed in one transaction.
-const MESSAGES: usize = 500;
+const MESSAGES_PER_STEP: usize = 500;
 
-/// The number of blobs removed in one transaction, and the bytes above which no further one is: SQLite reads each page of a blob.
-const BLOBS: usize = 16;
-const BYTES: i64 = 8 << 20;
+/// The maximum number of blobs removed in one transaction, and the size in bytes above which no further blob
+/// is removed: SQLite reads each page of a blob.
+const BLOBS_PER_STEP: usize = 16;
+const BLOB_BYTES_PER_STEP: i64 = 8 << 20;
 
-const OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
+const DELETE_MESSAGES_OF_QUEUE: &str = "DELETE FROM jobqueue_message WHERE id IN
     (SELECT id FROM jobqueue_message WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42 LIMIT ?2)";
 
-const LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42";
+const DELETE_LEASES_OF_QUEUE: &str = "DELETE FROM jobqueue_lease WHERE id >= ?1 << 42 AND id < ?1 + 1 << 42";
 
-const OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
+const DELETE_BLOBS_OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
     (SELECT id FROM
         (SELECT id, sum(length) OVER (ROWS UNBOUNDED PRECEDING) - length AS before
          FROM (SELECT id, length FROM jobqueue_blob WHERE container = ?1 LIMIT ?2))
@@ -34,7 +35,7 @@ const OF_CONTAINER: &str = "DELETE FROM jobqueue_blob WHERE id IN
 pub(super) struct Purged {
     /// True if there is more to do.
     pub(super) has_more: bool,
-    /// The queues whose subscriptions are to be notified: a message was removed that held up its group.
+    /// The queues whose subscriptions must be notified, because a message that blocked its group was removed.
     pub(super) arrived: Vec<QueueName>,
 }
 
@@ -89,11 +90,11 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
              RETURNING id, queue, expires_at, waiting, group_name",
     )?;
     let removed: Vec<(i64, i64, Removed)> = statement
-        .query_map(params![now, MESSAGES as i64], |row| {
+        .query_map(params![now, MESSAGES_PER_STEP as i64], |row| {
             Ok((row.get("id")?, row.get("queue")?, Removed::of(row)?))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    let more = removed.len() == MESSAGES;
+    let more = removed.len() == MESSAGES_PER_STEP;
     for (id, queue, removed) in removed {
         batch.note_change();
         batch.statement("DELETE FROM jobqueue_lease WHERE id = ?1")?.execute([id])?;
@@ -104,7 +105,7 @@ fn expired(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     Ok(more)
 }
 
-/// Notes that the next message of a group is visible at `visible_at`, unless the queue is being removed.
+/// Records that the next message of a group becomes visible at `visible_at`, unless the queue was deleted.
 fn arrive(batch: &mut Batch<'_>, queue: i64, visible_at: i64) -> rusqlite::Result<()> {
     let name = "SELECT name FROM jobqueue_queue WHERE id = ?1";
     let name: Option<String> = batch.statement(name)?.query_row([queue], |row| row.get(0)).optional()?;
@@ -124,13 +125,15 @@ fn garbage(batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     let Some((kind, owner)) = found else { return Ok(false) };
     batch.note_change();
     let (connection, is_queue) = (batch.connection(), kind == "queue");
-    let removed = match is_queue {
-        true => connection.execute(OF_QUEUE, params![owner, MESSAGES as i64])?,
-        false => connection.execute(OF_CONTAINER, params![owner, BLOBS as i64, BYTES])?,
+    let removed = if is_queue {
+        connection.execute(DELETE_MESSAGES_OF_QUEUE, params![owner, MESSAGES_PER_STEP as i64])?
+    } else {
+        connection
+            .execute(DELETE_BLOBS_OF_CONTAINER, params![owner, BLOBS_PER_STEP as i64, BLOB_BYTES_PER_STEP])?
     };
     if removed == 0 {
         if is_queue {
-            connection.execute(LEASES_OF_QUEUE, [owner])?;
+            connection.execute(DELETE_LEASES_OF_QUEUE, [owner])?;
         }
         connection
             .execute("DELETE FROM jobqueue_garbage WHERE kind = ?1 AND owner = ?2", params![kind, owner])?;
@@ -154,7 +157,7 @@ mod tests {
         step(connection, &clock, &mut Known::default()).map_err(|cause| cause.kind).unwrap()
     }
 
-    /// A worker would otherwise notice only by polling that the next message of the group can be received.
+    /// Otherwise a worker would notice only by polling that the next message of the group can be received.
     #[test]
     fn removal_of_the_first_of_a_group_announces_the_next() {
         for (visible_at, delayed) in [(0, 0), (2_000_000, 1)] {

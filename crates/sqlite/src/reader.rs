@@ -1,4 +1,4 @@
-//! The thread that reads on a connection of its own, so that reads never wait for writes.
+//! A thread that reads on its own connection, so that reads never wait for writes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use super::clock::StoreClock;
 use super::error::{Applied, Cause, Failure, from_sql};
 use super::health::Health;
-use super::open::leave_log;
+use super::open::keep_log_on_close;
 use super::process_guard::ProcessGuard;
 use super::schema;
 use jobqueue_storage::{Operation, StoreError};
 
-pub(super) type Question = Box<dyn FnOnce(&mut Reader) + Send>;
+pub(super) type ReadRequest = Box<dyn FnOnce(&mut Reader) + Send>;
 
 pub(super) struct Reader {
     pub(super) connection: Connection,
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
-    /// Released after the connection is closed, which is declared before.
+    /// Released after the connection is closed, because it is declared after the connection.
     pub(super) _guard: Arc<ProcessGuard>,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct View<'c> {
 }
 
 impl Reader {
-    pub(super) fn run(mut self, questions: &Receiver<Question>) {
-        for question in questions {
-            question(&mut self);
+    pub(super) fn run(mut self, requests: &Receiver<ReadRequest>) {
+        for request in requests {
+            request(&mut self);
         }
         if self.health.poisoned().is_err() {
-            leave_log(&self.connection);
+            keep_log_on_close(&self.connection);
         }
     }
 
@@ -44,7 +44,7 @@ impl Reader {
         &mut self,
         operation: Operation,
         subject: &S,
-        look: impl FnOnce(&View<'_>, &S) -> Applied<T>,
+        read: impl FnOnce(&View<'_>, &S) -> Applied<T>,
     ) -> Result<T, StoreError> {
         let health = Arc::clone(&self.health);
         let stopped = |cause: Cause| {
@@ -53,7 +53,7 @@ impl Reader {
         };
         health.poisoned().map_err(stopped)?;
         let view = self.view().map_err(stopped)?;
-        look(&view, subject).map_err(|failure| match failure {
+        read(&view, subject).map_err(|failure| match failure {
             Failure::Refused(error) => error,
             Failure::Sql(error) => stopped(from_sql(error)),
         })

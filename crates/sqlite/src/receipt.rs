@@ -1,4 +1,4 @@
-//! Converts receipts and ids of messages between text and the form in the file.
+//! Converts receipts and ids of messages between their text and their form in the file.
 
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -17,7 +17,7 @@ impl Receipt {
         Self(runtime.random_bytes())
     }
 
-    /// Parses a receipt; returns `None` for text that this adapter never wrote.
+    /// Parses a receipt; returns `None` for text that this adapter did not write.
     pub(super) fn parse(text: &str) -> Option<Self> {
         read_hex(text.as_bytes()).map(Self)
     }
@@ -26,7 +26,7 @@ impl Receipt {
         &self.0
     }
 
-    /// Returns the text that the caller holds.
+    /// Returns the receipt's text for the caller.
     pub(super) fn expose(&self) -> PopReceipt {
         let mut digits = [0; 32];
         write_hex(&self.0, &mut digits);
@@ -44,8 +44,8 @@ pub(super) fn message_id(row: i64) -> MessageId {
     MessageId::new(row_id::shown(row).to_string())
 }
 
-/// The id and receipt that a caller presents, parsed before the single writing thread gets them. `None` is text that
-/// this adapter never wrote.
+/// The id and receipt that a caller presents, parsed before the single writing thread gets them. `None`
+/// stands for text that this adapter did not write.
 #[derive(Clone, Copy)]
 pub(super) struct Presented {
     pub(super) id: Option<i64>,
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receipt_survives_being_text() {
+    fn receipt_survives_its_text_form() {
         let receipt = Receipt::random(&Runtime::new());
         assert!(Receipt::parse(receipt.expose().expose()) == Some(receipt));
     }

@@ -1,16 +1,18 @@
-//! The prepared statements of one transaction.
+//! The prepared statements of a transaction.
 
 use rusqlite::{CachedStatement, Connection, ToSql};
 
-/// The statements that a transaction has used so far. They return to the connection's cache when the transaction ends:
-/// looking them up there for every message is a considerable part of the cost of a message.
+/// The statements that a transaction has used so far. They return to the connection's cache when the
+/// transaction ends. Looking them up in that cache for every message would be a considerable part of a
+/// message's cost.
 pub(super) struct Statements<'c> {
     connection: &'c Connection,
     used: Vec<(&'static str, CachedStatement<'c>)>,
 }
 
-/// A statement that inserts a row, and the same for many rows at once: starting and ending one is a third of the cost of a row. For still
-/// more rows, preparing the statement costs more than it saves.
+/// A statement that inserts one row, and statements that insert several rows at once: starting and ending a
+/// statement is a third of the cost of a row. For still more rows, preparing the statement would cost more
+/// than it saves.
 pub(super) struct Insert {
     by_rows: [(usize, String); 3],
     shared: usize,
@@ -18,8 +20,8 @@ pub(super) struct Insert {
 }
 
 impl Insert {
-    /// Builds the statements. All rows have the first `shared` parameters, and `own` parameters each; `row` are the values of a row, in which
-    /// `{}` stands for its own.
+    /// Builds the statements. All rows share the first `shared` parameters, and each has `own` more. `row` is
+    /// the values of a row, with `{}` in place of its own parameters.
     pub(super) fn new(into: &str, row: &str, shared: usize, own: usize) -> Self {
         let values = |number: usize| {
             let own: Vec<String> = (1..=own).map(|at| format!("?{}", shared + number * own + at)).collect();
@@ -34,7 +36,7 @@ impl Insert {
 }
 
 impl<'c> Statements<'c> {
-    /// Inserts rows; `own` adds the parameters of one.
+    /// Inserts rows; `own` appends the parameters of a row.
     pub(super) fn insert<'v, T>(
         &mut self,
         insert: &'static Insert,
@@ -59,9 +61,9 @@ impl<'c> Statements<'c> {
         Self { connection, used: Vec::new() }
     }
 
-    /// Returns a statement: prepared once per connection, and looked up once per transaction.
+    /// Returns a statement, which is prepared once per connection and looked up once per transaction.
     pub(super) fn get(&mut self, sql: &'static str) -> rusqlite::Result<&mut CachedStatement<'c>> {
-        // Mostly the same text is at the same address.
+        // Usually the same text has the same address.
         let is_same = |known: &str| std::ptr::eq(known, sql) || known == sql;
         let at = match self.used.iter().position(|(known, _)| is_same(known)) {
             Some(at) => at,

@@ -1,4 +1,4 @@
-//! The open store: its threads, and the way of an operation to them and back.
+//! The open store: its threads, and the way of an operation to a thread and back.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::open::open_files::OpenFiles;
 use super::open::{self, platform};
 use super::options::Options;
 use super::process_guard::ProcessGuard;
-use super::reader::{Question, Reader, View};
+use super::reader::{ReadRequest, Reader, View};
 use super::space::Space;
 use super::task::{Task, Work};
 use super::upkeep::Upkeep;
@@ -43,12 +43,12 @@ pub(super) struct Store {
     guard: Weak<ProcessGuard>,
 }
 
-/// The ways to the store's threads.
+/// The channels to the store's threads.
 struct Channels {
     tasks: Sender<Box<dyn Work>>,
-    questions: Sender<Question>,
+    requests: Sender<ReadRequest>,
     /// Reads that may take long.
-    searches: Sender<Question>,
+    searches: Sender<ReadRequest>,
 }
 
 struct Watch {
@@ -65,7 +65,8 @@ impl Store {
         let (opened, answer) = oneshot::channel();
         let writer = spawn("writer", move || match assemble(options, guard) {
             Ok((store, writer)) => {
-                // If no caller waits, the store is dropped here, and the writer finds nothing to do.
+                // If the caller has stopped waiting, the store is dropped here, and the writer finds nothing
+                // to do.
                 drop(opened.send(Ok(store)));
                 writer.run();
             }
@@ -81,7 +82,8 @@ impl Store {
         &self.file
     }
 
-    /// Runs `work` on the writer, in a transaction with whatever else waits; returns its result after the commit.
+    /// Runs `work` on the writer, in a transaction with all other waiting operations; returns its result
+    /// after the commit.
     pub(super) async fn write<S, T, F>(
         &self,
         operation: Operation,
@@ -104,17 +106,18 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone().ambiguous(true))))
     }
 
-    /// Hands a task to the writer. Returns false if the writer is gone.
+    /// Sends a task to the writer. Returns false if the writer has ended.
     pub(super) fn request(&self, task: Box<dyn Work>) -> bool {
         self.channels.as_ref().is_some_and(|channels| channels.tasks.send(task).is_ok())
     }
 
-    /// Reads from a snapshot. Counts, pages, listings and searches may take long; the other reads do not wait for them.
+    /// Reads from a snapshot. Counts, pages, listings and searches may take long; other reads do not wait for
+    /// them.
     pub(super) async fn read<S, T, F>(
         &self,
         operation: Operation,
         subject: &S,
-        look: F,
+        read: F,
     ) -> Result<T, StoreError>
     where
         S: fmt::Display + Clone + Send + Sync + 'static,
@@ -125,9 +128,9 @@ impl Store {
         self.health.check().map_err(fail)?;
         let (reply, answer) = oneshot::channel();
         let about = subject.clone();
-        let question: Question = Box::new(move |reader| {
+        let read_request: ReadRequest = Box::new(move |reader| {
             if !reply.is_closed() {
-                let _ = reply.send(reader.answer(operation, &about, look));
+                let _ = reply.send(reader.answer(operation, &about, read));
             }
         });
         let is_long = matches!(
@@ -135,8 +138,8 @@ impl Store {
             Operation::QueueProperties | Operation::Peek | Operation::SearchJournal | Operation::ListBlobs
         );
         let reader = |channels: &Channels| {
-            let reader = if is_long { &channels.searches } else { &channels.questions };
-            reader.send(question).is_ok()
+            let reader = if is_long { &channels.searches } else { &channels.requests };
+            reader.send(read_request).is_ok()
         };
         if !self.channels.as_ref().is_some_and(reader) {
             return Err(fail(gone()));
@@ -144,7 +147,8 @@ impl Store {
         answer.await.unwrap_or_else(|_| Err(fail(gone())))
     }
 
-    /// Returns a subscription to `queue`. The first one starts the watcher: a process that only sends needs none.
+    /// Returns a subscription to `queue`. The first subscription starts the watcher, which a process that
+    /// only sends does not need.
     pub(super) fn subscription(&self, queue: &QueueName) -> Subscription {
         if self.health.is_own_process()
             && let Err(cause) = self.start_watching()
@@ -180,13 +184,14 @@ impl OpenStores for Options {
     /// Opens the file, and creates it, readable only by its owner, if it is missing.
     ///
     /// # Errors
-    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a world-writable
-    /// folder; a network file system; the database of another program; a schema newer than this program.
-    /// `Corrupt` for a damaged file, `Stopped` when its disk fails, `Timeout` when another process keeps it locked,
-    /// `Unsupported` for a SQLite library older than 3.51.3.
+    /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a
+    /// world-writable folder; a network file system; the database of another program; a schema newer than
+    /// this program's. `Corrupt` for a damaged file, `Stopped` if its disk fails, `Timeout` if another
+    /// process keeps it locked, `Unsupported` for a SQLite library older than 3.51.3.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been created.
+    /// If the future is dropped, the file is not opened, or opened and closed again; it may have been
+    /// created.
     async fn open(self) -> Result<Stores, StoreError> {
         let description = format!("sqlite:{}", self.path.display());
         let runtime = self.runtime.clone();
@@ -197,8 +202,8 @@ impl OpenStores for Options {
 
 /// Closes the file: finishes the requested operations and copies the log into the file as far as possible.
 ///
-/// Outside of a runtime this waits until the file is closed. Inside, waiting would block other tasks; there the end of
-/// the runtime waits.
+/// Outside a tokio runtime, this waits until the file is closed. Inside a runtime, waiting would block other
+/// tasks, so the shutdown of the runtime waits instead.
 impl Drop for Store {
     fn drop(&mut self) {
         if !self.health.is_own_process() {
@@ -214,9 +219,13 @@ impl Drop for Store {
         let writer = self.writer.take();
         // The writer closes the file last: if both closed it at once, each would leave the log to the other.
         let join = move || {
-            readers.into_iter().for_each(|thread| drop(thread.join()));
+            for thread in readers {
+                drop(thread.join());
+            }
             drop(tasks);
-            writer.into_iter().for_each(|thread| drop(thread.join()));
+            if let Some(thread) = writer {
+                drop(thread.join());
+            }
         };
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(join)),
@@ -239,22 +248,22 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         Upkeep::new(&connection, Arc::clone(&health), Arc::clone(&notifiers), space).map_err(from_sql)?;
     let clock = StoreClock::shared(options.runtime, &file);
     let reader = |role| -> Result<_, Cause> {
-        let (questions, asked) = mpsc::channel::<Question>();
+        let (requests, requested) = mpsc::channel::<ReadRequest>();
         let reader = Reader {
             connection: open::reader(&file)?,
             clock: Arc::clone(&clock),
             health: Arc::clone(&health),
             _guard: Arc::clone(&guard),
         };
-        Ok((questions, spawn(role, move || reader.run(&asked))?))
+        Ok((requests, spawn(role, move || reader.run(&requested))?))
     };
-    let (questions, reads) = reader("reader")?;
+    let (requests, reads) = reader("reader")?;
     let (searches, searching) = reader("searcher")?;
     let (tasks, requested) = mpsc::channel();
     let files = OpenFiles::of(&file);
     let store = Store {
         file,
-        channels: Some(Channels { tasks, questions, searches }),
+        channels: Some(Channels { tasks, requests, searches }),
         health: Arc::clone(&health),
         notifiers: Arc::clone(&notifiers),
         clock: Arc::clone(&clock),
@@ -273,7 +282,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
         lacks_room: false,
         known: Known::default(),
         files,
-        patience: options.busy_timeout,
+        busy_timeout: options.busy_timeout,
         _guard: guard,
     };
     Ok((store, writer))

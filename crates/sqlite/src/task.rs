@@ -10,24 +10,26 @@ use super::error::{Applied, Cause, Failure};
 use super::space::Reserve;
 use jobqueue_storage::{Operation, StoreError};
 
-/// A task whose answer's type the writer need not know.
+/// A task as the writer sees it, without the type of its answer.
 pub(super) trait Work: Send {
-    /// Runs the work inside the transaction and keeps the answer. It may be called again after a rollback.
+    /// Runs the work inside the transaction and stores the answer. May be called again, after a rollback or
+    /// for a better answer.
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()>;
 
-    /// Returns whether the kept answer may become better: a get that found nothing, before messages arrived in the same transaction.
+    /// Returns whether the stored answer may improve: a get found nothing, and messages may yet arrive in the
+    /// same transaction.
     fn is_unmet(&self) -> bool;
 
     /// Returns whether the work adds messages, blobs or entries.
     fn adds(&self) -> bool;
 
-    /// Sends the kept answer, after the commit.
+    /// Sends the stored answer, after the commit.
     fn answer(self: Box<Self>);
 
     fn fail(self: Box<Self>, cause: &Cause);
 
-    /// Returns for how long another process or transaction has kept the work waiting, at `now`: since the first call, or the
-    /// first one after the lock was free.
+    /// Returns for how long another process or transaction has kept the work waiting at `now`: since the
+    /// first call, or the first call after the lock was free.
     fn kept_waiting(&mut self, now: Instant) -> Duration;
 
     fn lock_was_free(&mut self);
@@ -42,7 +44,8 @@ pub(super) struct Task<S, T, F> {
     operation: Operation,
     subject: S,
     weight: usize,
-    /// The time at which it was first noticed that another process or transaction holds the lock, which was not free since.
+    /// The time at which the lock was first found held by another process or transaction, since it was last
+    /// free.
     waits_since: Option<Instant>,
     work: F,
     is_unmet: bool,
@@ -70,7 +73,7 @@ where
 {
     fn apply(&mut self, batch: &mut Batch<'_>) -> rusqlite::Result<()> {
         if self.operation != Operation::Put {
-            // Any other operation that reads the messages has to find the pending ones.
+            // Any other operation that reads the messages must find the pending ones.
             batch.insert_pending()?;
         }
         if self.adds() {
@@ -128,9 +131,9 @@ where
 mod tests {
     use super::*;
 
-    /// An operation may have waited long behind others of its own process when it is tried first.
+    /// Before its first attempt, an operation may have waited long behind other operations of its process.
     #[test]
-    fn patience_begins_when_the_lock_is_first_missed() {
+    fn wait_for_the_lock_begins_when_it_is_first_missed() {
         let (reply, _answer) = oneshot::channel();
         let mut task = Task::new(Operation::Put, "jobs", 1, |_: &mut Batch<'_>, _: &&str| Ok(()), reply);
         let tried = Instant::now() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Sends and ends of jobs within the caller's own transaction.
+//! Sends and ends of jobs within a transaction of the caller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,17 +18,21 @@ use jobqueue_storage::{
     StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// Adds a message within the transaction that is open on the caller's own connection to the store's file. The message exists if
-/// and only if the transaction commits, together with the transaction's other writes. Workers in this and other processes
-/// wake up when it does.
+/// Adds a message within the transaction that is open on the caller's connection to the store's file. The
+/// message exists if and only if the transaction commits, together with the transaction's other writes. The
+/// commit wakes workers in this and other processes.
 ///
-/// The file must have been opened by [`Options`](super::Options) before, by this or another program. The application's
-/// tables live in the same file, under names that do not begin with `jobqueue_`. The caller waits for locks and
-/// commits: begin with [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy
-/// timeout, and commit soon, since it blocks all other writers. Leave the connection's `synchronous` at `FULL`,
-/// SQLite's default, and on macOS set `PRAGMA fullfsync = ON` and `PRAGMA checkpoint_fullfsync = ON`, without which SQLite passes the data only to the cache of
-/// the disk: with less, a power cut may lose the commit and leave a log that looks damaged. `PRAGMA user_version` and `application_id` belong to the
-/// store: keep the version of your own tables in a table. The time is that of the store, if this process has it open, and else the system's.
+/// The file must have been opened by [`Options`](super::Options) before, by this or another program. The
+/// application's tables live in the same file, under names that do not begin with `jobqueue_`. The caller
+/// waits for locks and commits: begin with
+/// [`TransactionBehavior::Immediate`](rusqlite::TransactionBehavior::Immediate), set a busy timeout, and
+/// commit soon, since the transaction blocks all other writers.
+///
+/// Leave the connection's `synchronous` at `FULL`, SQLite's default. On macOS set `PRAGMA fullfsync = ON` and
+/// `PRAGMA checkpoint_fullfsync = ON`, without which SQLite passes the data only to the disk's cache. With
+/// weaker settings, a power cut may lose the commit and leave a log that looks damaged. `PRAGMA user_version`
+/// and `application_id` belong to the store: keep the version of your own tables in a table. The time is the
+/// store's, if this process has it open, and otherwise the system's.
 ///
 /// ```no_run
 /// # fn order() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,8 +50,10 @@ use jobqueue_storage::{
 /// ```
 ///
 /// # Errors
-/// Those of [`QueueStore::put`](jobqueue_storage::QueueStore::put); `InvalidInput` when the file has no schema or another one, or when the transaction does not hold the write lock: it was begun as `Deferred` and has written nothing
-/// yet. After an error from SQLite roll the transaction back; after any other it can continue.
+/// As [`QueueStore::put`](jobqueue_storage::QueueStore::put). `InvalidInput` if the file has no schema or
+/// another version of it, or if the transaction does not hold the write lock: it was begun as `Deferred` and
+/// has written nothing yet. After an error from SQLite roll the transaction back; after any other error it
+/// can continue.
 pub fn put_in(
     connection: &Connection,
     queue: &QueueName,
@@ -59,11 +65,12 @@ pub fn put_in(
     })
 }
 
-/// Changes a leased message within a transaction of the caller's own connection to the store's file; see [`put_in`]. The receipt of the answer
-/// is that of the message if the transaction commits; else the former one stays.
+/// Changes a leased message within a transaction of the caller's connection to the store's file; see
+/// [`put_in`]. If the transaction commits, the returned receipt is the message's receipt; otherwise the
+/// former receipt stays valid.
 ///
 /// # Errors
-/// Those of [`QueueStore::update`](jobqueue_storage::QueueStore::update), and those of [`put_in`].
+/// As [`QueueStore::update`](jobqueue_storage::QueueStore::update) and [`put_in`].
 pub fn update_in(
     connection: &Connection,
     queue: &QueueName,
@@ -76,10 +83,10 @@ pub fn update_in(
     })
 }
 
-/// Writes a blob within a transaction of the caller's own connection to the store's file; see [`put_in`].
+/// Writes a blob within a transaction of the caller's connection to the store's file; see [`put_in`].
 ///
 /// # Errors
-/// Those of [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob), and those of [`put_in`].
+/// As [`BlobStore::put_blob`](jobqueue_storage::BlobStore::put_blob) and [`put_in`].
 pub fn put_blob_in(
     connection: &Connection,
     blob: &BlobName,
@@ -93,7 +100,8 @@ pub fn put_blob_in(
     })
 }
 
-/// Reads a blob of at most `max_bytes` bytes within a transaction; see [`put_in`]. Returns `None` if there is none.
+/// Reads a blob of at most `max_bytes` bytes within a transaction; see [`put_in`]. Returns `None` if it does
+/// not exist.
 pub fn get_blob_in(
     connection: &Connection,
     blob: &BlobName,
@@ -111,8 +119,8 @@ pub fn get_blob_in(
     }
 }
 
-/// Returns whether a transaction is open on the connection that holds the write lock, however it began. A deferred transaction that has only read can
-/// lose the race for it, and then never write.
+/// Returns whether the connection has an open transaction that holds the write lock, however it began. A
+/// deferred transaction that has only read can lose the race for the lock, and then can never write.
 pub fn holds_write_lock(connection: &Connection) -> bool {
     let state = connection.transaction_state(Some(rusqlite::MAIN_DB));
     matches!(state, Ok(TransactionState::Write))

@@ -1,9 +1,9 @@
-//! The writer's chores between transactions: checkpoints, and the removal of expired messages.
+//! The writer's maintenance between transactions: checkpoints, and the removal of expired messages.
 //!
-//! Checkpoints run after the answers, so that only later operations wait for them, and on the writer's own thread, so
-//! that a log under constant load can be finished and restarted. Where other processes write too, one of them may always
-//! be in a transaction when a checkpoint ends, and then SQLite appends to the log. So a log that has grown long is
-//! restarted while this process holds the write lock.
+//! Checkpoints run after the answers, so that only later operations wait for them, and on the writer's
+//! thread, so that a log under constant load can be finished and restarted. If other processes write too, one
+//! of them may always be in a transaction when a checkpoint ends, and then SQLite appends to the log. So a
+//! log that has grown long is restarted while this process holds the write lock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,38 +23,39 @@ use jobqueue_storage::log::{debug, warn};
 /// The number of pages from which to warn that the log cannot be cut: 64 MiB.
 const WARN_PAGES: u32 = 8_000;
 
-/// The number of tries for the locks that restarting the log needs, and the pause between two: a quarter of a second in
-/// all. The pauses are shorter than those of writers, so that the lock is got between two of their transactions.
+/// The number of attempts to get the locks that restarting the log needs, and the pause between two: a
+/// quarter of a second in all. The pauses are shorter than the pauses of writers, so that the lock is taken
+/// between two of their transactions.
 const RESTART_TRIES: i32 = 1_000;
 const RESTART_PAUSE: Duration = Duration::from_micros(250);
 
 /// The time without work after which the log is emptied.
-const IDLE: Duration = Duration::from_secs(2);
+const EMPTY_LOG_AFTER: Duration = Duration::from_secs(2);
 
 /// The period of the search for expired messages.
 const PURGE_EVERY: Duration = Duration::from_secs(1);
 
-/// While there are more to remove, the time between two removals, in multiples of the time that the last one took: a tenth of the
-/// writer's time goes to them.
+/// While more rows can be removed, the time between two removals, in multiples of the time that the last one
+/// took: a tenth of the writer's time goes to removals.
 const PURGE_SHARE: u32 = 9;
 
-/// The pause after a checkpoint that a full disk asked for, if it could not copy the whole log.
+/// The pause after a checkpoint for a full disk that could not copy the whole log.
 const RESCUE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The period of the search while no operation is requested.
-const SLOW: Duration = Duration::from_secs(60);
+const QUIET_PURGE_PERIOD: Duration = Duration::from_secs(60);
 
 pub(super) struct Upkeep {
     /// The number of pages in the log after the last transaction.
     logged: u32,
-    /// The number of pages in the log that the file lacks at which to checkpoint next.
+    /// The number of uncopied pages in the log at which to checkpoint next.
     next_checkpoint: u32,
     next_warning: u32,
     next_purge: Instant,
     next_rescue: Instant,
-    /// True if the last removal has left some.
+    /// True if the last removal has left rows to remove.
     has_more: bool,
-    /// True if there is something to do as soon as no operation is requested.
+    /// True if there is maintenance to do as soon as no operation is requested.
     pending: bool,
     health: Arc<Health>,
     notifiers: Arc<Notifiers>,
@@ -70,7 +71,8 @@ impl Upkeep {
         space: Space,
     ) -> rusqlite::Result<Self> {
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-        // Behind a long reader the log may have become long: whoever restarts it cuts the rest off.
+        // The log may have grown long because of a long reader; the process that restarts it cuts off the
+        // rest.
         connection.pragma_update(None, "journal_size_limit", space.log_bytes())?;
         Ok(Self {
             logged: 0,
@@ -86,29 +88,31 @@ impl Upkeep {
         })
     }
 
-    /// Sets the limit of the file's size again where room is short, since others fill and empty the volume too.
+    /// If room is short, sets the limit of the file's size again, because other programs also fill and empty
+    /// the volume.
     pub(super) fn before_transaction(&mut self, connection: &Connection) {
         if !self.space.has_plenty() {
-            self.look_for_space(connection);
+            self.measure_space(connection);
         }
     }
 
-    fn look_for_space(&mut self, connection: &Connection) {
-        if let Err(error) = self.space.look(connection) {
+    fn measure_space(&mut self, connection: &Connection) {
+        if let Err(error) = self.space.measure(connection) {
             self.health.note(&from_sql(error));
         }
     }
 
-    /// Returns the time that the writer may sleep when no operation is requested.
+    /// Returns the time that the writer may sleep if no operation is requested.
     pub(super) fn pause(&self) -> Duration {
         match (self.has_more && self.health.poisoned().is_ok(), self.pending) {
             (true, _) => self.next_purge.saturating_duration_since(Instant::now()),
-            (false, true) => IDLE,
-            (false, false) => SLOW,
+            (false, true) => EMPTY_LOG_AFTER,
+            (false, false) => QUIET_PURGE_PERIOD,
         }
     }
 
-    /// Runs the chores: after each transaction, and when no operation was requested for [`pause`](Self::pause).
+    /// Runs the maintenance: after each transaction, and when no operation was requested for
+    /// [`pause`](Self::pause).
     pub(super) fn run(
         &mut self,
         idle: bool,
@@ -133,33 +137,34 @@ impl Upkeep {
         }
     }
 
-    /// Empties the log. Where room is short, the file of the log stays as long as it is: what the volume gets back others may take, and
-    /// then no commit has room.
+    /// Empties the log. If room is short, the log's file keeps its length: other programs could take the
+    /// space returned to the volume, and then no commit would have room.
     fn empty_log(&mut self, connection: &Connection) {
-        self.look_for_space(connection);
+        self.measure_space(connection);
         let mode = if self.space.has_plenty() { "TRUNCATE" } else { "RESTART" };
         if self.try_checkpoint(connection, mode).is_some_and(|log| !log.busy) {
             self.logged = 0;
-            self.cut(connection);
+            self.note_copied_log(connection);
         }
     }
 
-    /// Lets the log start over after a commit that found no room, so that the next ones have the length of the log.
+    /// Lets the log start over after a commit that found no room, so that the next commits can reuse its
+    /// length.
     pub(super) fn make_room(&mut self, connection: &Connection) {
         let now = Instant::now();
         if now < self.next_rescue {
             return;
         }
         match self.try_checkpoint(connection, "PASSIVE") {
-            Some(log) if log.copied == log.pages => self.cut(connection),
+            Some(log) if log.copied == log.pages => self.note_copied_log(connection),
             _ => self.next_rescue = now + RESCUE_PAUSE,
         }
     }
 
-    /// Returns the number of pages in the log that the file lacks.
+    /// Returns the number of uncopied pages in the log.
     ///
-    /// A hook on commits would show the length of the log too. But each range of versions of `rusqlite` has another one,
-    /// and the oldest that this crate accepts has none.
+    /// A commit hook would also report the length of the log. But its interface differs between the accepted
+    /// versions of `rusqlite`, and the oldest has none.
     fn count_uncopied(&mut self, connection: &Connection) -> u32 {
         let counted = connection
             .prepare_cached("PRAGMA wal_checkpoint(NOOP)")
@@ -170,7 +175,7 @@ impl Upkeep {
         log.pages.saturating_sub(log.copied)
     }
 
-    pub(super) fn at_end(&mut self, connection: &Connection) {
+    pub(super) fn before_close(&mut self, connection: &Connection) {
         self.try_checkpoint(connection, "PASSIVE");
     }
 
@@ -197,16 +202,16 @@ impl Upkeep {
 
     fn checkpoint(&mut self, connection: &mut Connection, uncopied: u32) {
         let due = self.space.checkpoint_pages();
-        // If it fails or is not done, trying again at every commit would be useless.
+        // If it fails or stays incomplete, trying again at every commit would be useless.
         self.next_checkpoint = uncopied.saturating_add(due);
         let Some(Progress { pages, copied, .. }) = self.try_checkpoint(connection, "PASSIVE") else { return };
         let left = pages.saturating_sub(copied);
-        // Those who use a state that is not old are soon done.
+        // Readers of a recent snapshot are soon done.
         let is_done = if pages >= due * 2 && left < due { self.restart(connection) } else { left == 0 };
         if is_done {
-            return self.cut(connection);
+            return self.note_copied_log(connection);
         }
-        // A reader still uses an old state.
+        // A reader still uses an old snapshot.
         self.next_checkpoint = left.saturating_add(due);
         if pages >= self.next_warning {
             self.next_warning = pages.saturating_mul(2);
@@ -217,8 +222,8 @@ impl Upkeep {
         }
     }
 
-    /// Makes the next transaction, of whatever process, write to the beginning of the log. Waits a moment for the
-    /// transactions of others. Returns whether it worked.
+    /// Makes the next transaction of any process write to the beginning of the log. Waits briefly for
+    /// transactions of other connections. Returns whether it succeeded.
     fn restart(&self, connection: &mut Connection) -> bool {
         let wait = |tried: i32| {
             std::thread::sleep(RESTART_PAUSE);
@@ -226,13 +231,13 @@ impl Upkeep {
         };
         let is_patient = connection.busy_handler(Some(wait as fn(i32) -> bool)).is_ok();
         let restarted = is_patient.then(|| self.try_checkpoint(connection, "RESTART")).flatten();
-        // The writer waits for the lock of transactions itself.
+        // The writer waits for the write lock itself.
         let _ = connection.busy_timeout(Duration::ZERO);
         restarted.is_some_and(|log| !log.busy)
     }
 
-    /// Tries a checkpoint. The log keeps the commits, so nothing is lost when it fails. But the effect of a failed sync
-    /// is unknown, and so the store stops.
+    /// Tries a checkpoint. The log keeps the commits, so nothing is lost if it fails. But the effect of a
+    /// failed sync is unknown, so the store then stops.
     fn try_checkpoint(&self, connection: &Connection, mode: &str) -> Option<Progress> {
         checkpoint(connection, mode)
             .inspect_err(|cause| {
@@ -242,8 +247,8 @@ impl Upkeep {
             .ok()
     }
 
-    fn cut(&mut self, connection: &Connection) {
-        self.look_for_space(connection);
+    fn note_copied_log(&mut self, connection: &Connection) {
+        self.measure_space(connection);
         self.next_checkpoint = self.space.checkpoint_pages();
         self.next_warning = WARN_PAGES;
     }

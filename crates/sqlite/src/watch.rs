@@ -1,7 +1,7 @@
 //! The thread that notices commits of other processes, and of this process's other connections to the file.
 //!
-//! `PRAGMA data_version` says without reading a table whether another connection has committed. The file system says
-//! when to ask, where it can ([`Changes`]); otherwise a short period does.
+//! `PRAGMA data_version` shows without reading a table whether another connection has committed. The file
+//! system reports when to ask, if it can ([`Changes`]); otherwise the watcher asks at a short period.
 
 use std::sync::Arc;
 
@@ -10,15 +10,16 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::clock::StoreClock;
 use super::error::from_sql;
 use super::health::Health;
-use super::notifiers::{Notifiers, Seen};
-use super::open::leave_log;
+use super::notifiers::{Notifiers, QueueState};
+use super::open::keep_log_on_close;
 use super::open::platform::Changes;
 use super::process_guard::ProcessGuard;
 use jobqueue_storage::QueueName;
 
-/// Whether a message is visible: in the index of times, behind a lease that has ended, or by its number. Of these the last one is the first
-/// to look at, since leased ones stand before it.
-pub(super) const SEEN: &str = "SELECT delayed,
+/// Selects the count of delayed arrivals, and whether a message is visible: in the index of times, by a lease
+/// that has ended, or by its number. Of the messages received by number the last is checked first, because
+/// leased messages come before it.
+pub(super) const QUEUE_STATE: &str = "SELECT delayed,
         EXISTS (SELECT 1 FROM jobqueue_message WHERE queue = q.id AND waiting = 0 AND visible_at <= ?2)
         OR due <= ?2 AND EXISTS (SELECT 1 FROM jobqueue_lease
             WHERE id >= q.id << 42 AND id < q.id + 1 << 42 AND until <= ?2)
@@ -34,7 +35,7 @@ pub(super) struct Watcher {
     pub(super) clock: Arc<StoreClock>,
     pub(super) health: Arc<Health>,
     pub(super) changes: Changes,
-    /// Released after the connection is closed, which is declared before.
+    /// Released after the connection is closed, because it is declared after the connection.
     pub(super) _guard: Arc<ProcessGuard>,
 }
 
@@ -42,7 +43,7 @@ impl Watcher {
     pub(super) fn run(mut self) {
         let mut version = 0;
         while self.health.poisoned().is_ok() {
-            if let Err(error) = self.look(&mut version) {
+            if let Err(error) = self.check(&mut version) {
                 self.health.note(&from_sql(error));
             }
             if self.changes.wait() {
@@ -50,11 +51,11 @@ impl Watcher {
             }
         }
         if self.health.poisoned().is_err() {
-            leave_log(&self.connection);
+            keep_log_on_close(&self.connection);
         }
     }
 
-    fn look(&self, version: &mut i64) -> rusqlite::Result<()> {
+    fn check(&self, version: &mut i64) -> rusqlite::Result<()> {
         let newest: i64 =
             self.connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
         if newest == *version {
@@ -71,11 +72,11 @@ impl Watcher {
         Ok(())
     }
 
-    fn seen(&self, queue: &QueueName, now: i64) -> rusqlite::Result<Option<Seen>> {
+    fn seen(&self, queue: &QueueName, now: i64) -> rusqlite::Result<Option<QueueState>> {
         self.connection
-            .prepare_cached(SEEN)?
+            .prepare_cached(QUEUE_STATE)?
             .query_row(params![queue.as_str(), now], |row| {
-                Ok(Seen { delayed: row.get(0)?, visible: row.get(1)? })
+                Ok(QueueState { delayed: row.get(0)?, visible: row.get(1)? })
             })
             .optional()
     }

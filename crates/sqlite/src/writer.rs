@@ -1,4 +1,4 @@
-//! The one thread that writes. It takes all waiting and newly arriving operations, runs them in one
+//! The only thread that writes. It takes all waiting and newly arriving operations, runs them in one
 //! transaction, and answers after COMMIT.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::health::Health;
 use super::inbox::{Inbox, Tasks};
 use super::known::Known;
 use super::notifiers::Notifiers;
-use super::open::leave_log;
+use super::open::keep_log_on_close;
 use super::open::open_files::OpenFiles;
 use super::process_guard::ProcessGuard;
 use super::space::Reserve;
@@ -22,13 +22,13 @@ use super::task::Work;
 use super::upkeep::Upkeep;
 use jobqueue_storage::StoreErrorKind;
 
-/// The time that a transaction in which messages become visible waits for the get of a subscription that it woke, if nothing else
-/// is requested: less than the sync of another transaction takes.
-const GET: Duration = Duration::from_micros(100);
+/// The time that a transaction in which messages become visible waits for the get of a subscription that it
+/// woke, if nothing else is requested: less than the sync of another transaction takes.
+const GET_WAIT: Duration = Duration::from_micros(100);
 
-/// The first and the longest pause between tries for the write lock.
+/// The first and the longest pause between attempts to get the write lock.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
-const LAST_PAUSE: Duration = Duration::from_millis(4);
+const MAX_PAUSE: Duration = Duration::from_millis(4);
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
@@ -37,13 +37,13 @@ pub(super) struct Writer {
     pub(super) notifiers: Arc<Notifiers>,
     pub(super) health: Arc<Health>,
     pub(super) upkeep: Upkeep,
-    /// True if the last commit found no room on the volume, and not only none within the limit of the file.
+    /// True if the last commit found no room on the volume, as opposed to the limit of the file.
     pub(super) lacks_room: bool,
     pub(super) known: Known,
     pub(super) files: OpenFiles,
     /// The time that an operation waits for the write lock before it fails.
-    pub(super) patience: Duration,
-    /// Released after the connection is closed, which is declared before.
+    pub(super) busy_timeout: Duration,
+    /// Released after the connection is closed, because it is declared after the connection.
     pub(super) _guard: Arc<ProcessGuard>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Writer {
 enum Joining {
     Allowed,
     Exclusive,
-    /// None may, and the operation does without pages where it can: the file is full.
+    /// No operation may join, and the operation avoids taking pages where it can, because the file is full.
     Saving,
 }
 
@@ -85,16 +85,17 @@ impl Writer {
             }
         }
         if self.health.poisoned().is_ok() {
-            self.upkeep.at_end(&self.connection);
+            self.upkeep.before_close(&self.connection);
         }
         if self.health.poisoned().is_err() {
-            leave_log(&self.connection);
+            keep_log_on_close(&self.connection);
         }
     }
 
-    /// Runs all tasks in one transaction. If `joining` allows it, operations that arrive before COMMIT join it. When
-    /// the transaction fails for a reason that may lie with one task (a full disk), each task runs in a transaction of
-    /// its own, so that a small delete does not fail because of a large put. One for which the file is full runs once more, and saves pages.
+    /// Runs all tasks in one transaction. If `joining` allows it, operations that arrive before COMMIT join
+    /// it. If the transaction fails for a reason that may lie with one task (a full disk), each task runs in
+    /// a separate transaction, so that a small delete does not fail because of a large put. A task for which
+    /// the file is full runs once more, and saves pages.
     fn serve(&mut self, mut tasks: Tasks, joining: Joining) {
         if let Err(cause) = self.health.poisoned() {
             return fail_all(tasks, &cause);
@@ -121,8 +122,9 @@ impl Writer {
         }
     }
 
-    /// Tries for the write lock until each task's patience is over; fails and removes the tasks whose time is up. A try is made only for
-    /// callers that still wait: a renewal that is made after its caller has given up leaves a receipt that no lease has.
+    /// Tries to get the write lock; fails and removes tasks that have waited for it too long. An attempt
+    /// serves only callers that still wait, since a renewal made after its caller has given up would leave a
+    /// receipt that no lease has.
     fn try_until_deadline(&mut self, tasks: &mut Tasks, joining: Joining) -> Result<(), Cause> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -142,31 +144,32 @@ impl Writer {
                 Err(Abort::Busy) => {}
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(LAST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
             self.expire(tasks, joining);
         }
     }
 
     fn expire(&self, tasks: &mut Tasks, joining: Joining) {
         let now = Instant::now();
-        let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.patience;
+        let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.busy_timeout;
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
                 "another process or transaction has held the file's write lock for {:?}; the operation was not applied",
-                self.patience
+                self.busy_timeout
             ),
         );
         tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
-        // Their turn comes after light ones, of which there may be some at any time.
+        // Heavy tasks run after light ones, which may keep arriving, so they expire here too.
         self.inbox.take_heavy(expired).into_iter().for_each(|task| task.fail(&cause));
-        // Tasks that arrive meanwhile have deadlines of their own.
+        // Tasks that arrive now have separate deadlines.
         if joining == Joining::Allowed {
             self.inbox.gather(tasks);
         }
     }
 
-    /// Runs the tasks in one transaction. After one that failed nothing is known of the file: its commit may have happened.
+    /// Runs the tasks in one transaction. After a failed transaction nothing is known of the file: its commit
+    /// may have happened.
     fn transact(&mut self, tasks: &mut Tasks, joining: Joining) -> Result<Finished, Abort> {
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
@@ -199,7 +202,7 @@ impl Writer {
         }
     }
 
-    /// Rolls a transaction back that would take the pages which are left for work on the messages that exist.
+    /// Rolls back a transaction that would take pages reserved for work on existing messages.
     fn require_reserve(&self, finished: &Finished, free: i64) -> Result<(), Abort> {
         let has_reserve = match finished.reserve {
             Reserve::Nothing => Ok(true),
@@ -224,19 +227,20 @@ impl Writer {
             }
             batch.insert_pending()?;
             applied = tasks.len();
-            // Operations that arrived meanwhile need no sync of their own. Many of them were requested after the last
-            // answer.
+            // Operations that arrived during the transaction need no separate sync. Many of them were
+            // requested after the last answer.
             let is_served = batch.has_visible() && try_again(tasks, &mut batch)?;
             if joining != Joining::Allowed {
                 return batch.finish();
             }
-            // A get that is requested now leases messages in the transaction that makes them visible.
+            // A get requested now leases messages in the transaction that makes them visible.
             let is_awaited = batch.wake(|queue| !is_served && self.notifiers.wake(queue));
-            let is_joined = self.inbox.gather(tasks) || is_awaited && self.inbox.wait(GET, tasks).is_ok();
+            let is_joined =
+                self.inbox.gather(tasks) || is_awaited && self.inbox.wait(GET_WAIT, tasks).is_ok();
             if !is_joined {
                 return batch.finish();
             }
-            batch.look_at(&self.clock)?;
+            batch.refresh_time(&self.clock)?;
         }
     }
 
@@ -250,8 +254,8 @@ impl Writer {
         if is_busy(&error) {
             return Err(Abort::Busy);
         }
-        // A transaction that found no room was not committed. After any other failure the outcome is unknown: the
-        // frames of the commit may be in the file, and a recovery may find them.
+        // A transaction that found no room was not committed. After any other failure the outcome is unknown:
+        // the frames of the commit may be in the file, and a recovery may find them.
         let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
         self.lacks_room = full;
         Err(Abort::Failed(from_sql(error).ambiguous(!full)))
@@ -266,7 +270,8 @@ impl Writer {
     }
 }
 
-/// Applies tasks again that found nothing before messages arrived in their transaction. Returns whether one has found some.
+/// Applies tasks again that found nothing before messages arrived in their transaction. Returns whether any
+/// of them has found messages.
 fn try_again(tasks: &mut [Box<dyn Work>], batch: &mut Batch<'_>) -> rusqlite::Result<bool> {
     let mut is_served = false;
     for task in tasks.iter_mut().filter(|task| task.is_unmet() && !task.is_abandoned()) {

@@ -1,4 +1,5 @@
-//! Names the kinds of access a process needs, so that a missing permission is reported before the first operation.
+//! The kinds of access that a process needs, so that a missing permission is reported before the first
+//! operation.
 
 /// The access that a process needs to a queue or to blobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,22 +1,23 @@
-//! The advice of a storage about a queue's settings.
+//! Advice of a storage on its settings.
 
-/// A setting of a queue, in the storage itself, that does not suit the framework.
+/// A setting, in the storage itself, that does not suit the framework.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// True if the setting contradicts a promise; false if jobs are safe, and another setting would serve them better.
+    /// True if the setting breaks a promise of the framework; false if jobs are safe, but another setting
+    /// would be better.
     pub is_warning: bool,
     /// The consequence, and the change to make.
     pub text: String,
 }
 
 impl Advice {
-    /// Returns the advice to change a setting that contradicts a promise.
+    /// Returns advice on a setting that breaks a promise of the framework.
     pub fn warning(text: impl Into<String>) -> Self {
         Self { is_warning: true, text: text.into() }
     }
 
-    /// Returns the advice about a setting that another would serve better.
+    /// Returns advice on a setting that works, but could be better.
     pub fn note(text: impl Into<String>) -> Self {
         Self { is_warning: false, text: text.into() }
     }

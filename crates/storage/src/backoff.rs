@@ -1,12 +1,12 @@
-//! The delay before the next attempt of a job, and the shape of every other wait that grows.
+//! The delay before the next attempt of a job, and the growth of every other repeated wait.
 
 use std::time::Duration;
 
 use super::MAX_VISIBILITY;
 use crate::runtime::Runtime;
 
-/// Exponential back-off with full jitter. Before attempt n + 1 a random time between zero and `min(max, base ×
-/// 2^(n−1))` passes, so that jobs that failed together are not retried together.
+/// Exponential back-off with full jitter. Before attempt n + 1 a random time between zero and
+/// `min(max, base × 2^(n−1))` passes, so that jobs that failed together are not retried together.
 ///
 /// ```
 /// use jobqueue::Backoff;

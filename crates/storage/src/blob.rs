@@ -17,17 +17,18 @@ use crate::name::{BlobName, ContainerName};
 ///
 /// # Contract
 /// - Reads see the newest acknowledged write. A put replaces the whole blob, content and metadata, at once.
-/// - Conditions are checked and applied in one step: of many creators with [`Condition::IfAbsent`] exactly one wins.
-/// - Writing or deleting a blob with an active lease needs its id; reading never does. Leases are a power of their own,
-///   [`BlobLeases`]; without it no blob has one, and a call that names a lease fails with
+/// - Conditions are checked and applied in one step: of many creators with [`Condition::IfAbsent`] exactly
+///   one wins.
+/// - Writing or deleting a blob with an active lease needs the lease's id; reading never does. Leases are a
+///   separate power, [`BlobLeases`]; without it no blob has a lease, and a call that names one fails with
 ///   `LeaseNotPresent`.
-/// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]). The `# Errors` sections
-///   below name the kinds that the caller can act on. In addition, every operation may fail with `ContainerNotFound` or
-///   `BlobNotFound` if it needs the container or blob, with `InvalidInput` for an argument outside its range, and with
-///   the kinds that any storage can return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`,
-///   `Stopped`, `Protocol`.
+/// - Errors say whether the operation may have been applied ([`StoreError::is_ambiguous`]). The `# Errors`
+///   sections below name the kinds that the caller can act on. In addition, every operation may fail with
+///   `ContainerNotFound` or `BlobNotFound` if it needs the container or blob, with `InvalidInput` for an
+///   argument outside its range, and with the kinds that any storage can return: `Unauthorized`, `Throttled`,
+///   `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
 /// - Dropping a future leaves the operation applied or not applied, never half.
-/// - Everything else that a storage may be able to do is a trait of its own, which [`powers`](Self::powers) hands over: see
+/// - Every further ability of a storage is a separate trait, which [`powers`](Self::powers) returns: see
 ///   [`BlobPowers`].
 #[async_trait]
 pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
@@ -40,15 +41,15 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Deletes a container with all its blobs, leased ones too.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError>;
 
     /// Writes a blob.
     ///
     /// # Errors
-    /// `BlobAlreadyExists`, `ConditionNotMet` or `BlobNotFound` when the condition does not hold. `LeaseIdMissing` if
-    /// the blob has an active lease and the call names none; `LeaseIdMismatch` or `LeaseNotPresent` if the named lease
-    /// is not the active one.
+    /// `BlobAlreadyExists`, `ConditionNotMet` or `BlobNotFound` when the condition does not hold.
+    /// `LeaseIdMissing` if the blob has an active lease and the call names none; `LeaseIdMismatch` or
+    /// `LeaseNotPresent` if the named lease is not the active one.
     async fn put_blob(
         &self,
         blob: &BlobName,
@@ -56,7 +57,8 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError>;
 
-    /// Reads a blob of at most `max_bytes` bytes. A longer one is refused before its content is loaded into memory.
+    /// Reads a blob of at most `max_bytes` bytes. A longer one is refused before its content is loaded into
+    /// memory.
     ///
     /// # Errors
     /// `TooLarge` for a blob of more than `max_bytes` bytes.
@@ -65,20 +67,21 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the properties of a blob without its content.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn blob_properties(&self, blob: &BlobName) -> Result<BlobProperties, StoreError>;
 
-    /// Deletes a blob. The call must name the `lease` if the blob has an active one.
+    /// Deletes a blob. If the blob has an active lease, the call must name it as `lease`.
     ///
     /// # Errors
-    /// `LeaseIdMissing` if the blob has an active lease and the call names none; `LeaseIdMismatch` or `LeaseNotPresent`
-    /// if the named lease is not the active one.
+    /// `LeaseIdMissing` if the blob has an active lease and the call names none; `LeaseIdMismatch` or
+    /// `LeaseNotPresent` if the named lease is not the active one.
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError>;
 
-    /// Returns a page of at most 5,000 blobs whose names begin with `prefix`, in order of name, after `marker`.
+    /// Returns a page of at most 5,000 blobs whose names begin with `prefix`, in order of name, after
+    /// `marker`.
     ///
     /// # Errors
-    /// Only those of the contract. A prefix that no blob has is not an error.
+    /// Only the errors of the contract. A prefix that no blob has is not an error.
     async fn list_blobs(
         &self,
         container: &ContainerName,
@@ -86,29 +89,32 @@ pub trait BlobStore: fmt::Debug + Send + Sync + 'static {
         marker: Option<&str>,
     ) -> Result<BlobListing, StoreError>;
 
-    /// Returns the powers of this storage; none by default. Called when [`Stores`](super::Stores) are made, not for each
-    /// operation.
+    /// Returns the powers of this storage; none by default. Called once when [`Stores`](super::Stores) are
+    /// made, not for each operation.
     fn powers(self: Arc<Self>) -> BlobPowers {
         BlobPowers::default()
     }
 }
 
-/// The powers of a blob store. `default()` has none; see [`QueuePowers`](super::QueuePowers) for how adapters and wrappers use it.
+/// The powers of a blob store. `default()` has none; see [`QueuePowers`](super::QueuePowers) for how adapters
+/// and wrappers use it.
 #[derive(Debug, Clone, Default)]
 pub struct BlobPowers {
     /// Grants leases of blobs.
     pub leases: Option<Arc<dyn BlobLeases>>,
-    /// Keeps the journal of ended jobs in a form of its own.
+    /// Keeps the journal of ended jobs in a form of the storage's choice, such as a table.
     pub journal: Option<Arc<dyn JournalStore>>,
     /// Checks permissions for the blobs of a container.
     pub permissions: Option<Arc<dyn Permissions<ContainerName>>>,
-    /// Opens connections of its own for another runtime.
+    /// Opens separate connections for another runtime.
     pub detach: Option<Arc<dyn Detach<dyn BlobStore>>>,
-    /// The database that holds the blobs. They can be written in a transaction on it.
+    /// The database that holds the blobs. A transaction on this database can write them.
     pub transaction_place: Option<TransactionPlace>,
-    /// The address of the blobs, without secrets: stores with the same address have the same blobs. `None` if the store has none.
+    /// The address of the blobs, without secrets: stores with the same address have the same blobs. `None` if
+    /// the store has no address.
     pub address: Option<Arc<str>>,
-    /// Identifies the store below all wrappers within this process. [`Intercepted`](crate::Intercepted) sets it.
+    /// Identifies the store below all wrappers within this process. [`Intercepted`](crate::Intercepted) sets
+    /// it.
     #[doc(hidden)]
     pub identity: Option<usize>,
 }
@@ -129,20 +135,20 @@ impl ETag {
     }
 }
 
-/// The condition on which a blob is written.
+/// The condition of a blob write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Condition {
     /// The blob is always written.
     #[default]
     Always,
-    /// The blob is written if none of this name exists (`If-None-Match: *`).
+    /// The blob is written if no blob of this name exists (`If-None-Match: *`).
     IfAbsent,
-    /// The blob is written if its tag is this one (`If-Match`).
+    /// The blob is written if its tag equals this tag (`If-Match`).
     IfMatch(ETag),
 }
 
 impl Condition {
-    /// Checks the condition against the tag of the present blob, if there is one.
+    /// Checks the condition against the tag of the present blob, if there is a blob.
     ///
     /// # Errors
     /// `BlobAlreadyExists` or `ConditionNotMet`.
@@ -173,7 +179,7 @@ impl PutBlob {
         Self::default()
     }
 
-    /// Returns the options of a write that creates a blob and never replaces one.
+    /// Returns the options of a write that creates a blob and never replaces an existing one.
     pub fn if_absent() -> Self {
         Self::new().with_condition(Condition::IfAbsent)
     }
@@ -256,7 +262,8 @@ pub struct BlobListing {
     pub blobs: Vec<(String, BlobProperties)>,
     /// The marker of the next page; `None` after the last.
     pub next: Option<String>,
-    /// The time of the page by the clock that also stamps modifications of blobs; `None` if the storage returns none.
+    /// The storage's time of the page, by the clock that also stamps modifications of blobs; `None` if the
+    /// storage returns no time.
     pub now: Option<SystemTime>,
 }
 

@@ -1,5 +1,5 @@
-//! The certainty of a change: all its attempts decide together whether it may have been made, never the last answer
-//! alone.
+//! The certainty of a change. All its attempts together decide whether it may have been applied, never the
+//! last answer alone.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use tokio::time::Instant;
 use super::{Backoff, StoreError, StoreErrorKind};
 use crate::runtime::Runtime;
 
-/// The pause before a throttled request is sent again, if the storage names none. It doubles to 5 seconds.
-const THROTTLED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
+/// The pause before a throttled request is sent again, if the storage names none; doubles up to 5 seconds.
+const THROTTLED_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(5));
 /// The shortest pause, whatever the storage asks for.
-const LEAST: Duration = Duration::from_millis(50);
-/// The pause after another failure, if the storage names none.
-const FAILED: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// The pause after any other failure, if the storage names none.
+const FAILURE_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_millis(250));
 
-/// The time after which a change is given up that no other time bounds.
-const BUDGET: Duration = Duration::from_secs(30);
+/// The time limit of a [brief](Tries::brief) change.
+const BRIEF_BUDGET: Duration = Duration::from_secs(30);
 
 /// The effect of a change after one or several attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// The change was made: the storage said so.
+    /// The storage confirmed the change.
     Applied,
-    /// The change was not made: the storage said so of every attempt.
+    /// Every attempt certainly had no effect.
     NotApplied,
-    /// No answer says whether the change is made.
+    /// No answer says whether the change was made.
     Unknown,
 }
 
@@ -45,41 +45,43 @@ impl StoreError {
     }
 }
 
-/// The attempts of one change. It counts their failures, and decides when to try again.
+/// The attempts of one change: counts their failures, and decides whether and when to try again.
 ///
-/// Errors leave only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which make an
-/// error ambiguous if *any* attempt was: a later refusal says nothing about the earlier attempt.
+/// Errors leave only through [`failed`](Self::failed), [`pause`](Self::pause) and [`last`](Self::last), which
+/// make an error ambiguous if *any* attempt was: a later refusal says nothing about the earlier attempt.
 #[derive(Debug)]
 pub struct Tries {
     runtime: Runtime,
     give_up: Instant,
     /// The number of resends left after a lost answer, and after a failure that certainly changed nothing.
     resends: (u32, u32),
-    /// The number of failures so far, if they are followed by longer and longer pauses.
+    /// The number of failures so far, if the pauses grow with it.
     failed: Option<u32>,
     throttled: u32,
     in_doubt: bool,
-    /// True if a pause that exceeds the remaining time is shortened, for one more attempt.
+    /// True if a pause that exceeds the remaining time is shortened to allow one more attempt.
     insists: bool,
 }
 
 impl Tries {
-    /// Returns the attempts of a change that is given up at `give_up`. A throttled request is sent again until then.
-    /// After a lost answer there are at most `lost` further attempts, after a failure that certainly changed nothing
-    /// at most `refused`.
+    /// Returns the attempts of a change that is given up at `give_up`. A throttled request is sent again
+    /// until then. After a lost answer at most `lost` further attempts follow, and at most `refused` after a
+    /// failure that certainly changed nothing.
     #[inline]
     pub fn until(runtime: &Runtime, give_up: Instant, lost: u32, refused: u32) -> Self {
         let (runtime, resends) = (runtime.clone(), (lost, refused));
         Self { runtime, give_up, resends, failed: None, throttled: 0, in_doubt: false, insists: false }
     }
 
-    /// Returns the attempts of a change that is given up after half a minute. The numbers are those of [`until`](Self::until).
+    /// Returns the attempts of a change that is given up after 30 seconds; `lost` and `refused` are as in
+    /// [`until`](Self::until).
     pub fn brief(runtime: &Runtime, lost: u32, refused: u32) -> Self {
-        Self::until(runtime, Instant::now() + BUDGET, lost, refused)
+        Self::until(runtime, Instant::now() + BRIEF_BUDGET, lost, refused)
     }
 
-    /// Returns the attempts of a change that has to follow an effect, however long an outage lasts: they go on while a further attempt may
-    /// help. The caller ends them when another process may repeat the effect.
+    /// Returns the attempts of a change that must follow an effect, however long an outage lasts. They
+    /// continue as long as a further attempt may help. The caller ends them once another process may repeat
+    /// the effect.
     pub fn persistent(runtime: &Runtime) -> Self {
         let beyond = Instant::now() + Duration::from_secs(10 * 365 * 86_400);
         Self { failed: Some(0), ..Self::until(runtime, beyond, u32::MAX, u32::MAX) }
@@ -103,7 +105,8 @@ impl Tries {
         self.in_doubt
     }
 
-    /// Makes `attempt` until it succeeds or a further one is of no use. For requests whose repetition does no harm.
+    /// Repeats `attempt` until it succeeds or a further attempt is useless. For requests that are safe to
+    /// repeat.
     ///
     /// # Errors
     /// The last failure; ambiguous if any attempt was.
@@ -119,23 +122,23 @@ impl Tries {
         }
     }
 
-    /// Counts the failure of an attempt and waits until the next.
+    /// Counts the failure of an attempt and waits until the next attempt.
     ///
     /// # Errors
-    /// Returns `error` if there is no further attempt; ambiguous if any attempt was.
+    /// Returns `error` if no further attempt follows; ambiguous if any attempt was.
     pub async fn failed(&mut self, error: StoreError) -> Result<(), StoreError> {
         let wait = self.pause(error)?;
         tokio::time::sleep(wait).await;
         Ok(())
     }
 
-    /// Returns the last failure, after which there is no further attempt. It is ambiguous if any attempt was.
+    /// Returns the last failure, after which no further attempt follows. It is ambiguous if any attempt was.
     pub fn last(&mut self, error: StoreError) -> StoreError {
         self.in_doubt |= error.is_ambiguous();
         error.with_ambiguous(self.in_doubt)
     }
 
-    /// Counts the failure of an attempt, and returns how long to wait before the next.
+    /// Counts the failure of an attempt, and returns the wait before the next attempt.
     ///
     /// # Errors
     /// As [`failed`](Self::failed).
@@ -145,7 +148,7 @@ impl Tries {
         let error = self.last(error);
         let own = if error.is_throttled() {
             self.throttled = self.throttled.saturating_add(1);
-            THROTTLED.delay(self.throttled, &self.runtime).max(LEAST)
+            THROTTLED_BACKOFF.delay(self.throttled, &self.runtime).max(MIN_PAUSE)
         } else {
             let left = if lost { &mut self.resends.0 } else { &mut self.resends.1 };
             match left.checked_sub(1) {
@@ -153,17 +156,17 @@ impl Tries {
                 _ => return Err(error),
             }
             match &mut self.failed {
-                None => FAILED.delay(1, &self.runtime),
+                None => FAILURE_BACKOFF.delay(1, &self.runtime),
                 Some(failed) => {
                     *failed = failed.saturating_add(1);
-                    THROTTLED.delay(*failed, &self.runtime)
+                    THROTTLED_BACKOFF.delay(*failed, &self.runtime)
                 }
             }
         };
         let left = self.give_up.saturating_duration_since(Instant::now());
-        match error.retry_after().map_or(own, |asked| asked.max(LEAST)) {
+        match error.retry_after().map_or(own, |asked| asked.max(MIN_PAUSE)) {
             wait if wait <= left => Ok(wait),
-            _ if self.insists && left > LEAST => Ok(left * 3 / 4),
+            _ if self.insists && left > MIN_PAUSE => Ok(left * 3 / 4),
             _ => Err(error),
         }
     }
@@ -183,9 +186,9 @@ mod tests {
         Tries::until(&Runtime::new(), Instant::now() + MINUTE, 1, 2)
     }
 
-    // The first attempt may have made the change, whatever follows the lost answer.
+    // After a lost answer, no later answer proves that the first attempt did not make the change.
     #[tokio::test(start_paused = true)]
-    async fn a_later_refusal_does_not_settle_an_earlier_doubt() {
+    async fn later_refusal_does_not_settle_an_earlier_doubt() {
         use StoreErrorKind as K;
         for last in [K::Throttled, K::Unavailable, K::Unauthorized, K::InvalidInput] {
             let mut tries = tries();
@@ -208,7 +211,8 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        assert!(sent > 10 && started.elapsed() > MINUTE - Duration::from_secs(6), "{sent}");
+        assert!(sent > 10, "{sent}");
+        assert!(started.elapsed() > MINUTE - Duration::from_secs(6), "{:?}", started.elapsed());
         assert_eq!(given_up.certainty(), Certainty::Unknown);
 
         let mut lost = tries();
@@ -222,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_beyond_the_time_left_ends_the_tries() {
+    async fn pause_beyond_the_time_left_ends_the_tries() {
         let busy = || error(StoreErrorKind::Throttled, false).with_retry_after(2 * MINUTE);
         assert!(tries().failed(busy()).await.is_err());
         let started = Instant::now();

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use crate::sync::lock;
 
-/// A time longer than any process runs, for a caller that means "without end". Instants and sums with it do not
-/// overflow.
+/// A time longer than any process runs, for "no time limit". Instants and sums with it do not overflow.
 pub const WITHOUT_END: Duration = Duration::from_secs(30 * 366 * 86_400);
 
-/// A source of the wall-clock time. An application implements it to give jobs another time than the system's.
+/// A source of the wall-clock time. An application implements it to run jobs at a time other than the
+/// system's.
 ///
 /// ```
 /// use jobqueue::clock::{Clock, SystemClock};
@@ -40,8 +40,8 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// Returns the time now.
     fn now(&self) -> SystemTime;
 
-    /// Returns whether this clock can be set wrongly, so that a step ahead is accepted only after a minute. The default
-    /// is `false`, which suits the clocks of tests.
+    /// Returns whether the time of this clock can be wrong, in which case a step ahead is accepted only after
+    /// a minute. The default is `false`, which suits the clocks of tests.
     fn may_be_set_wrong(&self) -> bool {
         false
     }
@@ -92,7 +92,7 @@ impl ManualClock {
         *time = time.checked_add(by).unwrap_or(*time);
     }
 
-    /// Sets the clock, also backwards, as a time service may.
+    /// Sets the clock, possibly backwards, as a time service may.
     pub fn set(&self, time: SystemTime) {
         *lock(&self.0) = time;
     }
@@ -110,10 +110,11 @@ impl Clock for ManualClock {
     }
 }
 
-/// Wall-clock time that advances with tokio's clock: paused and advanced together with a test's runtime.
+/// Wall-clock time that advances with tokio's clock, and is paused and advanced together with a test's
+/// runtime.
 ///
-/// A runtime's pause is known only on its own threads. A thread of another runtime sees real time; a test that uses
-/// both should give the storage a [`ManualClock`] instead.
+/// A paused runtime is visible only on its own threads; a thread of another runtime sees real time. A test
+/// that uses both should give the storage a [`ManualClock`] instead.
 #[derive(Debug, Clone)]
 pub struct TokioClock {
     wall: SystemTime,
@@ -126,8 +127,8 @@ impl TokioClock {
         Self::at(SystemTime::now())
     }
 
-    /// Returns a clock that shows `moment` now and follows tokio's clock from here: for tests that depend on the time
-    /// of day, such as those of schedules.
+    /// Returns a clock that shows `moment` now and follows tokio's clock from here, for tests that depend on
+    /// the time of day, such as tests of schedules.
     pub fn at(moment: SystemTime) -> Self {
         Self { wall: moment, start: Instant::now() }
     }

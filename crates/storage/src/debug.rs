@@ -1,11 +1,12 @@
-//! Writes `Debug` of types that must not show all of their fields.
+//! A macro that implements `Debug` for types that must not show all their fields.
 
-/// Writes `Debug` for types that hide fields: messages, payloads and keys are confidential, and functions have nothing to show.
-/// Every field is hidden that is not listed, so a field that is added later stays hidden.
+/// Implements `Debug` for types that hide fields: messages, payloads and keys are confidential, and functions
+/// have nothing to show. Only listed fields are shown, so a field added later stays hidden.
 ///
-/// `Type { a, b = inner.b.len() }` prints `Type { a: …, b: …, .. }`, with the value of `self.inner.b.len()` as `b`;
-/// `Type(inner.a)` prints the single value `Type(…)`; `Type {}` prints `Type { .. }`. Types with parameters name them: `Type<'a, M> { a }`.
-/// Doc comments say what is hidden, and why.
+/// `Type { a, b = inner.b.len() }` prints `Type { a: …, b: …, .. }`, with the value of `self.inner.b.len()`
+/// as `b`; `Type(inner.a)` prints the single value `Type(…)`; `Type {}` prints `Type { .. }`. Types with
+/// parameters name them: `Type<'a, M> { a }`. Doc comments go before the type, and say what is hidden and
+/// why.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_fields {

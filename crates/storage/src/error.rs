@@ -1,4 +1,4 @@
-//! The errors of a storage. Their kinds are named after what the caller can do.
+//! The errors of a storage. Each kind is named after the caller's possible reaction.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 /// An error of a storage operation.
 ///
-/// The text names the operation, the queue or blob, and what to do. The cause is its `source`. The text never contains
-/// keys, signatures, receipts or payloads. `{:?}` shows the text and the causes in one line, `{:#?}` the fields.
+/// The text names the operation, the queue or blob, and what to do. The cause is its `source`. The text never
+/// contains keys, signatures, receipts or payloads. `{:?}` shows the text and the causes in one line, `{:#?}`
+/// the fields.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -121,8 +122,8 @@ kinds! {
     Timeout = "timeout": "the operation exceeded its time limit",
     /// The storage cannot be reached, or has an internal failure.
     Unavailable = "unavailable": "the storage cannot be reached or failed; try again later",
-    /// This handle has stopped for good: its disk has failed, or it was inherited by `fork`. A newly opened handle may
-    /// work.
+    /// This handle has stopped for good: its disk has failed, or it was inherited by `fork`. A newly opened
+    /// handle may work.
     Stopped = "stopped": "this storage handle has stopped; open the storage again",
     /// There is no room: the disk is full, or a queue of Service Bus has reached its size.
     Full = "full": "the storage has no room for more; free some",
@@ -135,7 +136,8 @@ kinds! {
 }
 
 impl StoreError {
-    /// Returns an error of `kind` in `operation` (a verb phrase such as `put message`) on `subject` (a queue or blob).
+    /// Returns an error of `kind` in `operation` (a verb phrase such as `put message`) on `subject` (a queue
+    /// or blob).
     pub fn new(kind: StoreErrorKind, operation: &'static str, subject: impl fmt::Display) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -151,7 +153,8 @@ impl StoreError {
     }
 
     setters! {
-        /// Adds the details of this case, such as the argument or the limit. They must contain no secrets and no payloads.
+        /// Adds the details of this case, such as the argument or the limit. They must contain no secrets and
+        /// no payloads.
         with_detail(detail some String) => 0.detail;
 
         /// Adds the cause. It must contain no secrets and no payloads.
@@ -160,7 +163,7 @@ impl StoreError {
         /// Sets whether the operation may have been applied.
         with_ambiguous(ambiguous: bool) => 0.ambiguous;
 
-        /// Sets the pause that the storage asks for. A pause of more than 5 minutes counts as one of 5 minutes.
+        /// Sets the pause that the storage asks for. A pause of more than 5 minutes is cut to 5 minutes.
         with_retry_after(wait: impl Into<Option<Duration>>) => 0.retry_after =
             wait.into().map(|wait| wait.min(LONGEST_RETRY_AFTER));
 
@@ -168,14 +171,15 @@ impl StoreError {
         with_answered_at(at from Option<SystemTime>) => 0.answered_at;
     }
 
-    /// Sets whether only a part of the storage answered, so that the error says nothing about the load of the others.
+    /// Sets whether only a part of the storage answered, so that the error says nothing about the load of the
+    /// other parts.
     #[must_use]
     pub fn with_of_part(mut self, of_part: bool) -> Self {
         self.0.of_part = of_part;
         self
     }
 
-    /// Returns the error of a whole command once for each of its `parts`.
+    /// Returns the error of a whole command, repeated for each of its `parts`.
     pub fn for_each(self, parts: usize) -> impl Iterator<Item = Self> {
         let Inner { kind, operation, subject, detail, ambiguous, retry_after, answered_at, of_part, source } =
             *self.0;
@@ -195,7 +199,7 @@ impl StoreError {
         })
     }
 
-    /// Returns the first storage error among an error and its causes, also one that several errors share.
+    /// Returns the first storage error among an error and its causes, including an error behind an `Arc`.
     ///
     /// ```
     /// use jobqueue::storage::{StoreError, StoreErrorKind};
@@ -218,12 +222,13 @@ impl StoreError {
         self.0.kind
     }
 
-    /// Returns whether the operation may have been applied nevertheless: its answer was lost, late or unreadable.
+    /// Returns whether the operation may have been applied nevertheless, because its answer was lost, late or
+    /// unreadable.
     pub fn is_ambiguous(&self) -> bool {
         self.0.ambiguous
     }
 
-    /// Returns whether the same call may succeed later without any change.
+    /// Returns whether the same call may succeed later without a change by the caller.
     pub fn is_retryable(&self) -> bool {
         use StoreErrorKind as K;
         matches!(

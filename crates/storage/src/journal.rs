@@ -10,16 +10,17 @@ use tokio::time::Instant;
 
 use super::StoreError;
 
-/// The time after which a search begins no further request, and returns the entries that it has found so far.
+/// The time after which a search begins no further request, and returns the entries found so far.
 pub const MAX_JOURNAL_SEARCH: Duration = Duration::from_secs(5);
 
-/// A journal of ended jobs that the storage keeps itself, usually in a table with indexes.
+/// A journal of ended jobs that the storage itself keeps, usually in a table with indexes.
 ///
-/// A storage without this power needs to do nothing: the framework then keeps the journal in its blobs.
+/// The power is optional: without it, the framework keeps the journal in the storage's blobs.
 ///
 /// # Contract
-/// - Entries whose `append` was acknowledged are found by every later search, until they expire.
-/// - Two entries with the same `ended` and `number` are one entry, so that an append can be repeated after a lost answer.
+/// - Every later search finds the entries whose `append` was acknowledged, until they expire.
+/// - Two entries with the same `ended` and `number` are one entry, so that an append can be repeated after a
+///   lost answer.
 /// - The times of entries and queries are whole microseconds
 ///   ([`whole_micros`](super::rules::micros::whole_micros)); the storage keeps them exactly.
 #[async_trait]
@@ -37,15 +38,17 @@ pub trait JournalStore: fmt::Debug + Send + Sync + 'static {
     /// The kinds that any storage can return.
     async fn search(&self, query: &JournalQuery) -> Result<JournalPage, StoreError>;
 
-    /// Removes all entries whose jobs ended longer ago than `kept`, by the storage's clock: that of the caller may be set wrong.
-    /// Where both are one, as on SQLite, a clock that stays wrong for more than a minute is believed.
+    /// Removes all entries whose jobs ended longer ago than `kept`, by the storage's clock, since the
+    /// caller's clock may be wrong. Where the storage uses the caller's clock, as SQLite does, a clock that
+    /// stays wrong for more than a minute is believed.
     ///
     /// # Errors
     /// The kinds that any storage can return. Some of the entries may have been removed.
     async fn expire(&self, kept: Duration) -> Result<(), StoreError>;
 }
 
-/// A job that has ended. A storage keeps all fields; a new one makes its code fail to compile until it does.
+/// A job that has ended. A storage must keep all fields: the struct is exhaustive, so that the code of a
+/// storage does not compile until it treats a new field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(clippy::exhaustive_structs)]
 pub struct JournalEntry {
@@ -86,7 +89,7 @@ impl JournalEntry {
     pub const COMPLETED: &'static str = "completed";
 }
 
-/// A search of the journal. It selects the entries for which all fields hold that are set.
+/// A search of the journal. It selects the entries that match every field that is set.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct JournalQuery {
@@ -106,13 +109,14 @@ pub struct JournalQuery {
     pub since: Option<SystemTime>,
     /// The latest time of the end.
     pub until: Option<SystemTime>,
-    /// The number of entries after which the page ends. It also has those that ended at the same time as the last one.
+    /// The number of entries after which the page ends. The page also has the entries that ended at the same
+    /// time as the last one.
     pub limit: usize,
 }
 
 impl JournalQuery {
-    /// Searches by slices, each of which reads a limited number of rows, until the page is full, there are no further rows or
-    /// [`MAX_JOURNAL_SEARCH`] has passed.
+    /// Searches in slices, each of which reads a limited number of rows, until the page is full, no rows are
+    /// left or [`MAX_JOURNAL_SEARCH`] has passed.
     ///
     /// # Errors
     /// The first error of a slice.
@@ -155,8 +159,8 @@ impl JournalQuery {
             && contains(&self.error, entry.error.as_ref())
     }
 
-    /// Returns whether the query selects only entries with another outcome than [`COMPLETED`](JournalEntry::COMPLETED), or with
-    /// an error, which completed jobs do not have.
+    /// Returns whether the query selects only entries with an outcome other than
+    /// [`COMPLETED`](JournalEntry::COMPLETED), or with an error, which completed jobs do not have.
     pub fn selects_only_failures(&self) -> bool {
         self.error.is_some()
             || self.outcome.as_deref().is_some_and(|outcome| outcome != JournalEntry::COMPLETED)
@@ -169,8 +173,8 @@ impl JournalQuery {
 pub struct JournalPage {
     /// The entries, the newest first.
     pub entries: Vec<JournalEntry>,
-    /// The time until which to search for further entries; `None` if there are none. No entry of this page ended at this time
-    /// or earlier.
+    /// The time from which to search backwards for further entries; `None` if there are none. No entry of
+    /// this page ended at this time or earlier.
     pub searched_to: Option<SystemTime>,
 }
 
@@ -181,7 +185,7 @@ impl JournalPage {
     }
 
     setters! {
-        /// Sets the time until which to search for further entries.
+        /// Sets the time from which to search backwards for further entries.
         with_searched_to(searched_to from Option<SystemTime>);
     }
 }

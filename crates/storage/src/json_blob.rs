@@ -1,5 +1,5 @@
-//! A JSON document in a blob that many processes change: it is read, changed and written on condition, and again if
-//! another process was faster.
+//! A JSON document in a blob that many processes change: optimistic concurrency with the blob's tag. The
+//! document is read, changed and written conditionally, and again if another process was faster.
 //!
 //! ```text
 //!           ┌───────────── another process was faster, or no answer came ─────────────┐
@@ -9,14 +9,14 @@
 //!                                                                                     └──► written: done
 //! ```
 //!
-//! Every write leaves a random mark in the blob's metadata, and carries the marks of the 32 writes before it.
-//! After a write without an answer, the next read finds the mark or not, and so decides whether the write was applied:
-//! the condition excludes that it is applied later. A document that was changed more often than that in between is
-//! changed again.
+//! Every write leaves a random mark in the blob's metadata, and carries the marks of the 31 writes before it.
+//! After a write without an answer, the next read looks for the mark, which decides whether the write was
+//! applied; the condition on the tag excludes that it is applied later. After 32 other
+//! writes the mark is gone, and the change is made again.
 //!
-//! A record of another form that is written once, and never changed, is written by [`create_once`] alone.
+//! [`create_once`] writes a record in any format that never changes afterwards.
 //!
-//! The module knows blobs and conditions; it knows nothing of the meaning of the documents.
+//! The module knows blobs and conditions. It does not know the meaning of the documents.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ use crate::{
 mod tests;
 
 /// The metadata entry that holds the marks of the latest writes, newest last.
-const METADATA: &str = "writes";
-/// The number of writes that a blob remembers.
-const MARKS: usize = 32;
-/// The maximum number of attempts while others are faster or answers are lost.
-const TRIES: u32 = 40;
-/// The maximum number of attempts while the storage cannot serve the change.
-const REFUSED_TRIES: u32 = 5;
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+const MARKS_ENTRY: &str = "writes";
+/// The maximum number of marks in a blob, the mark of the latest write included.
+const MAX_MARKS: usize = 32;
+/// The maximum number of attempts while other processes are faster or answers are lost.
+const MAX_TRIES: u32 = 40;
+/// The maximum number of attempts that end in another retryable failure.
+const MAX_REFUSED_TRIES: u32 = 5;
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// A document of type `T` in a blob.
 #[derive(Debug, Clone)]
@@ -57,7 +57,7 @@ pub struct JsonBlob<T> {
     document: PhantomData<fn() -> T>,
 }
 
-/// A document as it was read or written.
+/// A document as read or written.
 #[derive(Debug, Clone)]
 pub struct Version<T> {
     /// The document.
@@ -80,7 +80,7 @@ impl<T> Version<T> {
 pub enum Known<T> {
     /// The caller knows nothing: the document is read first.
     Nothing,
-    /// There was no document; by now there may be one.
+    /// There was no document; by now there may be a document.
     Absent,
     /// The document was this version; by now it may be another.
     Version(Version<T>),
@@ -91,19 +91,19 @@ pub enum Known<T> {
 pub enum Edit<T, R> {
     /// The document stays as it is.
     Keep(R),
-    /// The document becomes this.
+    /// The document is replaced by this value.
     Write(T, R),
 }
 
-/// The outcome of a change: its result, and the document.
+/// The outcome of a change: its result and the document.
 #[derive(Debug)]
 pub struct Changed<T, R> {
     /// The result of the change that was kept or written.
     pub result: R,
-    /// The document as it was found or written last; `None` if there is none.
+    /// The document as last found or written; `None` if there is none.
     pub version: Option<Version<T>>,
-    /// Whether `version` is the document of which `result` is. False if the answer to the write was lost and another process has changed the
-    /// document since.
+    /// True if `version` is the document to which `result` belongs. False if the answer to the write was lost
+    /// and another process has changed the document since.
     pub is_latest: bool,
 }
 
@@ -140,7 +140,7 @@ impl<T: DeserializeOwned> JsonBlob<T> {
     /// Reads the document; returns `None` if there is none.
     ///
     /// # Errors
-    /// Those of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
+    /// The errors of the storage; [`Corrupt`](Kind::Corrupt) if the blob is not JSON of the type.
     pub async fn read(&self) -> Result<Option<Version<T>>, StoreError> {
         let found = get_if_present(&*self.blobs, &self.name, self.max_bytes).await?;
         found.map(|blob| self.parse(&blob)).transpose()
@@ -154,7 +154,7 @@ impl<T: DeserializeOwned> JsonBlob<T> {
                     e.column()
                 ))
         })?;
-        let marks = blob.properties.metadata.get(METADATA).unwrap_or_default();
+        let marks = blob.properties.metadata.get(MARKS_ENTRY).unwrap_or_default();
         let marks = marks.split(' ').filter(|mark| !mark.is_empty()).map(str::to_owned).collect();
         let BlobProperties { modified, etag: tag, .. } = blob.properties.clone();
         Ok(Version { value, modified, tag, marks })
@@ -165,17 +165,17 @@ impl<T: Serialize> JsonBlob<T> {
     /// Writes the document if there is none, without a mark, as [`create_once`] does.
     ///
     /// # Errors
-    /// Those of the storage; `TooLarge` if the document is larger than the maximum.
+    /// The errors of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn create(&self, value: &T, tries: Tries) -> Result<bool, StoreError> {
         let (data, metadata) = self.encode(value, &[])?;
         create_once(&*self.blobs, &self.name, data, metadata, tries).await
     }
 
-    /// Writes the document, whatever was there, without a mark: for a document that every writer would write the same, or whose
-    /// last version counts. Returns the time of the write, by the storage's clock.
+    /// Writes the document unconditionally and without a mark: for a document that every writer would write
+    /// the same, or whose last version counts. Returns the time of the write, by the storage's clock.
     ///
     /// # Errors
-    /// Those of the storage; `TooLarge` if the document is larger than the maximum.
+    /// The errors of the storage; `TooLarge` if the document is larger than the maximum.
     pub async fn replace(&self, value: &T, tries: Tries) -> Result<SystemTime, StoreError> {
         let (data, metadata) = self.encode(value, &[])?;
         let options = PutBlob::new().with_metadata(metadata);
@@ -191,7 +191,7 @@ impl<T: Serialize> JsonBlob<T> {
         }
         let mut metadata = (self.metadata)(value);
         if !marks.is_empty() {
-            metadata = metadata.with(METADATA, marks.join(" "));
+            metadata = metadata.with(MARKS_ENTRY, marks.join(" "));
         }
         Ok((Bytes::from(data), metadata))
     }
@@ -208,16 +208,16 @@ impl<T: Serialize> JsonBlob<T> {
 }
 
 impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
-    /// Changes the document, starting from the caller's version. Writes it on condition that it has not changed since;
-    /// otherwise reads it again and retries. A change that [keeps](Edit::Keep) the document
-    /// does not check whether the known version is still current.
+    /// Changes the document, starting from the caller's version. The write is conditional on that version; if
+    /// the document has changed since, it is read again and the change retried. A change that
+    /// [keeps](Edit::Keep) the document does not check whether the known version is still current.
     ///
-    /// `change` is called once for each attempt. It sees its own effect only if the answer to a write was lost and
-    /// the document was changed more than 32 times before it was read again.
+    /// `change` is called once for each attempt. It sees its own effect only if the answer to a write was
+    /// lost and the document was changed 32 times or more before it was read again.
     ///
     /// # Errors
-    /// Those of the storage, the last one of all attempts; it [is ambiguous](StoreError::is_ambiguous) if the change may
-    /// have been applied. `ConditionNotMet` if others were faster every time.
+    /// The errors of the storage, from the last attempt; the error [is ambiguous](StoreError::is_ambiguous)
+    /// if the change may have been applied. `ConditionNotMet` if other processes were faster every time.
     ///
     /// # Cancel safety
     /// If the future is dropped, the change is applied or not applied.
@@ -262,7 +262,7 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
                 Err(e) => {
                     if e.is_ambiguous() {
                         unanswered.push((mark, result));
-                        // Read at once, before too many other writes hide it.
+                        // Read at once, before many other writes push the mark out.
                         if let Ok(version) = self.read().await
                             && let Some((result, is_latest)) = take_applied(&mut unanswered, version.as_ref())
                         {
@@ -276,11 +276,12 @@ impl<T: Serialize + DeserializeOwned + Clone> JsonBlob<T> {
     }
 }
 
-/// Writes a blob of any form that is written once. Returns whether an answer says that this call has written it: a write whose answer was
-/// lost may have left the blob that the next attempt finds.
+/// Writes a blob in any format, once. Returns true if an answer confirms that this call wrote the blob. On
+/// false, this call may still have written it: a write whose answer was lost may have left the blob that the
+/// next attempt found.
 ///
 /// # Errors
-/// Those of the storage.
+/// The errors of the storage.
 pub async fn create_once(
     blobs: &dyn BlobStore,
     name: &BlobName,
@@ -296,12 +297,12 @@ pub async fn create_once(
     }
 }
 
-/// Returns the options of a write on condition that the blob is still as it was found.
+/// Returns the options of a write conditional on the version found, or on the blob's absence.
 fn if_unchanged(before: Option<ETag>, metadata: Metadata) -> PutBlob {
     before.map_or_else(PutBlob::if_absent, PutBlob::if_match).with_metadata(metadata)
 }
 
-/// Returns the result of the unanswered write that was applied, as `version` shows, and whether it is the latest write.
+/// Returns the result of the unanswered write whose mark `version` has, and whether that write is the latest.
 fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Version<T>>) -> Option<(R, bool)> {
     let version = version?;
     let at = unanswered.iter().position(|(mark, _)| version.marks.contains(mark))?;
@@ -309,16 +310,16 @@ fn take_applied<T, R>(unanswered: &mut Vec<(String, R)>, version: Option<&Versio
     Some((result, version.marks.last() == Some(&mark)))
 }
 
-/// Returns a new mark, and with it all marks that the next write carries.
+/// Returns a new mark, and all the marks that the next write carries.
 fn next_marks<T>(before: Option<&Version<T>>, runtime: &Runtime) -> (String, Vec<String>) {
     let mark = format!("{:012x}", runtime.random_u64() >> 16);
     let former = before.map(|version| &*version.marks).unwrap_or_default();
-    let kept = former.len().saturating_sub(MARKS - 1);
+    let kept = former.len().saturating_sub(MAX_MARKS - 1);
     let marks = former[kept..].iter().chain([&mark]).cloned().collect();
     (mark, marks)
 }
 
-/// The attempts of one change: counts them, and waits between them.
+/// Counts the attempts of one change, and waits between them.
 #[derive(Debug, Default)]
 struct Attempts {
     all: u32,
@@ -329,7 +330,7 @@ impl Attempts {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// Returns `error` if there is no further attempt; it is ambiguous if any write was not answered.
+    /// Returns `error` if no further attempt follows; it is ambiguous if any write was not answered.
     async fn again(
         &mut self,
         error: StoreError,
@@ -338,21 +339,21 @@ impl Attempts {
     ) -> Result<(), StoreError> {
         self.all += 1;
         let raced = is_raced(error.kind());
-        let patience = raced || error.is_ambiguous();
-        self.refused += u32::from(!patience);
-        let retryable = patience || error.is_retryable();
-        if !retryable || self.all >= TRIES || self.refused >= REFUSED_TRIES {
+        let raced_or_lost = raced || error.is_ambiguous();
+        self.refused += u32::from(!raced_or_lost);
+        let retryable = raced_or_lost || error.is_retryable();
+        if !retryable || self.all >= MAX_TRIES || self.refused >= MAX_REFUSED_TRIES {
             return Err(if unanswered { error.with_ambiguous(true) } else { error });
         }
-        let longest = Duration::from_millis(2 << self.all.min(8)).min(LONGEST_PAUSE);
+        let longest = Duration::from_millis(2 << self.all.min(8)).min(MAX_PAUSE);
         let pause = runtime.jitter(longest, 0.2..=1.0);
-        let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(LONGEST_PAUSE * 4);
+        let asked = error.retry_after().filter(|_| !raced).unwrap_or_default().min(MAX_PAUSE * 4);
         tokio::time::sleep(pause.max(asked)).await;
         Ok(())
     }
 }
 
-/// Returns whether an error means that another process was faster, or holds the blob for a moment.
+/// Returns whether an error means that another process was faster, or briefly holds the blob.
 pub fn is_raced(kind: Kind) -> bool {
     matches!(
         kind,

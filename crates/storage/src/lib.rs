@@ -1,18 +1,20 @@
-//! The storage port of `jobqueue`: the operations that the framework needs from a storage, in bytes and durations.
+//! The storage port of `jobqueue`: the operations that the framework needs from a storage, in bytes and
+//! durations.
 //!
-//! The port has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs, the
-//! [powers](QueuePowers) that a storage may have besides, and the types of their arguments and answers. An adapter implements
-//! the traits and returns [`Stores`]; its options implement [`OpenStores`]. `jobqueue::Storage` is made of `Stores`.
-//! Dropping the future of a function that only reads changes nothing.
+//! The port has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and
+//! blobs. Further abilities of a storage are its optional [powers](QueuePowers). An adapter implements the
+//! traits and returns [`Stores`], from which `jobqueue::Storage` is made; its options implement
+//! [`OpenStores`]. Dropping the future of a function that only reads changes nothing.
 //!
 //! # What this crate knows
-//! Names, texts of bytes, durations, leases, conditions and their errors; the rules that all adapters share ([`rules`]);
-//! storages of its own ([`memory`], [`sharded`]). Hidden items, such as a record that many processes change in a blob, serve the
-//! other crates of this repository and change with any release.
+//! Names, texts of bytes, durations, leases, conditions and their errors; the rules that all adapters share
+//! ([`rules`]); two storages without an adapter ([`memory`], [`sharded`]). Hidden items, such as a JSON
+//! document in a blob that many processes change, serve the other crates of this repository and may change
+//! with any release.
 //!
 //! # What it does not know
-//! Messages, envelopes, queues of types, workers, and the adapters. Events and traces are made above it, from the
-//! reports to a [`StorageObserver`].
+//! Messages, envelopes, queues of types, workers, and the adapters. Events and traces are made above this
+//! crate, from the reports to a [`StorageObserver`].
 
 #![forbid(unsafe_code)]
 
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_object_safe_and_shareable() {
+    fn port_is_object_safe_and_shareable() {
         fn shareable<T: Send + Sync + ?Sized>() {}
         shareable::<dyn QueueStore>();
         shareable::<dyn BlobStore>();

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::{Blob, BlobLeases, BlobProperties, BlobStore, LeaseId, PutBlob, StoreError, StoreErrorKind};
 use crate::name::{BlobName, ContainerName};
 
-/// The lease under which a blob is looked at and deleted.
+/// The lease under which a blob is compared and deleted.
 const DELETION_LEASE: Duration = Duration::from_secs(15);
 
 /// Writes a blob, and creates its container if it is missing.
@@ -38,7 +38,7 @@ pub async fn get_if_present(
     }
 }
 
-/// Deletes a blob, if it exists.
+/// Deletes a blob if it exists.
 pub async fn delete_if_present(blobs: &dyn BlobStore, blob: &BlobName) -> Result<(), StoreError> {
     match blobs.delete_blob(blob, None).await {
         Err(e) if e.is_missing_blob() => Ok(()),
@@ -46,11 +46,12 @@ pub async fn delete_if_present(blobs: &dyn BlobStore, blob: &BlobName) -> Result
     }
 }
 
-/// Deletes a blob, which exists, if its properties are still those that the caller means: nothing writes it between the look and the deletion.
-/// Returns whether they are. `lease` is the same for all attempts.
+/// Deletes an existing blob if its properties satisfy `is_same`, and returns whether they did. A lease keeps
+/// other processes from writing the blob between the comparison and the deletion. `lease` is the same for all
+/// attempts.
 ///
 /// # Errors
-/// Those of the storage; `LeaseAlreadyPresent` while another client has the blob's lease.
+/// The errors of the storage; `LeaseAlreadyPresent` while another client has the blob's lease.
 pub async fn delete_if_same(
     blobs: &dyn BlobStore,
     leases: &dyn BlobLeases,
@@ -70,7 +71,7 @@ pub async fn delete_if_same(
     deleted
 }
 
-/// All blobs of a container, or those below a prefix.
+/// The blobs of a container, or of a prefix.
 #[derive(Debug, Default)]
 pub struct Listed {
     /// The blobs in order of name.
@@ -79,7 +80,8 @@ pub struct Listed {
     pub now: Option<SystemTime>,
 }
 
-/// Returns whether a container has a blob whose name begins with `prefix`. A page of a listing may be empty though others follow.
+/// Returns whether a container has a blob whose name begins with `prefix`. Reads on after an empty page,
+/// since further pages may follow it.
 pub async fn has_any(
     blobs: &dyn BlobStore,
     container: &ContainerName,
@@ -95,7 +97,7 @@ pub async fn has_any(
     }
 }
 
-/// Lists all blobs below a prefix in order of name; none if there is no container.
+/// Lists all blobs below a prefix in order of name; none if the container does not exist.
 pub async fn list_all(
     blobs: &dyn BlobStore,
     container: &ContainerName,

@@ -1,7 +1,7 @@
-//! Calls of the subscriber of `tracing`. A panic of the subscriber ends nothing: some work that is logged runs in loops and threads that
-//! nothing would start again.
+//! Guarded calls to the subscriber of `tracing`. A panic of the subscriber ends nothing: some of the code
+//! that logs runs in loops and threads that nothing would restart.
 //!
-//! The macros of this module take the arguments of those of `tracing`.
+//! The macros of this module take the same arguments as the macros of `tracing`.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use std::pin::Pin;
 pub use tracing;
 use tracing::Span;
 
-/// Makes the macros, one for each level. `$d` is a `$` of theirs.
+/// Defines a macro for each level. `$d` is the `$` of the inner macro.
 macro_rules! levels {
     ($d:tt $($hidden:ident $level:ident)+) => {$(
         /// Emits an event at this level. A panic of the subscriber goes no further.
@@ -31,7 +31,7 @@ pub fn guarded(log: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(log)));
 }
 
-/// A span, or none if the subscriber panicked when it was made.
+/// A span, or none if the subscriber panicked when the span was made.
 #[derive(Debug)]
 pub struct LogSpan(Option<Span>);
 
@@ -43,7 +43,7 @@ impl LogSpan {
         span
     }
 
-    /// Polls `future` inside of the span.
+    /// Polls `future` inside the span.
     pub fn run<F: Future>(&self, mut future: Pin<&mut F>) -> impl Future<Output = F::Output> {
         poll_fn(move |cx| {
             let mut entered = None;

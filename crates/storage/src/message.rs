@@ -32,8 +32,8 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// The right to change or delete one delivery of one message. It is secret: `Debug` does not show it, and there is no
-/// `Display`.
+/// The right to change or delete one delivery of one message. The receipt is secret: `Debug` does not show
+/// it, and there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PopReceipt(ShortText);
 
@@ -71,25 +71,26 @@ pub struct MessageRef {
 pub struct Received {
     /// The leased messages.
     pub messages: Vec<LeasedMessage>,
-    /// The time before which no further message becomes visible, leased ones included; set when no or not enough messages
-    /// were visible and the storage knows it. The next one may come later, since leases are renewed and messages deleted.
+    /// The time before which no further message becomes visible, leased ones included. Set if the storage
+    /// knows the time and returned fewer messages than were asked for. The next message may come later, since
+    /// leases are renewed and messages deleted.
     pub next_visible_in: Option<Duration>,
-    /// True if there may be visible messages although none came: the storage pushes them, and had not said in time that there is none. A worker that
-    /// runs until it is idle asks again.
+    /// True if there may be visible messages although the answer is empty: the storage pushes messages, and
+    /// had not confirmed in time that there are none. A worker that runs until it is idle asks again.
     pub is_uncertain: bool,
-    /// True if a part of the queue was not asked, or did not answer: a sharded storage goes on without it. A pass that must see every message
-    /// asks again.
+    /// True if a part of the queue was not asked, or did not answer: a sharded storage goes on without it. A
+    /// pass that must see every message asks again.
     pub is_partial: bool,
 }
 
 impl Received {
-    /// Returns an answer with these messages, and without the time until the next.
+    /// Returns an answer with these messages, and without the time until the next message.
     pub fn new(messages: Vec<LeasedMessage>) -> Self {
         Self { messages, next_visible_in: None, is_uncertain: false, is_partial: false }
     }
 
     setters! {
-        /// Sets whether there may be visible messages although none came.
+        /// Sets whether there may be visible messages although the answer is empty.
         with_uncertainty(is_uncertain: bool);
 
         /// Sets whether a part of the queue was not asked, or did not answer.
@@ -106,8 +107,8 @@ impl Received {
 pub struct LeasedMessage {
     /// The message and its receipt.
     pub message: MessageRef,
-    /// The text, or the reason why it could not be read from the storage's answer. An unreadable text never fails the
-    /// other messages.
+    /// The text, or the reason why it could not be read from the storage's answer. An unreadable text never
+    /// fails the other messages.
     pub text: Result<String, String>,
     /// The number of times the message has been dequeued, this time included.
     pub dequeue_count: u32,
@@ -117,14 +118,14 @@ pub struct LeasedMessage {
     pub expires: Option<SystemTime>,
     /// The time at which the message becomes visible again, by the storage's clock.
     pub next_visible: SystemTime,
-    /// The time for which the message is leased, counted from the request, where that is not the time that was asked for: a storage may
-    /// grant less or more, and one of several parts may have been asked late.
+    /// The time for which the message is leased, counted from the request, if it differs from the requested
+    /// time. A storage may grant less or more, and one of several shards may have been asked late.
     pub granted: Option<Duration>,
-    /// The reason why the message is in a dead-letter queue of the storage's own.
+    /// The reason why the message is in a dead-letter queue that the storage itself keeps.
     pub dead: Option<DeadLetterCause>,
     /// The [group](super::PutMessage::group) of the message, if the storage returns it.
     pub group: Option<String>,
-    /// The id that a message in a dead-letter queue of the storage's own had in its queue.
+    /// The id that a message in such a dead-letter queue had in its original queue.
     pub original_id: Option<MessageId>,
 }
 
@@ -155,16 +156,16 @@ impl LeasedMessage {
         /// Sets the time at which the message expires; `None` is never.
         with_expires(expires from Option<SystemTime>);
 
-        /// Sets the time for which the message is leased, where it is not the time that was asked for.
+        /// Sets the time for which the message is leased, if it differs from the requested time.
         with_granted(granted from Option<Duration>);
 
-        /// Sets the reason why the message is in a dead-letter queue of the storage's own.
+        /// Sets the reason why the message is in a dead-letter queue that the storage itself keeps.
         with_dead(dead from Option<DeadLetterCause>);
 
         /// Sets the group, if the storage returns it.
         with_group(group from Option<String>);
 
-        /// Sets the id that a dead letter had in its queue.
+        /// Sets the id that a dead letter had in its original queue.
         with_original_id(original_id from Option<MessageId>);
     }
 }
@@ -193,9 +194,9 @@ pub struct PeekedMessage {
     pub inserted: SystemTime,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,
-    /// The reason why the message is in a dead-letter queue of the storage's own.
+    /// The reason why the message is in a dead-letter queue that the storage itself keeps.
     pub dead: Option<DeadLetterCause>,
-    /// The id that a message in a dead-letter queue of the storage's own had in its queue.
+    /// The id that a message in such a dead-letter queue had in its original queue.
     pub original_id: Option<MessageId>,
 }
 
@@ -211,10 +212,10 @@ impl PeekedMessage {
     }
 
     setters! {
-        /// Sets the reason why the message is in a dead-letter queue of the storage's own.
+        /// Sets the reason why the message is in a dead-letter queue that the storage itself keeps.
         with_dead(dead from Option<DeadLetterCause>);
 
-        /// Sets the id that a dead letter had in its queue.
+        /// Sets the id that a dead letter had in its original queue.
         with_original_id(original_id from Option<MessageId>);
 
         /// Sets the time at which the message expires; `None` is never.
@@ -227,14 +228,14 @@ debug_fields! {
     PeekedMessage { id, text_bytes = text.as_ref().map(String::len), dequeue_count }
 }
 
-/// The reason that a storage with dead-letter queues of its own keeps with a message in one of them. The storage gives one
-/// too, when it moves a message there by itself.
+/// The reason why a message is in a dead-letter queue that the storage itself keeps. The storage also sets a
+/// cause when it moves a message there on its own initiative.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterCause {
     /// The reason, as a short code such as `attempts_exhausted` or `MaxDeliveryCountExceeded`.
     pub reason: String,
-    /// The error, if there was one.
+    /// The error text, if there was an error.
     pub description: Option<String>,
 }
 
@@ -245,7 +246,7 @@ impl DeadLetterCause {
     }
 
     setters! {
-        /// Sets the error.
+        /// Sets the error text.
         with_description(description from Option<String>);
     }
 }

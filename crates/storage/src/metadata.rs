@@ -1,12 +1,12 @@
-//! Name–value pairs on queues and blobs.
+//! Name–value pairs of queues and blobs.
 
 use std::collections::BTreeMap;
 
 /// The metadata of a queue or blob.
 ///
-/// Names are compared without regard to case and keep the case in which they were first written, as in Azure. They must
-/// be C# identifiers (a letter or `_`, then letters, digits, `_`), and all names and values together may have at most 8
-/// KiB; [`Metadata::check`] checks that.
+/// Names are compared without regard to case and keep the case in which they were first written, as in Azure.
+/// They must be C# identifiers (a letter or `_`, then letters, digits, `_`), and all names and values
+/// together may have at most 8 KiB; [`Metadata::check`] checks this.
 ///
 /// ```
 /// use jobqueue::storage::Metadata;
@@ -22,14 +22,15 @@ pub struct Metadata {
     entries: BTreeMap<String, (String, String)>,
 }
 
-/// The greatest number of bytes that the names and values of metadata have together: 8 KiB.
+/// The maximum size in bytes of all names and values of metadata together: 8 KiB.
 pub const MAX_METADATA_BYTES: usize = 8 * 1024;
 
 impl Metadata {
-    /// The entry for the number of failed attempts after which the framework dead-letters a message of the queue.
+    /// The entry with the number of failed attempts after which the framework dead-letters a message of the
+    /// queue.
     pub const POISON_THRESHOLD: &str = "poisonthreshold";
 
-    /// The entry for the number of deliveries after which the framework dead-letters a message of the queue.
+    /// The entry with the number of deliveries after which the framework dead-letters a message of the queue.
     pub const MAX_DELIVERIES: &str = "maxdeliveries";
 
     /// Returns metadata without entries.
@@ -75,7 +76,8 @@ impl Metadata {
         self.entries.is_empty()
     }
 
-    /// Checks names, characters and size by Azure's rules. Blanks around a value pass, although Azure does not keep them.
+    /// Checks names, characters and size by Azure's rules. Blanks around a value pass, although Azure drops
+    /// them.
     ///
     /// # Errors
     /// A sentence that names the broken rule.
@@ -131,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_names_and_sizes_are_told() {
+    fn bad_names_and_sizes_are_refused() {
         assert!(Metadata::new().with("1bad", "").check().is_err());
         assert!(Metadata::new().with("a-b", "").check().is_err());
         assert!(Metadata::new().with("a", "x".repeat(MAX_METADATA_BYTES)).check().is_err());

@@ -10,16 +10,16 @@ use std::sync::Arc;
 pub const DEAD_LETTER_SUFFIX: &str = "-poison";
 
 /// The maximum length of a name.
-const MAX: usize = 63;
+const MAX_LENGTH: usize = 63;
 
 /// The maximum length of the name of a queue with a dead-letter queue.
-const MAX_WITH_DEAD_LETTERS: usize = MAX - DEAD_LETTER_SUFFIX.len();
+const MAX_LENGTH_WITH_DEAD_LETTERS: usize = MAX_LENGTH - DEAD_LETTER_SUFFIX.len();
 
 /// The name of a queue: 3–63 characters, lower-case letters, digits and single dashes, beginning and
 /// ending with a letter or digit ([naming rules]).
 ///
-/// A queue with a dead-letter queue may use at most 56 characters, so that `<queue>-poison` is a valid name too;
-/// [`QueueName::dead_letter`] checks that.
+/// A queue with a dead-letter queue may use at most 56 characters, so that `<queue>-poison` is a valid name
+/// too; [`QueueName::dead_letter`] checks that.
 ///
 /// [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata
 ///
@@ -43,14 +43,14 @@ impl QueueName {
     pub fn dead_letter(&self) -> Result<Self, NameError> {
         Self::new(format!("{}{DEAD_LETTER_SUFFIX}", self.0)).map_err(|_| {
             let problem = format!(
-                "has {} characters; choose one of at most {MAX_WITH_DEAD_LETTERS}, so that its dead-letter queue has a name too, which ends with {DEAD_LETTER_SUFFIX}",
+                "has {} characters; choose one of at most {MAX_LENGTH_WITH_DEAD_LETTERS}, so that its dead-letter queue has a name too, which ends with {DEAD_LETTER_SUFFIX}",
                 self.0.len()
             );
             NameError::new("queue", &self.0, problem)
         })
     }
 
-    /// Returns whether this is the name of a dead-letter queue.
+    /// Returns whether the name is the name of a dead-letter queue.
     #[inline]
     pub fn is_dead_letter(&self) -> bool {
         self.0.ends_with(DEAD_LETTER_SUFFIX)
@@ -70,9 +70,9 @@ pub struct ContainerName(Arc<str>);
 
 /// The address of a blob: its container and its name within it.
 ///
-/// The name has 1–1,024 characters: ASCII letters, digits and `-_.=/`. Single slashes separate segments; no segment is
-/// empty, `.` or `..`, and none ends with a dot. That is narrower than Azure's own rule, so that no proxy, URL
-/// normaliser or file system on the way can change the meaning of a name.
+/// The name has 1–1,024 characters: ASCII letters, digits and `-_.=/`. Single slashes separate segments; no
+/// segment is empty, `.` or `..`, and none ends with a dot. The rule is narrower than Azure's, so that no
+/// proxy, URL normaliser or file system on the way can change the meaning of a name.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlobName {
     container: ContainerName,
@@ -101,7 +101,7 @@ impl BlobName {
     }
 }
 
-/// The error of a name that breaks the rules; the text names the rule and the place.
+/// The error of a name that breaks the rules; the text names the rule and the offending part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} name {name:?} {problem}")]
 pub struct NameError {
@@ -112,7 +112,7 @@ pub struct NameError {
 
 impl NameError {
     fn new(what: &'static str, name: &str, problem: impl Into<String>) -> Self {
-        // A hostile name must not fill the log, so it is cut.
+        // The name is cut, so that a hostile name cannot fill the log.
         let name = name.chars().take(80).collect();
         Self { what, name, problem: problem.into() }
     }
@@ -121,8 +121,8 @@ impl NameError {
 fn check_dns_name(what: &'static str, name: &str) -> Result<(), NameError> {
     let fail = |problem: String| Err(NameError::new(what, name, problem));
     let length = name.chars().count();
-    if !(3..=MAX).contains(&length) {
-        return fail(format!("has {length} characters; 3 to {MAX} are allowed"));
+    if !(3..=MAX_LENGTH).contains(&length) {
+        return fail(format!("has {length} characters; 3 to {MAX_LENGTH} are allowed"));
     }
     if let Some(bad) = name.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-')) {
         return fail(format!("contains {bad:?}; use lower-case letters, digits and dashes"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_letter_queue_needs_room_for_its_suffix() {
+    fn dead_letter_queue_needs_room_for_its_suffix() {
         assert!(QueueName::new("q".repeat(56)).unwrap().dead_letter().is_ok());
         let error = QueueName::new("q".repeat(57)).unwrap().dead_letter().unwrap_err().to_string();
         assert!(error.contains("has 57 characters; choose one of at most 56"), "{error}");

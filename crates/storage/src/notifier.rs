@@ -1,4 +1,4 @@
-//! Wakes the callers that wait for messages of a queue.
+//! Wakes callers that wait for messages of a queue.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// The sending side of a notification: one for each queue of a storage. Cheap to clone.
+/// The sending side of notifications; each queue of a storage has a notifier. Cheap to clone.
 #[derive(Debug, Default)]
-pub struct Notifier(Arc<Shared>);
+pub struct Notifier(Arc<NotifierState>);
 
-/// The state that a notifier shares with its subscriptions. It is not a `watch` channel: that wakes its waiters in a
-/// random order, and simulations must be repeatable.
+/// The state that a notifier shares with its subscriptions. A `watch` channel would wake its waiters in a
+/// random order, but simulations must be repeatable.
 #[derive(Debug, Default)]
-struct Shared {
+struct NotifierState {
     count: AtomicU64,
     waiting: Notify,
     /// The number of subscriptions that wait.
     waiters: AtomicUsize,
     listeners: AtomicUsize,
-    /// Notified when the last listener goes.
+    /// Notified when the last listener is dropped.
     unheard: Notify,
 }
 
@@ -29,13 +29,13 @@ impl Notifier {
         Self::default()
     }
 
-    /// Wakes every waiting subscription, and the next wait of all others.
+    /// Wakes every waiting subscription; for the others, the next wait returns at once.
     pub fn notify(&self) {
         self.0.count.fetch_add(1, Ordering::AcqRel);
         self.0.waiting.notify_waiters();
     }
 
-    /// Notifies if a subscription waits at this moment, and returns whether one does.
+    /// Notifies if a subscription waits at this moment, and returns whether it does.
     pub fn wake(&self) -> bool {
         let is_awaited = self.0.waiters.load(Ordering::Acquire) > 0;
         if is_awaited {
@@ -61,7 +61,8 @@ impl Notifier {
     pub async fn unsubscribed(&self) {
         loop {
             let mut unheard = pin!(self.0.unheard.notified());
-            // Registered before the number is read.
+            // Registered before the number of subscriptions is read, so that no drop between the two is
+            // missed.
             unheard.as_mut().enable();
             if !self.has_subscribers() {
                 return;
@@ -77,20 +78,20 @@ impl Notifier {
     }
 }
 
-/// The receiving side of notifications. It remembers a notification since the last wait, so that a message that arrives
-/// between a poll of the queue and the wait is not missed.
+/// The receiving side of notifications. It remembers a notification since the last wait, so that a message
+/// that arrives between a poll of the queue and the wait is not missed.
 #[derive(Debug, Clone)]
 pub struct Subscription(Vec<Listener>);
 
 #[derive(Debug)]
 struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<NotifierState>,
     /// The number of notifications received.
     heard: u64,
 }
 
 impl Listener {
-    fn new(shared: &Arc<Shared>, heard: u64) -> Self {
+    fn new(shared: &Arc<NotifierState>, heard: u64) -> Self {
         shared.listeners.fetch_add(1, Ordering::AcqRel);
         Self { shared: Arc::clone(shared), heard }
     }
@@ -132,7 +133,7 @@ impl Subscription {
     /// Waits until a notification has arrived since the last call; waits forever if the storage is gone.
     ///
     /// # Cancel safety
-    /// A notification that was not returned is not lost.
+    /// A notification is not lost if the future is dropped before it resolves.
     pub async fn wait(&mut self) {
         let waits: Vec<_> = self.0.iter_mut().map(|listener| Box::pin(listener.wait())).collect();
         if waits.is_empty() {
@@ -141,7 +142,7 @@ impl Subscription {
         futures_util::future::select_all(waits).await;
     }
 
-    /// Joins two subscriptions: either wakes the waiter.
+    /// Joins two subscriptions: a notification of either wakes the waiter.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);

@@ -1,4 +1,4 @@
-//! Reports the operations of a storage to an observer.
+//! The observer to which a storage reports its operations.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::name::QueueName;
 
 /// An observer of a storage's operations, for metrics and events.
 ///
-/// `Stores::observed` sets it.
+/// `Stores::observed` sets the observer.
 pub trait StorageObserver: fmt::Debug + Send + Sync {
     /// Called after each operation, on the task that requested it. Must return quickly, and must not panic.
     fn observe(&self, request: &StorageRequest<'_>);
@@ -22,12 +22,13 @@ pub struct StorageRequest<'a> {
     pub operation: Operation,
     /// The queue; `None` for operations on blobs and on lists of queues.
     pub queue: Option<&'a QueueName>,
-    /// The number of requests that the storage bills: 1, or the number of messages where each is a request.
+    /// The number of requests that the storage bills: 1, or the number of messages if each is a separate
+    /// request.
     pub requests: usize,
-    /// The duration.
+    /// The time that the operation took.
     pub took: Duration,
-    /// The kind of the error; of the first one, for an operation on several messages.
+    /// The kind of the error; the first error for an operation on several messages.
     pub error: Option<StoreErrorKind>,
-    /// The time for which polling and sending now wait, if the storage throttled.
+    /// The time for which polling and sending now pause, if the storage throttled.
     pub throttled: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! Names the port's operations, for errors, traces and planned faults.
+//! The operations of the port, for errors, traces and planned faults.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ operations! {
     Clear = "clear queue",
     /// [`Permissions::check_access`](super::Permissions::check_access) of a queue.
     CheckQueueAccess = "check permissions",
-    // The operations of blobs follow those of queues.
+    // Operations of blobs must follow operations of queues: `is_of_blobs` compares the order.
     /// [`BlobStore::create_container`](super::BlobStore::create_container).
     CreateContainer = "create container",
     /// [`BlobStore::delete_container`](super::BlobStore::delete_container).
@@ -91,18 +91,18 @@ operations! {
 }
 
 impl Operation {
-    /// Returns whether it is an operation of blobs, containers or the journal.
+    /// Returns whether this is an operation of blobs, containers or the journal.
     pub const fn is_of_blobs(self) -> bool {
         self as u8 >= Self::CreateContainer as u8
     }
 
-    /// Returns whether callers put the operation off while the storage is throttled. Renewing and settling leases
-    /// cannot wait.
+    /// Returns whether callers postpone the operation while the storage is throttled. Renewals and
+    /// settlements of leases cannot wait.
     pub(super) const fn can_wait(self) -> bool {
         matches!(self, Self::Put | Self::PutAll | Self::Get | Self::Peek)
     }
 
-    /// Returns whether the operation may change the storage. A get does: it leases messages.
+    /// Returns whether the operation may change the storage. A get does, since it leases messages.
     pub const fn is_change(self) -> bool {
         !matches!(
             self,

@@ -16,31 +16,34 @@ use crate::name::QueueName;
 /// Queues with the semantics of Azure Storage queues.
 ///
 /// # Contract
-/// - **At least once.** A message that [`put`](Self::put) acknowledged is returned by [`get`](Self::get) again and
-///   again until it is deleted or its time to live is over. After each get it is invisible for the requested visibility
-///   timeout.
-/// - **Receipts.** Every get and every update gives the message a new pop receipt and invalidates all former ones. The
-///   receipt of a put is valid until the first get. Receipts cannot be guessed, and the receipt of one message never
-///   works for another.
-/// - **Fencing.** Update and delete with a former receipt fail with [`PopReceiptMismatch`](super::StoreErrorKind::PopReceiptMismatch) or
-///   [`MessageNotFound`](super::StoreErrorKind::MessageNotFound). A receipt from get or update is also refused once its visibility timeout is over
-///   ([`LeaseExpired`](super::StoreErrorKind::LeaseExpired)), unless the caller passes [`ExpiredReceipt::Allow`]; a service that cannot check this
-///   (Azure) leaves it to the caller's own deadline and does not claim [`checks_expiry`](super::Guarantees::checks_expiry).
+/// - **At least once.** [`get`](Self::get) returns a message that [`put`](Self::put) acknowledged again and
+///   again, until it is deleted or its time to live is over. After each get the message is invisible for the
+///   requested visibility timeout.
+/// - **Receipts.** Every get and every update gives the message a new pop receipt and invalidates all former
+///   ones. The receipt of a put is valid until the first get. Receipts cannot be guessed, and the receipt of
+///   one message never works for another.
+/// - **Fencing.** Update and delete with a former receipt fail with
+///   [`PopReceiptMismatch`](super::StoreErrorKind::PopReceiptMismatch) or
+///   [`MessageNotFound`](super::StoreErrorKind::MessageNotFound). A receipt from get or update is also
+///   refused once its visibility timeout is over ([`LeaseExpired`](super::StoreErrorKind::LeaseExpired)),
+///   unless the caller passes [`ExpiredReceipt::Allow`]. A service that cannot check this (Azure) leaves it
+///   to the caller's deadline and does not claim [`checks_expiry`](super::Guarantees::checks_expiry).
 /// - **Counting.** Each get of a message raises its dequeue count by one; peek and update do not.
-/// - **Durability.** When put, update or delete return `Ok`, the effect survives the failures that the storage promises
-///   to survive.
-/// - **Errors.** An error says whether the operation may have been applied nevertheless ([`StoreError::is_ambiguous`]).
-///   Adapters never resend put, get, update or delete of messages themselves. The `# Errors` sections below name the
-///   kinds that the caller can act on. In addition, every operation may fail with
-///   [`QueueNotFound`](super::StoreErrorKind::QueueNotFound) (or `QueueBeingDeleted` for a while after a deletion) if
-///   it needs the queue, with `InvalidInput` for an argument outside its range, and with the kinds that any storage can
-///   return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`, `Full`, `Corrupt`, `Stopped`, `Protocol`.
+/// - **Durability.** When put, update or delete return `Ok`, the effect survives the failures that the
+///   storage promises to survive.
+/// - **Errors.** An error says whether the operation may have been applied nevertheless
+///   ([`StoreError::is_ambiguous`]). Adapters never resend put, get, update or delete of messages themselves.
+///   The `# Errors` sections below name the kinds that the caller can act on. In addition, every operation
+///   may fail with [`QueueNotFound`](super::StoreErrorKind::QueueNotFound) (or `QueueBeingDeleted` for a
+///   while after a deletion) if it needs the queue, with `InvalidInput` for an argument outside its range,
+///   and with the kinds that any storage can return: `Unauthorized`, `Throttled`, `Timeout`, `Unavailable`,
+///   `Full`, `Corrupt`, `Stopped`, `Protocol`.
 /// - **Cancel safety.** Dropping a future leaves the operation applied or not applied, never half.
-/// - **Order** of delivery is not promised, except within groups by a storage with the power
+/// - **Order.** The order of delivery is not promised, except within groups by a storage with the power
 ///   [`OrderedGroups`].
 /// - **Time.** Azure counts durations in whole seconds; storages with their own clocks count milliseconds.
-/// - **Powers.** Everything else that a storage may be able to do is a trait of its own, which [`powers`](Self::powers) hands
-///   over: see [`QueuePowers`].
+/// - **Powers.** Every further ability of a storage is a separate trait, which [`powers`](Self::powers)
+///   returns: see [`QueuePowers`].
 ///
 /// The crate `jobqueue-conformance` checks the contract for any adapter.
 #[async_trait]
@@ -48,26 +51,26 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Creates a queue.
     ///
     /// # Errors
-    /// `QueueAlreadyExists` when a queue of this name has other metadata; `QueueBeingDeleted` while a deleted one is
-    /// being removed.
+    /// `QueueAlreadyExists` when a queue of this name has other metadata; `QueueBeingDeleted` while a deleted
+    /// queue of this name is being removed.
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError>;
 
     /// Deletes a queue with all its messages.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError>;
 
     /// Returns the names of all queues that begin with `prefix`, in order.
     ///
     /// # Errors
-    /// Only those of the contract. A prefix that no queue has is not an error.
+    /// Only the errors of the contract. A prefix that no queue has is not an error.
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError>;
 
     /// Returns the metadata and the approximate length of a queue.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError>;
 
     /// Replaces all metadata. The last writer wins.
@@ -80,29 +83,29 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// `TooLarge` for a text of more than [`MAX_TEXT_BYTES`](super::MAX_TEXT_BYTES), or
-    /// [`MAX_ESCAPED_BYTES`](super::rules::MAX_ESCAPED_BYTES) once escaped for XML; `InvalidInput` for characters that XML 1.0 cannot
-    /// carry, and for durations outside their ranges.
+    /// [`MAX_ESCAPED_BYTES`](super::rules::MAX_ESCAPED_BYTES) once escaped for XML; `InvalidInput` for
+    /// characters that XML 1.0 cannot carry, and for durations outside their ranges.
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError>;
 
     /// Leases up to `count` visible messages.
     ///
     /// # Errors
-    /// Only those of the contract. A queue without visible messages is not an error.
+    /// Only the errors of the contract. A queue without visible messages is not an error.
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError>;
 
     /// Returns up to `count` (1–32) visible messages without leasing them.
     ///
     /// # Errors
-    /// Only those of the contract. A queue without visible messages is not an error.
+    /// Only the errors of the contract. A queue without visible messages is not an error.
     async fn peek(&self, queue: &QueueName, count: u32) -> Result<Vec<PeekedMessage>, StoreError>;
 
-    /// Changes the visibility of a leased message, and its text if one is given; returns the new receipt. Time to live
-    /// and dequeue count do not change.
+    /// Changes the visibility of a leased message, and its text if the change has one; returns the new
+    /// receipt. Time to live and dequeue count do not change.
     ///
     /// # Errors
     /// `PopReceiptMismatch`, `MessageNotFound` or `LeaseExpired` when the message is no longer the caller's
-    /// ([`StoreError::is_lease_lost`]); `TooLarge` and `InvalidInput` for texts and durations as in [`put`](Self::put).
-    /// The message is then not changed.
+    /// ([`StoreError::is_lease_lost`]); `TooLarge` and `InvalidInput` for texts and durations as in
+    /// [`put`](Self::put). The message is then not changed.
     async fn update(
         &self,
         queue: &QueueName,
@@ -125,11 +128,11 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
     /// Deletes all messages of a queue.
     ///
     /// # Errors
-    /// Only those of the contract.
+    /// Only the errors of the contract.
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError>;
 
-    /// Returns the powers of this storage; none by default. Called when [`Stores`](super::Stores) are made, not for each
-    /// operation.
+    /// Returns the powers of this storage; none by default. Called once when [`Stores`](super::Stores) are
+    /// made, not for each operation.
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers::default()
     }
@@ -137,17 +140,18 @@ pub trait QueueStore: fmt::Debug + Send + Sync + 'static {
 
 /// The powers of a queue store. `default()` has none.
 ///
-/// An adapter names those that it has and takes the rest from `..QueuePowers::default()`. A wrapper destructures all
-/// fields, so that a new power does not compile before it is forwarded or dropped; [`Intercepted`](super::Intercepted) does
-/// this for any wrapper.
+/// An adapter names its powers and takes the rest from `..QueuePowers::default()`. A wrapper destructures all
+/// fields, so that it does not compile until it forwards or drops a new power;
+/// [`Intercepted`](super::Intercepted) does this for any wrapper.
 #[derive(Debug, Clone, Default)]
 pub struct QueuePowers {
     /// The promises that the store keeps beyond the contract of [`QueueStore`].
     pub guarantees: Guarantees,
-    /// The maximum number of messages, visible or not, that a peek examines; `None` if a peek examines the whole queue. A store that is not
-    /// asked for visible messages alone must not read a long queue for each look.
+    /// The maximum number of messages, visible or not, that a peek examines; `None` if a peek examines the
+    /// whole queue. A store that cannot select visible messages must not read all of a long queue for each
+    /// peek.
     pub peek_reach: Option<u64>,
-    /// Reads the metadata of a queue without counting its messages, and replaces it on condition.
+    /// Reads the metadata of a queue without counting its messages, and replaces it conditionally.
     pub metadata: Option<Arc<dyn MetadataStore>>,
     /// Counts messages by state.
     pub counts: Option<Arc<dyn StateCounter>>,
@@ -157,7 +161,7 @@ pub struct QueuePowers {
     pub batches: Option<Arc<dyn Batches>>,
     /// Delivers the messages of a group in order.
     pub groups: Option<Arc<dyn OrderedGroups>>,
-    /// Moves messages to dead-letter queues of the storage itself.
+    /// Moves messages to dead-letter queues that the storage itself keeps.
     pub dead_letters: Option<Arc<dyn NativeDeadLetters>>,
     /// Announces messages that have become visible.
     pub arrivals: Option<Arc<dyn Arrivals>>,
@@ -167,9 +171,9 @@ pub struct QueuePowers {
     pub upkeep: Option<Arc<dyn Upkeep>>,
     /// Checks permissions for queues.
     pub permissions: Option<Arc<dyn Permissions<QueueName>>>,
-    /// Opens connections of its own for another runtime.
+    /// Opens separate connections for another runtime.
     pub detach: Option<Arc<dyn Detach<dyn QueueStore>>>,
-    /// The database that holds the queues. A send can be part of a transaction on it.
+    /// The database that holds the queues. A send can be part of a transaction on this database.
     pub transaction_place: Option<TransactionPlace>,
 }
 
@@ -189,10 +193,11 @@ pub enum Created {
 pub struct QueueProperties {
     /// The queue's metadata.
     pub metadata: Metadata,
-    /// The number of messages, invisible ones included; never below the real number, unless the storage says that it
-    /// estimates; and never zero while there are messages.
+    /// The number of messages, invisible ones included. It is never zero while there are messages, and never
+    /// below the real number unless the storage says that it estimates.
     pub approximate_count: u64,
-    /// The storage's time as it answered; `None` if it does not return it. Ages of messages are counted by it.
+    /// The storage's time of the answer; `None` if it does not return it. Ages of messages are measured
+    /// against it.
     pub now: Option<SystemTime>,
 }
 

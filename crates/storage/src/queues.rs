@@ -1,4 +1,4 @@
-//! The queues of a storage with their powers, which were asked for once.
+//! The queues of a storage with their powers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use super::{
 };
 use crate::name::QueueName;
 
-/// The queues of a storage: the methods of [`QueueStore`], and a method for each power, with the behaviour without it.
+/// The queues of a storage: the methods of [`QueueStore`], and a method for each power, which falls back to a
+/// default if the store lacks the power.
 #[derive(Debug)]
 pub struct Queues {
     store: Arc<dyn QueueStore>,
@@ -18,13 +19,13 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Returns the queues of a store, and asks it for its powers.
+    /// Returns the queues of a store, and asks the store for its powers, once.
     pub fn new(store: Arc<dyn QueueStore>) -> Self {
         let powers = Arc::clone(&store).powers();
         Self { store, powers }
     }
 
-    /// Returns the store, to wrap it or to build another storage with it.
+    /// Returns the underlying store, to wrap it or to build another storage on it.
     pub fn store(&self) -> &Arc<dyn QueueStore> {
         &self.store
     }
@@ -34,15 +35,16 @@ impl Queues {
         &self.powers
     }
 
-    /// Returns the promises of the store beyond the contract.
+    /// Returns the promises that the store keeps beyond the contract.
     pub fn guarantees(&self) -> Guarantees {
         self.powers.guarantees
     }
 
-    /// Returns the metadata of a queue, with its [properties](QueueStore::queue_properties) if the store cannot read it alone.
+    /// Returns the metadata of a queue. A store without [`MetadataStore`](super::MetadataStore) reads all
+    /// [properties](QueueStore::queue_properties) of the queue for that.
     ///
     /// # Errors
-    /// Those of [`queue_properties`](QueueStore::queue_properties).
+    /// As [`queue_properties`](QueueStore::queue_properties).
     pub async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError> {
         match &self.powers.metadata {
             Some(metadata) => metadata.queue_metadata(queue).await,
@@ -50,12 +52,16 @@ impl Queues {
         }
     }
 
-    /// Replaces all metadata of a queue if it is `before`. Without [`MetadataStore`](super::MetadataStore) it is compared before the write,
-    /// and read again after it: of two programs that write within one round trip to the storage, the first may lose its change unnoticed.
+    /// Replaces all metadata of a queue if it is `before`.
+    ///
+    /// Without [`MetadataStore`](super::MetadataStore) the metadata is compared before the write, and read
+    /// again after it. If two programs write within one round trip to the storage, the first may lose its
+    /// change unnoticed.
     ///
     /// # Errors
-    /// `ConditionNotMet` if the metadata is not `before`, or another program has replaced it during the write: then the error is
-    /// [ambiguous](StoreError::is_ambiguous). Those of [`set_queue_metadata`](QueueStore::set_queue_metadata).
+    /// `ConditionNotMet` if the metadata is not `before`, or if another program replaced it during the write;
+    /// the error is then [ambiguous](StoreError::is_ambiguous). Also as
+    /// [`set_queue_metadata`](QueueStore::set_queue_metadata).
     ///
     /// # Cancel safety
     /// If the future is dropped, the metadata is replaced or not.
@@ -68,7 +74,7 @@ impl Queues {
         if let Some(power) = &self.powers.metadata {
             return power.replace_queue_metadata(queue, before, metadata).await;
         }
-        // A storage that sends values as headers does not keep blanks around them.
+        // Storages that send values as headers drop the blanks around them.
         let trimmed = |metadata: &Metadata| -> Metadata {
             metadata.iter().map(|(name, value)| (name, value.trim())).collect()
         };
@@ -90,7 +96,7 @@ impl Queues {
     /// Returns the number of messages in each state; `None` if the store does not count them.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn counts_by_state(&self, queue: &QueueName) -> Result<Option<StateCounts>, StoreError> {
         match &self.powers.counts {
             Some(counts) => counts.counts_by_state(queue).await.map(Some),
@@ -98,11 +104,11 @@ impl Queues {
         }
     }
 
-    /// Adds messages; returns an answer for each, in their order. Without [batches](super::Batches) it adds one after the
-    /// other.
+    /// Adds messages and returns an answer for each, in their order. Without [batches](super::Batches) the
+    /// messages are added one by one.
     ///
     /// # Errors
-    /// For each message those of [`put`](QueueStore::put). A refused message does not affect the others.
+    /// For each message as [`put`](QueueStore::put). A refused message does not affect the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, some messages may have been added.
@@ -121,11 +127,11 @@ impl Queues {
         answers
     }
 
-    /// Deletes leased messages; returns an answer for each, in their order. Without [batches](super::Batches) it deletes one
-    /// after the other.
+    /// Deletes leased messages and returns an answer for each, in their order. Without
+    /// [batches](super::Batches) the messages are deleted one by one.
     ///
     /// # Errors
-    /// For each message those of [`delete`](QueueStore::delete). A refused message does not affect the others.
+    /// For each message as [`delete`](QueueStore::delete). A refused message does not affect the others.
     ///
     /// # Cancel safety
     /// If the future is dropped, some messages may have been deleted.
@@ -145,10 +151,10 @@ impl Queues {
         answers
     }
 
-    /// Returns whether the store keeps the order of groups in this queue.
+    /// Returns whether the store keeps the messages of a group in order in this queue.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError> {
         match &self.powers.groups {
             Some(groups) => groups.orders_groups(queue).await,
@@ -156,14 +162,14 @@ impl Queues {
         }
     }
 
-    /// Moves a leased message to the dead-letter queue that the store keeps for its queue.
+    /// Moves a leased message to the dead-letter queue that the storage itself keeps for the queue.
     ///
     /// # Errors
-    /// Those of [`NativeDeadLetters::dead_letter`](super::NativeDeadLetters::dead_letter); `Unsupported` if the store has no
-    /// such queues.
+    /// As [`NativeDeadLetters::dead_letter`](super::NativeDeadLetters::dead_letter); `Unsupported` if the
+    /// store has no such queues.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the message is moved or not, as [`QueueStore`] says of a call that is dropped.
+    /// If the future is dropped, the message is moved or not moved, never half.
     pub async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -185,12 +191,14 @@ impl Queues {
         self.powers.arrivals.as_ref().map(|arrivals| arrivals.subscribe(queue))
     }
 
-    /// Returns a future after which no message comes without a further get; `None` for a store that never sends any.
+    /// Returns a future that resolves once no message arrives without a further get; `None` for a store that
+    /// sends messages only in answer to a get.
     pub fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {
         self.powers.arrivals.as_ref()?.stop_deliveries(queue)
     }
 
-    /// Returns a future that resolves if the storage revokes a lease early; `None` if it only ends by its time.
+    /// Returns a future that resolves if the storage revokes a lease early; `None` if a lease ends only by
+    /// its timeout.
     pub fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked> {
         self.powers.links.as_ref()?.lease_revoked(queue, message)
     }
@@ -200,10 +208,10 @@ impl Queues {
         self.powers.links.as_ref()?.warm_up(queue)
     }
 
-    /// Removes leftovers of crashes in places that only the store knows.
+    /// Removes leftovers of crashes from places that only the store knows.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     ///
     /// # Cancel safety
     /// If the future is dropped, some leftovers may have been removed.
@@ -214,10 +222,10 @@ impl Queues {
         }
     }
 
-    /// Returns what to change about the settings that a queue has in the storage itself.
+    /// Returns advice on the settings of a queue in the storage itself.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn advice(&self, queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.advice(queue).await,
@@ -225,10 +233,10 @@ impl Queues {
         }
     }
 
-    /// Returns what to change about the storage as a whole.
+    /// Returns advice on the settings of the storage as a whole.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`].
+    /// Only the errors of the contract of [`QueueStore`].
     pub async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         match &self.powers.upkeep {
             Some(upkeep) => upkeep.storage_advice().await,
@@ -236,10 +244,11 @@ impl Queues {
         }
     }
 
-    /// Checks whether the caller has the permissions for `access` to a queue. A store without permissions grants all.
+    /// Checks whether the caller has the permissions for `access` to a queue. A store without permissions
+    /// grants everything.
     ///
     /// # Errors
-    /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
+    /// `Unauthorized`, naming the missing permissions; other kinds if the storage cannot be asked.
     pub async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         match &self.powers.permissions {
             Some(permissions) => permissions.check_access(queue, access).await,

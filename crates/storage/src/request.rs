@@ -1,4 +1,4 @@
-//! The arguments and the answers of the operations on messages.
+//! The arguments and answers of the operations on messages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +14,13 @@ pub struct PutMessage {
     pub text: String,
     /// The time for which the message is invisible at first: 0 to 7 days, and less than `ttl`.
     pub visibility_delay: Duration,
-    /// The time after which the message expires; `None` is never. At least 1 second on Azure, positive elsewhere.
+    /// The time after which the message expires; `None` is never. At least 1 second on Azure, positive
+    /// elsewhere.
     pub ttl: Option<Duration>,
     /// The key that chooses the shard in a sharded storage; other storages ignore it.
     pub shard_key: Option<String>,
-    /// The identity of the job, its source and its id, if this put may be repeated without harm. A storage that detects
-    /// duplicates keeps one of the messages that have the same identity; other storages ignore it.
+    /// The identity of the job, its source and its id, if this put may be repeated without harm. A storage
+    /// that detects duplicates keeps only one message of each identity; other storages ignore it.
     pub job: Option<(Arc<str>, Arc<str>)>,
     /// The group in which the message keeps its order. A storage that [orders groups](super::OrderedGroups)
     /// delivers the messages of a group one at a time, in the order of their puts; other storages ignore it.
@@ -96,7 +97,7 @@ impl PutOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GetMessages {
-    /// The greatest number of messages: 1–32.
+    /// The maximum number of messages: 1–32.
     pub count: u32,
     /// The visibility timeout: up to 7 days, and at least 1 second on Azure, positive elsewhere.
     pub visibility: Duration,
@@ -115,13 +116,13 @@ impl GetMessages {
 pub struct UpdateMessage {
     /// The time after which the message becomes visible: 0 to 7 days from now.
     pub visibility: Duration,
-    /// The new text; `None` keeps the present one.
+    /// The new text; `None` keeps the current text.
     pub text: Option<String>,
-    /// The treatment of an expired receipt.
+    /// Decides how the storage treats an expired receipt.
     pub expired: ExpiredReceipt,
-    /// True if the caller gives the message back and does not use the new receipt. A storage whose locks have a length
-    /// of their own, and whose messages cannot change under a lock, then puts a copy in the message's place; other
-    /// storages ignore it.
+    /// True if the caller gives the message back and does not use the new receipt. A storage with locks of a
+    /// fixed length, under which a message cannot change, then replaces the message with a copy; other
+    /// storages ignore the field.
     pub ends_lease: bool,
 }
 
@@ -132,10 +133,10 @@ impl UpdateMessage {
     }
 
     setters! {
-        /// Sets the text; `None` keeps the present one.
+        /// Sets the text; `None` keeps the current text.
         with_text(text from Option<String>);
 
-        /// Sets the treatment of an expired receipt.
+        /// Sets how to treat an expired receipt.
         with_expired(expired: ExpiredReceipt);
     }
 
@@ -158,11 +159,11 @@ impl fmt::Debug for UpdateMessage {
     }
 }
 
-/// A leased message as it is to be in the dead-letter queue.
+/// The text and the cause with which a leased message goes to the dead-letter queue.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetterMessage {
-    /// The text: within the bounds of [`PutMessage::text`].
+    /// The text, within the bounds of [`PutMessage::text`].
     pub text: String,
     /// The reason, for other programs that look at the dead-letter queue.
     pub cause: DeadLetterCause,
@@ -184,25 +185,25 @@ debug_fields! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweepLeftovers {
-    /// Nothing that was written later is removed.
+    /// Leftovers that were written later than this time stay.
     pub older_than: SystemTime,
-    /// Counts removable data without removing it.
+    /// Counts the leftovers without removing them.
     pub dry_run: bool,
-    /// The greatest number of things to remove; `None` is all.
+    /// The maximum number of leftovers to remove; `None` is no limit.
     pub limit: Option<u64>,
 }
 
 impl SweepLeftovers {
-    /// Returns the arguments to remove all that was written before a time.
+    /// Returns the arguments to remove all leftovers written before a time.
     pub fn new(older_than: SystemTime) -> Self {
         Self { older_than, dry_run: false, limit: None }
     }
 
     setters! {
-        /// Sets whether only to count.
+        /// Sets whether leftovers are only counted.
         with_dry_run(dry_run: bool);
 
-        /// Sets the greatest number of things to remove; `None` is all.
+        /// Sets the maximum number of leftovers to remove; `None` is no limit.
         with_limit(limit from Option<u64>);
     }
 }
@@ -211,11 +212,11 @@ impl SweepLeftovers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SweptLeftovers {
-    /// The number of things that were examined.
+    /// The number of leftovers examined.
     pub seen: u64,
-    /// The number that was removed, or would be in a dry run.
+    /// The number removed, or that would be removed if this were no dry run.
     pub removed: u64,
-    /// Their size in bytes.
+    /// The size in bytes of the removed leftovers.
     pub bytes: u64,
     /// The number that could not be removed.
     pub failed: u64,
@@ -229,8 +230,8 @@ pub struct Updated {
     pub receipt: PopReceipt,
     /// The time at which the message becomes visible, by the storage's clock.
     pub next_visible: SystemTime,
-    /// The time for which the message is leased, counted from the request, where that is not the time that was asked for: a storage may
-    /// grant less or more.
+    /// The time for which the message is leased, counted from the request, if it differs from the requested
+    /// time: a storage may grant less or more.
     pub granted: Option<Duration>,
 }
 
@@ -241,14 +242,16 @@ impl Updated {
     }
 
     setters! {
-        /// Sets the time for which the message is leased, where it is not the time that was asked for.
+        /// Sets the time for which the message is leased, if it differs from the requested time.
         with_granted(granted from Option<Duration>);
     }
 }
 
-/// The treatment of a receipt after its visibility timeout, while no other client has received the message.
+/// Decides how a storage treats a receipt after its visibility timeout, as long as no other client has
+/// received the message.
 ///
-/// The enum is exhaustive, as [`Condition`](super::Condition) is: an adapter must treat every variant.
+/// The enum is exhaustive, as [`Condition`](super::Condition) is, because an adapter must treat every
+/// variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ExpiredReceipt {
     /// Refuses the receipt: an expired lease is lost.

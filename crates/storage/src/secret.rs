@@ -1,12 +1,13 @@
-//! A value that is never shown, and the machine to which one may be sent in the clear.
+//! A value that is never shown, and the check for hosts to which it may be sent in the clear.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A key, signature or token of an adapter: cheap to clone, and `Debug` shows nothing of it.
+/// A key, signature or token of an adapter. Cheap to clone; `Debug` does not show the value.
 ///
-/// It deliberately has no `Display` and no serialisation; code that needs the value calls [`expose`](Self::expose).
+/// It deliberately has no `Display` and no serialisation; code that needs the value calls
+/// [`expose`](Self::expose).
 pub struct Secret<T>(Arc<T>);
 
 impl<T> Secret<T> {
@@ -33,7 +34,7 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// Returns whether a host, by its name or its address, is this machine: nothing that is sent to it leaves the machine.
+/// Returns whether a host name or address is this machine: data sent to it never leaves the machine.
 pub fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())

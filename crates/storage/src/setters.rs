@@ -1,9 +1,14 @@
-//! Writes the setters of options.
+//! A macro for the setters of options.
 
-/// Writes methods that set a field and return the changed value. `name(field: Type)` takes a value of the field or, for a field that
-/// is an option, of its content; `field from Type` whatever converts into the type, so that the value of an option needs no `Some`;
-/// and `field some Type` whatever converts into the content of an option. `name(argument: Type) => field` sets a field of another
-/// name, which may be a field of a field. `= value` at the end computes what the field gets from the argument, for example its bounds.
+/// Defines methods that set a field and return the changed value. The argument has one of these forms:
+///
+/// - `name(field: Type)` takes a value of the field's type or, for an optional field, of its content;
+/// - `name(field from Type)` takes any `impl Into<Type>`, so that an optional field needs no `Some` around
+///   its value;
+/// - `name(field some Type)` takes any `impl Into<Type>` and stores it in `Some`.
+///
+/// `name(argument: Type) => field` sets a field with another name, or a field of a field. `= value` at the
+/// end computes the stored value from the argument, for example to apply bounds.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! setters {

@@ -10,10 +10,10 @@ use super::{
 use crate::name::ContainerName;
 use crate::runtime::Runtime;
 
-/// The queues and the blobs of a storage with their powers, under one description. Cheap to clone; all clones use the same
-/// storage.
+/// The queues and the blobs of a storage with their powers, under one description. Cheap to clone; all clones
+/// use the same storage.
 ///
-/// An adapter returns it, and `jobqueue::Storage` is made of it.
+/// An adapter returns this type, and `jobqueue::Storage` is made from it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Stores {
@@ -21,17 +21,18 @@ pub struct Stores {
     pub queues: Arc<Queues>,
     /// The blobs.
     pub blobs: Arc<dyn BlobStore>,
-    /// The powers of the blobs, which were asked for once.
+    /// The powers of the blobs.
     pub blob_powers: Arc<BlobPowers>,
-    /// The name of the storage for logs, without secrets: `memory`, `sqlite:PATH`, `postgres:HOST:PORT/DATABASE/SCHEMA`, `azure:ACCOUNT`.
+    /// The name of the storage for logs, without secrets: `memory`, `sqlite:PATH`,
+    /// `postgres:HOST:PORT/DATABASE/SCHEMA`, `azure:ACCOUNT`.
     pub description: Arc<str>,
-    /// The clock, random numbers and tasks of everything that is built on the storage.
+    /// The clock, random numbers and tasks of everything built on the storage.
     pub runtime: Runtime,
 }
 
 impl Stores {
-    /// Returns a storage made of its two halves, and asks both for their powers. Logs show `description`; it must not contain
-    /// secrets.
+    /// Returns a storage made of its two halves, and asks both for their powers, once. Logs show
+    /// `description`, which must not contain secrets.
     pub fn new(
         queues: Arc<dyn QueueStore>,
         blobs: Arc<dyn BlobStore>,
@@ -47,7 +48,7 @@ impl Stores {
     }
 
     setters! {
-        /// Returns the storage with another runtime for what is built on it.
+        /// Returns the storage with another runtime for everything built on it.
         with_runtime(runtime: Runtime);
     }
 
@@ -62,7 +63,7 @@ impl Stores {
         .with_runtime(self.runtime.clone())
     }
 
-    /// Returns the leases of the blobs.
+    /// Returns the store's power to lease blobs.
     ///
     /// # Errors
     /// `Unsupported` if the storage has none.
@@ -73,11 +74,11 @@ impl Stores {
         })
     }
 
-    /// Checks whether the caller has the permissions for `access` to the blobs of a container. A storage without permissions
-    /// grants all.
+    /// Checks whether the caller has the permissions for `access` to the blobs of a container. A storage
+    /// without permissions grants everything.
     ///
     /// # Errors
-    /// `Unauthorized`, naming the missing permissions; other kinds when the storage cannot be asked.
+    /// `Unauthorized`, naming the missing permissions; other kinds if the storage cannot be asked.
     pub async fn check_blob_access(
         &self,
         container: &ContainerName,
@@ -89,7 +90,7 @@ impl Stores {
         }
     }
 
-    /// Returns the same storage over connections of its own, for use on another runtime.
+    /// Returns the same storage over separate connections, for use on another runtime.
     #[must_use]
     pub fn detached(&self) -> Self {
         let (queues, blobs) = (&self.queues.powers().detach, &self.blob_powers.detach);
@@ -104,12 +105,12 @@ debug_fields! {
     Stores(description)
 }
 
-/// The options of an adapter, which open its storage. `jobqueue::Storage::open` takes any of them.
+/// The options of an adapter, which open its storage. `jobqueue::Storage::open` accepts any of them.
 pub trait OpenStores {
     /// Opens the storage.
     ///
     /// # Errors
-    /// [`Configuration`](super::StoreErrorKind::Configuration) if the options contradict each other; other kinds if the
-    /// storage cannot be opened.
+    /// [`Configuration`](super::StoreErrorKind::Configuration) if the options contradict each other; other
+    /// kinds if the storage cannot be opened.
     fn open(self) -> impl Future<Output = Result<Stores, StoreError>> + Send;
 }

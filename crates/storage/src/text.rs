@@ -1,15 +1,16 @@
-//! Texts for logs and for people: in one line, without control characters, and of a bounded length.
+//! Texts for logs and readers: one line, no control characters, bounded length.
 
 use std::any::Any;
 use std::error::Error;
 
-/// Returns an error and all its causes in one line of at most 2,000 characters, with control characters replaced.
+/// Returns an error and all its causes in one line of at most 2,000 characters, with control characters
+/// replaced.
 pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
         let cause_text = cause.to_string();
-        // Many errors repeat their source in their own text.
+        // Many errors repeat their source in their text.
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);
@@ -29,15 +30,15 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Returns the longest beginning of a text that has at most so many bytes.
+/// Returns the longest beginning of a text that has at most `bytes` bytes.
 pub fn beginning(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
-/// Returns whether a character is not seen itself, or changes how those around it are shown: control characters, such as line breaks and
-/// the beginnings of commands to a terminal; those that set the direction of writing; and those
-/// without width, except the selectors of variants that follow an emoji.
+/// Returns whether a character is invisible or changes how its neighbours are shown: control characters, such
+/// as line breaks and the beginnings of terminal commands; characters that set the direction of writing; and
+/// characters without width, except the variation selectors that follow an emoji.
 pub fn is_hidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -46,7 +47,8 @@ pub fn is_hidden(c: char) -> bool {
             | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns a text of another program with its [hidden](is_hidden) characters escaped, such as `\n` and `\u{202e}`, except those in `kept`.
+/// Returns a text of another program with its [hidden](is_hidden) characters escaped, such as `\n` and
+/// `\u{202e}`, except the characters in `kept`.
 pub fn visible(text: &str, kept: &[char]) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,7 +1,8 @@
 //! Measures a storage's load by its answers, and returns the waiting time for callers that can wait.
 //!
-//! Renewing and settling leases cannot wait; polling and sending can. [`Stores::measured`](super::Stores::measured) passes every answer
-//! of the queues on. Callers that can wait call [`Throttle::until_ready`] before they send. The module knows nothing of workers.
+//! Polling and sending can wait; renewing and settling leases cannot.
+//! [`Stores::measured`](super::Stores::measured) passes on every answer of the queues. Callers that can wait
+//! call [`Throttle::until_ready`] before a request. The module does not know workers.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,13 +13,13 @@ use super::{Backoff, StoreError};
 use crate::runtime::Runtime;
 use crate::sync::lock;
 
-/// The pause when the storage names none: from a second doubling to a minute.
-const BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
+/// The pause if the storage names none: from a second, doubling up to a minute.
+const THROTTLE_BACKOFF: Backoff = Backoff::exponential(Duration::from_secs(1), Duration::from_secs(60));
 
 /// The shortest pause, whatever the storage asks for.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// The load of one storage, shared by all its users in this process.
+/// The load of a storage, shared by all its users in this process.
 #[derive(Debug, Default)]
 pub struct Throttle {
     state: Mutex<Pause>,
@@ -46,8 +47,8 @@ impl Throttle {
         state.until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Waits until the storage may receive requests that can wait. Waiting callers do not all continue at the same
-    /// moment.
+    /// Waits until the storage may receive requests that can wait. The waits are jittered, so that callers do
+    /// not all continue at the same moment.
     ///
     /// # Cancel safety
     /// Dropping the future changes nothing.
@@ -73,13 +74,14 @@ impl Throttle {
     fn throttled(&self, asked: Option<Duration>) {
         let mut state = lock(&self.state);
         let now = Instant::now();
-        // Requests that ran at the same time count as one occasion.
+        // Concurrent requests that are throttled count once.
         if state.until.is_none_or(|until| until <= now) {
             state.repeated = state.repeated.saturating_add(1);
         } else if asked.is_none() {
             return;
         }
-        let wait = asked.unwrap_or_else(|| BACKOFF.delay(state.repeated, &self.runtime)).max(SHORTEST);
+        let wait =
+            asked.unwrap_or_else(|| THROTTLE_BACKOFF.delay(state.repeated, &self.runtime)).max(MIN_PAUSE);
         state.until = state.until.max(Some(now + wait));
         crate::log::warn!(
             ?wait,

@@ -6,7 +6,7 @@ use syn::parse::ParseStream;
 use syn::{Expr, Ident, Lit, RangeLimits, UnOp};
 
 pub(crate) struct Bounds {
-    /// The range as written, for the place of errors.
+    /// The range as written, for the span of errors.
     pub tokens: TokenStream,
     pub low: Option<Bound>,
     pub high: Option<Bound>,

@@ -3,9 +3,9 @@
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Ident, LitInt, LitStr, Path, Token, Type};
 
-use super::items::{each, parenthesized, value};
-use super::suggest::{meant, unknown};
-use super::{ON_FIELDS, ON_TYPES, Purpose, Slot};
+use super::items::{for_each_item, parenthesized, value};
+use super::suggest::{suggestion, unknown};
+use super::{FIELD_ATTRIBUTES, Purpose, Slot, TYPE_ATTRIBUTES};
 use crate::ctxt::Ctxt;
 
 #[derive(Default)]
@@ -22,7 +22,8 @@ pub(crate) struct ContainerAttrs {
     pub backoff: Slot<Backoff>,
     pub validate: Slot<Path>,
     pub krate: Slot<Path>,
-    /// Names that were written with a mistake; they must not be reported as missing too.
+    /// The names that were written, with or without a mistake. An attribute with a mistake must not be
+    /// reported as missing too.
     pub attempted: Vec<String>,
 }
 
@@ -53,9 +54,9 @@ pub(crate) struct Backoff {
 
 pub(crate) fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> ContainerAttrs {
     let mut found = ContainerAttrs::default();
-    each(ctxt, attrs, |name, input| {
+    for_each_item(ctxt, attrs, |name, input| {
         let text = name.to_string();
-        if purpose == Purpose::Part && ON_TYPES.contains(&text.as_str()) {
+        if purpose == Purpose::Part && TYPE_ATTRIBUTES.contains(&text.as_str()) {
             allowed_on_part(name, &text)?;
         }
         found.attempted.push(text.clone());
@@ -85,7 +86,7 @@ pub(crate) fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> C
             }
             "validate" => found.validate.set(ctxt, name, value(name, input, "validate = path::to::rule")?),
             "crate" => found.krate.set(ctxt, name, krate(name, input)?),
-            other if ON_FIELDS.contains(&other) => {
+            other if FIELD_ATTRIBUTES.contains(&other) => {
                 return Err(syn::Error::new(
                     name.span(),
                     format!("`{name}` belongs on a field; move it there"),
@@ -93,8 +94,8 @@ pub(crate) fn container(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> C
             }
             _ if purpose == Purpose::Part => return Err(unknown(name, &["crate", "validate"])),
             _ => {
-                found.attempted.extend(meant(name, ON_TYPES).map(str::to_owned));
-                return Err(unknown(name, ON_TYPES));
+                found.attempted.extend(suggestion(name, TYPE_ATTRIBUTES).map(str::to_owned));
+                return Err(unknown(name, TYPE_ATTRIBUTES));
             }
         }
         Ok(())

@@ -8,8 +8,8 @@ pub(crate) enum DurationError {
     TooLong,
 }
 
-/// The longest duration in seconds: 7 days, Azure's limit of a lease and of a delay.
-const LONGEST: u64 = 604_800;
+/// The longest duration in seconds: 7 days, Azure's limit for leases and delays.
+const MAX_SECONDS: u64 = 604_800;
 
 /// Returns the seconds in a duration of 1 second to 7 days.
 pub(crate) fn parse(text: &str) -> Result<u64, DurationError> {
@@ -31,7 +31,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, DurationError> {
     let seconds = number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(factor);
     match seconds {
         0 => Err(DurationError::Zero),
-        1..=LONGEST => Ok(seconds),
+        1..=MAX_SECONDS => Ok(seconds),
         _ => Err(DurationError::TooLong),
     }
 }
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told_apart() {
+    fn mistakes_are_distinguished() {
         for text in ["", "s", "30", "-1s", "1w", "1h30m", "30S", " 1s"] {
             assert_eq!(parse(text), Err(DurationError::Malformed), "{text}");
         }

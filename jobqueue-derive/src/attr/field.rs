@@ -3,9 +3,9 @@
 use syn::{Attribute, Ident, LitStr, Path};
 
 use super::bounds::Bounds;
-use super::items::{each, parenthesized, value};
+use super::items::{for_each_item, parenthesized, value};
 use super::suggest::unknown;
-use super::{ON_FIELDS, ON_TYPES, Purpose, Slot};
+use super::{FIELD_ATTRIBUTES, Purpose, Slot, TYPE_ATTRIBUTES};
 use crate::ctxt::Ctxt;
 
 #[derive(Default)]
@@ -24,7 +24,8 @@ pub(crate) struct FieldAttrs {
 impl FieldAttrs {
     /// Returns the names of the rules on the field, as written; `key` is not a rule.
     pub(crate) fn rules(&self) -> impl Iterator<Item = &Ident> {
-        // A rule that is missing here would never be checked, so a new attribute does not compile before it has its place.
+        // A rule that is missing here would never be checked. The full pattern makes a new attribute a
+        // compile error until it is added.
         let Self { key: _, range, length, non_empty, url, email, pattern, nested, with } = self;
         [
             range.name(),
@@ -43,7 +44,7 @@ impl FieldAttrs {
 
 pub(crate) fn field(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> FieldAttrs {
     let mut found = FieldAttrs::default();
-    each(ctxt, attrs, |name, input| {
+    for_each_item(ctxt, attrs, |name, input| {
         match name.to_string().as_str() {
             "key" if purpose == Purpose::Part => {
                 return Err(syn::Error::new(
@@ -66,13 +67,13 @@ pub(crate) fn field(ctxt: &Ctxt, attrs: &[Attribute], purpose: Purpose) -> Field
             "pattern" => found.pattern.set(ctxt, name, value(name, input, r#"pattern = "^[a-z]+$""#)?),
             "nested" => found.nested.set(ctxt, name, ()),
             "with" => found.with.set(ctxt, name, value(name, input, "with = path::to::rule")?),
-            other if ON_TYPES.contains(&other) => {
+            other if TYPE_ATTRIBUTES.contains(&other) => {
                 return Err(syn::Error::new(
                     name.span(),
                     format!("`{name}` belongs on the type; move it there"),
                 ));
             }
-            _ => return Err(unknown(name, ON_FIELDS)),
+            _ => return Err(unknown(name, FIELD_ATTRIBUTES)),
         }
         Ok(())
     });

@@ -7,8 +7,8 @@ use syn::{Attribute, Ident, Meta, Token, token};
 
 use crate::ctxt::Ctxt;
 
-/// Calls `item` with each name in each `#[message(…)]`. After a mistake it continues with the next item.
-pub(super) fn each(
+/// Calls `item` with each name in each `#[message(…)]`. After a mistake, continues with the next item.
+pub(super) fn for_each_item(
     ctxt: &Ctxt,
     attrs: &[Attribute],
     mut item: impl FnMut(&Ident, ParseStream<'_>) -> syn::Result<()>,
@@ -20,7 +20,7 @@ pub(super) fn each(
         }
         let outcome = attr.parse_args_with(|input: ParseStream<'_>| {
             while !input.is_empty() {
-                if let Err(error) = one(input, &mut item) {
+                if let Err(error) = parse_item(input, &mut item) {
                     ctxt.push(error);
                     skip_to_comma(input);
                 }
@@ -38,7 +38,7 @@ pub(super) fn each(
     }
 }
 
-fn one(
+fn parse_item(
     input: ParseStream<'_>,
     item: &mut impl FnMut(&Ident, ParseStream<'_>) -> syn::Result<()>,
 ) -> syn::Result<()> {
@@ -66,7 +66,7 @@ fn skip_to_comma(input: ParseStream<'_>) {
     }
 }
 
-/// Parses the value after `=`. `example` is the whole attribute as it should look.
+/// Parses the value after `=`. `example` is a valid form of the whole attribute, for errors.
 pub(super) fn value<T: Parse>(name: &Ident, input: ParseStream<'_>, example: &str) -> syn::Result<T> {
     if !input.peek(Token![=]) {
         return Err(syn::Error::new(name.span(), format!("`{name}` needs a value: write `{example}`")));
@@ -99,7 +99,7 @@ pub(super) fn parenthesized<T>(
     }
     let parsed = parse(&content);
     if parsed.is_err() {
-        // The rest would be reported as a second mistake.
+        // Consumes the rest, which would otherwise be reported as a second mistake.
         content.parse::<TokenStream>()?;
     }
     parsed

@@ -1,4 +1,5 @@
-//! Parses `#[message(…)]`. The module knows the grammar of each attribute; [`crate::check`] checks the values.
+//! Parses `#[message(…)]`. The module knows the grammar of each attribute; [`crate::check`] checks the
+//! values.
 
 mod bounds;
 mod container;
@@ -25,8 +26,8 @@ pub(crate) enum Purpose {
     Part,
 }
 
-/// The names that are understood on a type, in the order in which they are documented.
-const ON_TYPES: &[&str] = &[
+/// The attributes that a type takes, in the order of the documentation.
+const TYPE_ATTRIBUTES: &[&str] = &[
     "queue",
     "kind",
     "version",
@@ -40,8 +41,8 @@ const ON_TYPES: &[&str] = &[
     "validate",
     "crate",
 ];
-/// The names that are understood on a field.
-const ON_FIELDS: &[&str] =
+/// The attributes that a field takes.
+const FIELD_ATTRIBUTES: &[&str] =
     &["key", "range", "length", "non_empty", "url", "email", "pattern", "nested", "with"];
 
 /// An attribute that may be given once.

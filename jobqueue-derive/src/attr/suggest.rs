@@ -1,11 +1,11 @@
-//! Writes the errors for unknown names.
+//! Makes the errors for unknown names.
 
 use syn::Ident;
 
-/// Returns the error for a name that no place understands.
+/// Returns the error for a name that is not in `known`, with a suggestion if a known name is similar.
 pub(super) fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
-    let advice = match meant(name, known) {
-        Some(meant) => format!("did you mean `{meant}`?"),
+    let advice = match suggestion(name, known) {
+        Some(similar) => format!("did you mean `{similar}`?"),
         None => {
             let known: Vec<_> = known.iter().map(|known| format!("`{known}`")).collect();
             format!("use one of {}", known.join(", "))
@@ -14,13 +14,14 @@ pub(super) fn unknown(name: &Ident, known: &[&str]) -> syn::Error {
     syn::Error::new(name.span(), format!("unknown attribute `{name}`; {advice}"))
 }
 
-/// Returns the known name that is most similar to a misspelt one.
-pub(super) fn meant<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
+/// Returns the known name that is most similar to a misspelt name.
+pub(super) fn suggestion<'a>(name: &Ident, known: &[&'a str]) -> Option<&'a str> {
     let written = name.to_string();
     let nearest = known.iter().map(|known| (distance(&written, known), *known)).min();
     nearest.filter(|(distance, known)| *distance <= 1 + known.len() / 4).map(|(_, known)| known)
 }
 
+/// Returns the Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -8,10 +8,10 @@ use syn::LitStr;
 use crate::attr::{ContainerAttrs, Slot};
 use crate::ctxt::Ctxt;
 
-/// The greatest length of a queue's name: Azure's 63 less the seven of `-poison`.
-const LONGEST_QUEUE: usize = 56;
-const LONGEST_KIND: usize = 128;
-/// The beginning of the framework's own kinds.
+/// The maximum length of a queue name: Azure's 63 characters minus the seven of `-poison`.
+const MAX_QUEUE_CHARS: usize = 56;
+const MAX_KIND_CHARS: usize = 128;
+/// The prefix of the framework's own kinds.
 const OWN_KINDS: &str = "jobqueue.";
 
 pub(super) fn check(ctxt: &Ctxt, attrs: &ContainerAttrs) {
@@ -40,8 +40,8 @@ fn required(ctxt: &Ctxt, attrs: &ContainerAttrs, name: &str, slot: &Slot<LitStr>
     }
 }
 
-/// Checks [Azure's rules](https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata), and reports
-/// each broken one.
+/// Checks [Azure's rules](https://learn.microsoft.com/rest/api/storageservices/naming-queues-and-metadata),
+/// and reports each rule that the name breaks.
 fn queue(ctxt: &Ctxt, literal: &LitStr) {
     let name = literal.value();
     let length = name.chars().count();
@@ -51,10 +51,10 @@ fn queue(ctxt: &Ctxt, literal: &LitStr) {
             format!("a queue name has at least 3 characters, this has {length}; write a longer one"),
         );
     }
-    if length > LONGEST_QUEUE {
+    if length > MAX_QUEUE_CHARS {
         ctxt.error(
             literal,
-            format!("a queue name has at most {LONGEST_QUEUE} characters, so that `-poison` fits behind it, this has {length}; write a shorter one"),
+            format!("a queue name has at most {MAX_QUEUE_CHARS} characters, so that `-poison` fits behind it, this has {length}; write a shorter one"),
         );
     }
     let mut bad: Vec<char> =
@@ -89,10 +89,12 @@ fn kind(ctxt: &Ctxt, what: &str, literal: &LitStr) {
     if name.is_empty() {
         ctxt.error(literal, format!("`{what}` is empty; write a durable name such as \"thumbnail.request\""));
     }
-    if length > LONGEST_KIND {
+    if length > MAX_KIND_CHARS {
         ctxt.error(
             literal,
-            format!("`{what}` has at most {LONGEST_KIND} characters, this has {length}; write a shorter one"),
+            format!(
+                "`{what}` has at most {MAX_KIND_CHARS} characters, this has {length}; write a shorter one"
+            ),
         );
     }
     if name == "*" || name.starts_with(OWN_KINDS) {

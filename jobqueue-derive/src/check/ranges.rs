@@ -1,4 +1,4 @@
-//! Checks the bounds of `range(…)` and `length(…)`, as far as they are literals.
+//! Checks the bounds of `range(…)` and `length(…)` that are literals.
 
 use std::cmp::Ordering;
 
@@ -18,9 +18,9 @@ pub(super) fn range(ctxt: &Ctxt, bounds: &Bounds, shape: &Shape) {
         }
     }
     if fits && matches!(shape, Shape::Unsigned(..)) && ends_at_zero(bounds) {
-        nothing(ctxt, bounds, "range");
+        report_ends_at_zero(ctxt, bounds, "range");
     } else if fits && is_empty(bounds) {
-        empty(ctxt, bounds, "range");
+        report_empty(ctxt, bounds, "range");
     }
 }
 
@@ -42,9 +42,9 @@ pub(super) fn length(ctxt: &Ctxt, bounds: &Bounds) {
         fits = false;
     }
     if fits && ends_at_zero(bounds) {
-        nothing(ctxt, bounds, "length");
+        report_ends_at_zero(ctxt, bounds, "length");
     } else if fits && is_empty(bounds) {
-        empty(ctxt, bounds, "length");
+        report_empty(ctxt, bounds, "length");
     }
 }
 
@@ -78,17 +78,17 @@ fn not_numbers(ctxt: &Ctxt, bounds: &Bounds) -> bool {
     found
 }
 
-/// Returns whether the range is `..0`, which has no value that is not negative.
+/// Returns whether the range is `..0`, which contains only negative values.
 fn ends_at_zero(bounds: &Bounds) -> bool {
     let high = bounds.high.as_ref().map(|high| &high.literal);
     bounds.low.is_none() && !bounds.closed && matches!(high, Some(Literal::Integer { magnitude: 0, .. }))
 }
 
-fn nothing(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
+fn report_ends_at_zero(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
     ctxt.error(&bounds.tokens, format!("no value is in this range; write `{name}(..=0)` for 0 alone"));
 }
 
-fn empty(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
+fn report_empty(ctxt: &Ctxt, bounds: &Bounds, name: &str) {
     let (Some(low), Some(high)) = (&bounds.low, &bounds.high) else { return };
     let (low, high) = (low.text(), high.text());
     let advice = if bounds.closed {
@@ -110,7 +110,7 @@ fn is_empty(bounds: &Bounds) -> bool {
 
 fn compare(low: &Bound, high: &Bound) -> Option<Ordering> {
     let integer = |literal: &Literal| match literal {
-        // Of two negative numbers the one of greater magnitude is the smaller.
+        // Of two negative numbers, the number with the greater magnitude is smaller.
         Literal::Integer { negative: true, magnitude } => Some((false, u128::MAX - magnitude)),
         Literal::Integer { magnitude, .. } => Some((true, *magnitude)),
         _ => None,

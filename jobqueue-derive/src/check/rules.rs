@@ -86,7 +86,7 @@ fn applicable(ctxt: &Ctxt, attrs: &FieldAttrs, shape: &Shape) {
     }
 }
 
-/// Describes a type without rules of its own, at the bottom of lists and maps.
+/// Returns a noun phrase for a type that cannot derive `Validate`, inside lists and maps.
 fn primitive(shape: &Shape) -> Option<String> {
     match shape {
         Shape::List(item) | Shape::Map(item) => primitive(item),

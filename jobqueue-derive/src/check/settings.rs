@@ -90,7 +90,7 @@ fn is_self(container: &Container<'_>, ty: &Type) -> bool {
     }
 }
 
-/// Returns the seconds, or reports an error.
+/// Returns the seconds of a duration, or reports a mistake.
 fn duration(ctxt: &Ctxt, name: &str, literal: &LitStr) -> Option<u64> {
     let problem = match parse_duration(&literal.value()) {
         Ok(seconds) => return Some(seconds),

@@ -1,7 +1,7 @@
 //! Computes the bounds that a generic type's implementations need.
 //!
-//! Bounds are put on the types of fields that have rules, and on `Self` for serde's traits, never on every parameter:
-//! the bounds that a parameter needs depend on its place.
+//! Bounds are put on the types of fields that have rules, and on `Self` for serde's traits, but never on
+//! every parameter: the bounds that a parameter needs depend on where it is used.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
@@ -70,7 +70,7 @@ fn push(
     if used.is_empty() {
         return;
     }
-    // A bound on a type that contains the type itself would need itself as its proof.
+    // The bound on a field type that mentions the deriving type would be circular.
     if names(&container.ident.to_string()) || names("Self") {
         for param in used {
             clause.predicates.push(parse_quote!(#param: #bound));

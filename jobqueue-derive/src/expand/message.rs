@@ -43,8 +43,9 @@ pub(super) fn expand(container: &Container<'_>) -> TokenStream {
     }
 }
 
-/// Returns an assertion that the version is greater than the one before, and the constant. The old type of a generic
-/// message is accessible only inside the implementation.
+/// Returns an assertion that the version is greater than the version of the old type, and the constant. The
+/// assertion of a generic message is part of the constant, because its old type can be named only inside the
+/// implementation.
 fn version(container: &Container<'_>) -> (Option<TokenStream>, Option<TokenStream>) {
     let attrs = &container.attrs;
     let Some(version) = attrs.version.get() else { return (None, None) };

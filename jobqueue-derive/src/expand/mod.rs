@@ -1,7 +1,7 @@
 //! Emits the implementations. The input has no mistakes that [`crate::check`] can find.
 //!
-//! The output reaches everything through absolute paths or through `__jobqueue`, so that names which the user's module
-//! shadows do not matter.
+//! The output uses only absolute paths and paths through `__jobqueue`, so that it does not depend on names
+//! that the user's module may shadow.
 
 mod generics;
 mod message;
@@ -22,7 +22,7 @@ pub(crate) fn expand(container: &Container<'_>) -> TokenStream {
     wrap(container, quote! { #validate #message })
 }
 
-/// Puts `items` where their names cannot clash, with `__jobqueue` in scope.
+/// Puts `items` into an anonymous scope, with `__jobqueue` in scope.
 pub(crate) fn wrap(container: &Container<'_>, items: TokenStream) -> TokenStream {
     let krate = match container.attrs.krate.get() {
         Some(path) => quote!(#path),

@@ -1,7 +1,8 @@
 //! Emits the call for each rule on a field: `__path` and `__violations` are in scope.
 //!
-//! The field's type is passed to each function, so that a trait error points at the type in the user's source. A rule
-//! is one call with plain arguments where possible, since the user's crate compiles it in each build.
+//! The field's type is passed to each function, so that a trait error points at the type in the user's
+//! source. A rule is one call with plain arguments where possible, since the user's crate compiles it in each
+//! build.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
@@ -13,7 +14,8 @@ use crate::attr::{Bound, Bounds, Literal};
 use crate::check::is_checked_by_compiler;
 use crate::shape::Shape;
 
-/// Emits the rules of a field. `value` is an expression for a reference to the field, `name` its name below `__path`.
+/// Emits the rules of a field. `value` is an expression for a reference to the field; `name` is the field's
+/// name below `__path`.
 pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, name: &str) -> TokenStream {
     let attrs = &field.attrs;
     let ty = field.ty;
@@ -23,12 +25,12 @@ pub(super) fn expand(field: &Field<'_>, params: &[&Ident], value: &TokenStream, 
     let mut calls = TokenStream::new();
     if let Some(bounds) = attrs.range.get() {
         let shape = Shape::of(ty, params);
-        let (order, limits) = range(bounds, &shape);
-        calls.extend(quote! { #order <#ty as __jobqueue::Ranged>::range(#value, #place, #limits); });
+        let (assertion, limits) = range(bounds, &shape);
+        calls.extend(quote! { #assertion <#ty as __jobqueue::Ranged>::range(#value, #place, #limits); });
     }
     if let Some(bounds) = attrs.length.get() {
-        let (measured, (order, limits)) = (measured(), length(bounds));
-        calls.extend(quote! { #order __jobqueue::length(#measured, #limits); });
+        let (measured, (assertion, limits)) = (measured(), length(bounds));
+        calls.extend(quote! { #assertion __jobqueue::length(#measured, #limits); });
     }
     if attrs.non_empty.is_set() {
         let measured = measured();
@@ -78,11 +80,11 @@ fn range(bounds: &Bounds, shape: &Shape) -> (Option<TokenStream>, TokenStream) {
         }
         None => quote!(__jobqueue::Limit::None),
     };
-    let order = shape.number().and_then(|primitive| {
+    let assertion = shape.number().and_then(|primitive| {
         let primitive = Ident::new(primitive, proc_macro2::Span::call_site());
-        order(bounds, quote!(::core::primitive::#primitive), number)
+        order_assertion(bounds, quote!(::core::primitive::#primitive), number)
     });
-    (order, quote!((#low, #high)))
+    (assertion, quote!((#low, #high)))
 }
 
 /// Returns an assertion about the limits, and the argument.
@@ -106,12 +108,12 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
         }
         None => quote!(::core::primitive::usize::MAX),
     };
-    let order = order(bounds, quote!(::core::primitive::usize), as_written);
-    (order, quote!((#min, #max)))
+    let assertion = order_assertion(bounds, quote!(::core::primitive::usize), as_written);
+    (assertion, quote!((#min, #max)))
 }
 
-/// Returns an assertion about bounds that are constants, whose values the macro cannot see. It fails when the program is built; `cargo check` does not
-/// evaluate it.
+/// Returns an assertion that the bounds are in order, if they are constants whose values the macro cannot
+/// see. The assertion fails when the program is built; `cargo check` does not evaluate it.
 ///
 /// ```compile_fail
 /// const LOW: u32 = 5;
@@ -122,7 +124,7 @@ fn length(bounds: &Bounds) -> (Option<TokenStream>, TokenStream) {
 ///     n: u32,
 /// }
 /// ```
-fn order(
+fn order_assertion(
     bounds: &Bounds,
     primitive: TokenStream,
     number: impl Fn(&Bound) -> TokenStream,
@@ -142,7 +144,7 @@ fn order(
     })
 }
 
-/// Returns the bound as a literal of the field's type: a whole number is valid as a bound of a float.
+/// Returns the bound as a literal of the field's type: a whole number may bound a float.
 fn in_type(bound: &Bound, shape: &Shape) -> TokenStream {
     match (&bound.literal, shape) {
         (Literal::Integer { negative, magnitude }, Shape::Float(_)) => {

@@ -20,7 +20,8 @@ pub(super) fn expand(container: &Container<'_>) -> TokenStream {
     let whole = container.attrs.validate.get().map(|rule| {
         quote! { __jobqueue::whole::<Self, _>(self, __path, __violations, #rule); }
     });
-    // Without rules the arguments have no names, since an `allow` of unused ones is an error where they are forbidden.
+    // Without rules the arguments have no names: in a crate that forbids the lint of unused variables, an
+    // `allow` would be an error.
     let is_used = !body.is_empty() || whole.is_some();
     let (path, violations) =
         if is_used { (quote!(__path), quote!(__violations)) } else { (quote!(_), quote!(_)) };

@@ -1,8 +1,10 @@
-//! What the macros accept, in `pass`, and their messages about mistakes: one file in `fail/<mistake>` for each message.
+//! The declarations that the macros accept, in `pass`, and their messages about mistakes, in `fail/<mistake>`
+//! with a file for each message.
 //!
-//! After a message was changed, `TRYBUILD=overwrite cargo test -p jobqueue-derive --test ui` writes the new one.
+//! After a change of a message, `TRYBUILD=overwrite cargo test -p jobqueue-derive --test ui` writes the new
+//! text.
 
-// `pass/renamed_crate.rs` takes it as a program does that has renamed it.
+// `pass/renamed_crate.rs` uses the crate under this name, like a program that has renamed the dependency.
 extern crate jobqueue as renamed;
 
 #[allow(
@@ -10,11 +12,12 @@ extern crate jobqueue as renamed;
     unreachable_pub,
     clippy::type_complexity,
     clippy::unwrap_used,
-    reason = "declarations as a library has them"
+    reason = "declarations as in a library"
 )]
 mod pass;
 
-// A `pass` of trybuild would build all dependencies a second time, where mistakes only need them checked.
+// `pass` is a module and no `pass` of trybuild, which would build all dependencies a second time; for
+// mistakes a check of the dependencies is enough.
 #[test]
 fn mistakes() {
     trybuild::TestCases::new().compile_fail("tests/ui/fail/*/*.rs");

@@ -1,11 +1,11 @@
 //! Claim checks: payloads and checkpoints that are too large for a message, kept in blobs.
 //!
-//! This module reads and writes blobs by references, of queues only the names. `delivery/message_changes.rs` deletes the blobs of a job that is
-//! done, by `queue_core/blobs.rs`.
+//! This module reads and writes blobs by reference. Of queues it knows only the names.
+//! `delivery/message_changes.rs` deletes the blobs of a job that is done, through `queue_core/blobs.rs`.
 //!
-//! The order of operations keeps every reference valid: a blob is written before the message that refers to it, and
-//! deleted after it. If the process crashes between the two, an orphan remains; [`sweep`](crate::maintenance::sweep) removes it
-//! when no message can need it.
+//! The order of operations keeps every reference valid: a blob is written before the message that refers to
+//! it, and deleted after it. If the process crashes between the two, an orphan remains;
+//! [`sweep`](crate::maintenance::sweep) removes it when no message can need it.
 
 mod payload_error;
 mod sweep;
@@ -33,13 +33,14 @@ use crate::storage::{
 
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";
 
-/// The time after which writing a blob is given up, unless its message has less time.
-const BUDGET: Duration = Duration::from_secs(30);
+/// The time after which [`ClaimChecks::store`] gives up; a message with less time uses
+/// [`ClaimChecks::store_by`].
+const WRITE_BUDGET: Duration = Duration::from_secs(30);
 
 /// The default maximum size of a payload: 32 MiB.
 pub(crate) const DEFAULT_MAX_PAYLOAD_BYTES: u64 = 32 * 1024 * 1024;
 
-/// The maximum size of a checkpoint, whatever the size of payloads that a worker accepts.
+/// The maximum size of a checkpoint, independent of the payload size that a worker accepts.
 pub(crate) const MAX_CHECKPOINT_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Stores, loads and removes the blobs that messages refer to.
@@ -49,7 +50,7 @@ pub(crate) struct ClaimChecks {
     runtime: Runtime,
     container: ContainerName,
     max_bytes: u64,
-    /// Locked while a blob is copied that is larger than `max_bytes`, so that the memory for one of them is enough.
+    /// Locked while a blob larger than `max_bytes` is copied, so that only one such blob is in memory.
     copying: Arc<Mutex<()>>,
 }
 
@@ -72,7 +73,8 @@ impl ClaimChecks {
         StoredReference::for_data(day(self.runtime.now()), queue, self.runtime.uuid_v4(), data)
     }
 
-    /// Returns the blob's name and its write options, for storages that write it in the caller's transaction.
+    /// Returns the name and the write options of a blob, for storages that write it in the caller's
+    /// transaction.
     pub(crate) fn blob(
         &self,
         reference: &StoredReference,
@@ -89,10 +91,10 @@ impl ClaimChecks {
         data: Bytes,
         expires: Option<SystemTime>,
     ) -> Result<(), StoreError> {
-        self.store_by(Instant::now() + BUDGET, reference, data, expires).await
+        self.store_by(Instant::now() + WRITE_BUDGET, reference, data, expires).await
     }
 
-    /// Writes `data` under `reference`. Sends a throttled request again until `give_up`.
+    /// Writes `data` under `reference`. Retries a throttled request until `give_up`.
     pub(crate) async fn store_by(
         &self,
         give_up: Instant,
@@ -119,7 +121,8 @@ impl ClaimChecks {
         }
     }
 
-    /// Returns the payload of a message of `queue`, from the message or its blob. A missing payload is JSON's `null`.
+    /// Returns the payload of a message of `queue`, from the message or its blob. A missing payload is JSON's
+    /// `null`.
     pub(crate) async fn payload(&self, queue: &QueueName, payload: &Payload) -> Result<Bytes, PayloadError> {
         match payload {
             Payload::Stored(reference) => self.load(queue, reference, self.max_bytes).await,
@@ -143,7 +146,8 @@ impl ClaimChecks {
         Ok(data)
     }
 
-    /// Returns whether the blob of `reference` is there with its length, for a message of `queue`, without reading it.
+    /// Checks that the blob of `reference` exists and has its length, for a message of `queue`, without
+    /// reading it.
     pub(crate) async fn check(
         &self,
         queue: &QueueName,
@@ -151,7 +155,7 @@ impl ClaimChecks {
     ) -> Result<(), PayloadError> {
         let name = self.name_of(queue, reference, self.max_bytes)?;
         let found = self.blobs.blob_properties(&name).await.map_err(PayloadError::from_store)?;
-        (found.length == reference.size).then_some(()).ok_or(PayloadError::Corrupt)
+        if found.length == reference.size { Ok(()) } else { Err(PayloadError::Corrupt) }
     }
 
     fn name_of(
@@ -177,18 +181,16 @@ impl ClaimChecks {
         limit: u64,
     ) -> Result<Bytes, PayloadError> {
         let name = self.name_of(queue, reference, limit)?;
-        let blob = match self.blobs.get_blob(&name, reference.size).await {
-            Ok(blob) => blob,
-            Err(e) => return Err(PayloadError::from_store(e)),
-        };
+        let blob = self.blobs.get_blob(&name, reference.size).await.map_err(PayloadError::from_store)?;
         if blob.data.len() as u64 != reference.size || Sha256Digest::of(&blob.data) != reference.sha256 {
             return Err(PayloadError::Corrupt);
         }
         Ok(blob.data)
     }
 
-    /// Reads the blob of `reference` for a copy of its message: up to `limit` bytes, or up to the maximum payload size if that is more.
-    /// Keep the guard as long as the data: at any time only one blob above that size is in memory.
+    /// Reads the blob of `reference` for a copy of its message: up to `limit` bytes, or up to the maximum
+    /// payload size if that is more. Keep the guard as long as the data, so that only one blob above the
+    /// maximum payload size is in memory.
     pub(crate) async fn load_for_copy(
         &self,
         queue: &QueueName,
@@ -200,8 +202,9 @@ impl ClaimChecks {
         Ok((data, copying))
     }
 
-    /// Deletes the blob of `reference`, for a message of `queue`; a throttled request is sent again for some time. A missing blob is not
-    /// an error. The blob of another queue is not deleted, because references come from messages, which are untrusted.
+    /// Deletes the blob of `reference`, for a message of `queue`. Retries a throttled request for some time.
+    /// A missing blob is not an error. The blob of another queue is not deleted, because references come from
+    /// messages, which are untrusted.
     pub(crate) async fn remove(
         &self,
         queue: &QueueName,
@@ -216,8 +219,8 @@ impl ClaimChecks {
     }
 }
 
-/// Returns whether a message of `queue` may refer to the blob: it was written for the queue, or for the queue whose
-/// dead-letter queue this is.
+/// Returns whether a message of `queue` may refer to the blob: it was written for the queue, or for the queue
+/// whose dead-letter queue this is.
 fn is_own(queue: &QueueName, reference: &StoredReference) -> bool {
     reference.queue() == queue || reference.queue().dead_letter().is_ok_and(|dead| dead == *queue)
 }
@@ -226,7 +229,8 @@ fn invalid(error: NameError, reference: &StoredReference) -> StoreError {
     StoreError::new(StoreErrorKind::InvalidInput, "name payload", reference).with_source(error)
 }
 
-/// Returns the date in UTC as `YYYYMMDD`. The names of blobs begin with it, so that a sweep can list them by age.
+/// Returns the date in UTC as `YYYYMMDD`. The names of blobs begin with it, so that a sweep can list them by
+/// age.
 pub(crate) fn day(time: SystemTime) -> String {
     let timestamp = Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH);
     timestamp.to_zoned(TimeZone::UTC).strftime("%Y%m%d").to_string()

@@ -1,4 +1,4 @@
-//! The reasons why a payload cannot be read from its blob.
+//! The error of a payload that cannot be read from its blob.
 
 use crate::job::outcome::Reason;
 use crate::storage::{StoreError, StoreErrorKind};
@@ -33,7 +33,7 @@ impl PayloadError {
         }
     }
 
-    /// Returns whether the storage says that the blob does not exist.
+    /// Returns whether the storage reports that the blob does not exist.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Missing(_))
     }

@@ -1,8 +1,9 @@
 //! The sweep: removes blobs that no message can need any more.
 //!
-//! A sweep never decides by age alone, and by the storage's clock only. It removes a blob after the time that was written into its metadata, because
-//! no message that refers to it can exist then. It removes a blob with the time `never` only on request, and only if
-//! its queue and the dead-letter queue are empty; the count of a queue is never 0 while there are messages.
+//! A sweep compares times by the storage's clock only, and never decides by age alone. It removes a blob
+//! after the time in its metadata, because no message that refers to the blob can exist then. It removes a
+//! blob with the time `never` only on request, and only if its queue and the dead-letter queue are empty; the
+//! count of a queue is never 0 while the queue has messages.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -18,19 +19,20 @@ use crate::storage::{
     StoreErrorKind, SweepLeftovers, Tries, delete_if_same, needed_at_most_until,
 };
 
-/// The minimum age of a blob without expiry. A message may be on its way for as long as it can be invisible (7 days).
-const HORIZON: Duration = Duration::from_secs(8 * 86_400);
-/// The number of blobs that are removed at the same time.
-const REMOVED_AT_ONCE: usize = 32;
-/// The number of times that a listing is asked for again which the storage could not serve.
+/// The minimum age of a blob without expiry: a message may be on its way for as long as it can be invisible
+/// (7 days).
+const MIN_AGE_WITHOUT_EXPIRY: Duration = Duration::from_secs(8 * 86_400);
+/// The number of blobs that are removed concurrently.
+const CONCURRENT_REMOVALS: usize = 32;
+/// The number of times that a listing is requested again if the storage could not serve it.
 const RESENDS: u32 = 4;
 
-/// A container whose blobs say in their metadata when they are no longer needed. The module that writes such blobs
-/// declares it; the crate root passes all of them to a sweep.
+/// A container whose blobs have metadata that says when they are no longer needed. The module that writes the
+/// blobs declares the container; the crate root passes all containers to a sweep.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SweptContainer {
     name: &'static str,
-    /// True if its blobs are written again with a later expiry, perhaps between being listed and being removed.
+    /// True if a blob may be written again with a later expiry, even between its listing and its removal.
     is_reused: bool,
 }
 
@@ -71,10 +73,11 @@ pub(crate) async fn sweep_containers(
 struct Sweep<'a> {
     storage: &'a Storage,
     options: SweepOptions,
-    /// The storage's time of the newest listing; before the first, and where the storage returns none, that of this process.
+    /// The storage's time at the latest listing; the time of this process before the first listing, or if the
+    /// storage returns no time.
     now: SystemTime,
-    /// The queues that were looked at, each with whether it is drained. Kept for the whole sweep: no new message refers to a blob that is old
-    /// enough to be swept.
+    /// The queues that were checked, and whether each is drained. An entry holds for the whole sweep, because
+    /// no new message refers to a blob that is old enough to be swept.
     drained: HashMap<QueueName, bool>,
 }
 
@@ -119,7 +122,7 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Removes blobs, many at the same time, until the limit is reached.
+    /// Removes blobs concurrently until the limit is reached.
     async fn remove_all(
         &self,
         container: SweptContainer,
@@ -133,21 +136,21 @@ impl Sweep<'_> {
             let removals = garbage.by_ref().take(room).map(|(blob, properties)| async move {
                 (self.remove(container, &blob, &properties).await, properties.length)
             });
-            let mut removals = stream::iter(removals).buffer_unordered(REMOVED_AT_ONCE);
-            while let Some((removed, length)) = removals.next().await {
-                match removed {
-                    Some(true) => {
+            let mut removals = stream::iter(removals).buffer_unordered(CONCURRENT_REMOVALS);
+            while let Some((removal, length)) = removals.next().await {
+                match removal {
+                    Removal::Removed => {
                         swept.removed += 1;
                         swept.bytes += length;
                     }
-                    Some(false) => {}
-                    None => swept.failed += 1,
+                    Removal::NeededAgain => {}
+                    Removal::Failed => swept.failed += 1,
                 }
             }
         }
     }
 
-    /// Lets the storage of the queues sweep its private data.
+    /// Lets the adapter of the queues sweep its private data.
     async fn leftovers(&self, swept: &mut SweepReport) -> Result<(), Error> {
         let limit = self.options.limit.map(|limit| limit.saturating_sub(swept.removed));
         let Some(older_than) = self.now.checked_sub(self.options.grace).filter(|_| !self.is_full(swept))
@@ -173,14 +176,15 @@ impl Sweep<'_> {
         name: &str,
         properties: &BlobProperties,
     ) -> Result<bool, StoreError> {
-        // A blob without an expiry in its metadata is not ours to remove.
+        // Only blobs with an expiry in their metadata are swept.
         let Some(expires) = properties.metadata.get(EXPIRES) else { return Ok(false) };
         if let Some(end) = needed_at_most_until(properties) {
             return Ok(end.checked_add(self.options.grace).is_some_and(|end| end < self.now));
         }
         let age = self.now.duration_since(properties.modified).unwrap_or_default();
-        let asked = self.options.drained_queues && expires == NEVER && container.as_str() == CONTAINER;
-        if !asked || age < HORIZON.max(self.options.grace) || self.options.stop.is_cancelled() {
+        let is_selected = self.options.drained_queues && expires == NEVER && container.as_str() == CONTAINER;
+        let min_age = MIN_AGE_WITHOUT_EXPIRY.max(self.options.grace);
+        if !is_selected || age < min_age || self.options.stop.is_cancelled() {
             return Ok(false);
         }
         let Some(Ok(queue)) = name.split('/').nth(1).map(QueueName::new) else { return Ok(false) };
@@ -188,7 +192,7 @@ impl Sweep<'_> {
             return Ok(*is_drained);
         }
         let is_drained = match self.is_drained(&queue).await {
-            // Its length is not known: it may have messages. The queues behind it are swept all the same.
+            // The queue may have messages. The sweep continues with the other queues.
             Err(error) if !error.is_retryable() => {
                 crate::log::warn!(%queue, %error, "the payloads of a queue that cannot be counted stay");
                 false
@@ -199,8 +203,8 @@ impl Sweep<'_> {
         Ok(is_drained)
     }
 
-    /// Returns whether neither the queue nor its dead-letter queue has a message. Looks at the queue twice, so that a message on its way between
-    /// them is seen.
+    /// Returns whether neither the queue nor its dead-letter queue has a message. Checks the queue before and
+    /// after its dead-letter queue, so that a message that moves between them is seen.
     async fn is_drained(&self, queue: &QueueName) -> Result<bool, StoreError> {
         for queue in [Some(queue), queue.dead_letter().ok().as_ref(), Some(queue)].into_iter().flatten() {
             if self.is_sharded(queue).await? || !self.is_empty(queue).await? {
@@ -231,42 +235,55 @@ impl Sweep<'_> {
         }
     }
 
-    /// Removes a blob. Returns false if it is needed again, `None` if it cannot be removed now.
     async fn remove(
         &self,
         container: SweptContainer,
         blob: &BlobName,
         properties: &BlobProperties,
-    ) -> Option<bool> {
+    ) -> Removal {
         if self.options.dry_run {
-            Some(true)
+            Removal::Removed
         } else if container.is_reused {
             delete_unchanged(self.storage, blob, properties).await
         } else {
-            delete(self.storage, blob).await.then_some(true)
+            delete(self.storage, blob).await
         }
     }
 }
 
-/// Returns the attempts of a request, with `resends` after those that the storage could not serve.
+/// The result of removing a blob; in a dry run, every blob counts as removed.
+enum Removal {
+    Removed,
+    /// The blob was written again, with another expiry, after it was listed.
+    NeededAgain,
+    /// The blob is leased, or the storage failed.
+    Failed,
+}
+
+/// Returns the attempts of a request, which is sent again up to `resends` times if the storage could not
+/// serve it.
 fn tries(storage: &Storage, resends: u32) -> Tries {
     Tries::brief(storage.runtime(), resends, resends)
 }
 
-async fn delete(storage: &Storage, blob: &BlobName) -> bool {
+async fn delete(storage: &Storage, blob: &BlobName) -> Removal {
     match tries(storage, 0).run(|| storage.blobs().delete_blob(blob, None)).await {
         Err(error) if error.kind() != StoreErrorKind::BlobNotFound => {
             crate::log::debug!(%error, "removing a blob failed");
-            false
+            Removal::Failed
         }
-        _ => true,
+        _ => Removal::Removed,
     }
 }
 
-/// Deletes a blob, provided that its expiry has not changed since it was listed. Returns `None` if that is not possible now.
-async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Option<bool> {
-    let (blobs, leases) = (&**storage.blobs(), &**storage.leases().ok()?);
+/// Deletes a blob unless its metadata, and so its expiry, has changed since it was listed.
+async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Removal {
+    let Ok(leases) = storage.leases() else { return Removal::Failed };
     let lease = LeaseId::random(storage.runtime());
     let is_same = |found: &BlobProperties| found.metadata == listed.metadata;
-    delete_if_same(blobs, leases, blob, lease, is_same).await.ok()
+    match delete_if_same(&**storage.blobs(), &**leases, blob, lease, is_same).await {
+        Ok(true) => Removal::Removed,
+        Ok(false) => Removal::NeededAgain,
+        Err(_) => Removal::Failed,
+    }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-/// The time that a blob is kept after its expiry: clocks differ, and a job that has just expired may still run.
-const GRACE: Duration = Duration::from_secs(86_400);
+/// The default time that a blob is kept after its expiry: clocks differ, and a job that has just expired may
+/// still run.
+const DEFAULT_GRACE: Duration = Duration::from_secs(86_400);
 
-pub(super) type Progress = dyn Fn(&SweepReport) + Send + Sync;
+pub(super) type ProgressListener = dyn Fn(&SweepReport) + Send + Sync;
 
 /// The options of a [`sweep`](crate::maintenance::sweep).
 ///
@@ -19,7 +20,7 @@ pub(super) type Progress = dyn Fn(&SweepReport) + Send + Sync;
 /// use jobqueue::Storage;
 ///
 /// let storage = Storage::memory();
-/// // What would be removed, old payloads of queues that are empty now included; then at most 10,000 blobs of that.
+/// // Also old payloads of queues that are empty now. First count the blobs, then remove at most 10,000.
 /// let options = SweepOptions::new().drained_queues(true).limit(10_000);
 /// let found = sweep(&storage, options.clone().dry_run(true)).await?;
 /// println!("{} blobs of {} bytes", found.removed, found.bytes);
@@ -34,13 +35,20 @@ pub struct SweepOptions {
     pub(super) dry_run: bool,
     pub(super) limit: Option<u64>,
     pub(super) stop: CancellationToken,
-    pub(super) progress: Option<Arc<Progress>>,
+    pub(super) progress: Option<Arc<ProgressListener>>,
 }
 
 impl Default for SweepOptions {
     fn default() -> Self {
         let stop = CancellationToken::new();
-        Self { grace: GRACE, drained_queues: false, dry_run: false, limit: None, stop, progress: None }
+        Self {
+            grace: DEFAULT_GRACE,
+            drained_queues: false,
+            dry_run: false,
+            limit: None,
+            stop,
+            progress: None,
+        }
     }
 }
 
@@ -51,16 +59,17 @@ impl SweepOptions {
     }
 
     jobqueue_storage::setters! {
-        /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time to live run
-        /// longer than that. The minimum is an hour.
+        /// Sets how long a blob is kept after its expiry. The default is a day; set more if jobs with a time
+        /// to live run longer than that. The minimum is an hour.
         grace(grace: Duration) = grace.max(Duration::from_secs(3600));
 
-        /// Also removes payloads of messages that never expire, if they are at least 8 days old (or the grace, if that is
-        /// more), and their queue and its dead-letter queue are empty, invisible messages included. It leaves out queues that are spread over
-        /// shards. Do not use it while dead letters are redriven. The default is off.
+        /// Also removes payloads of messages that never expire, if the payloads are at least 8 days old (or
+        /// the grace, if that is more), and their queue and its dead-letter queue are empty, invisible
+        /// messages included. Leaves out queues that are spread over shards. Do not use it while dead letters
+        /// are redriven. The default is off.
         drained_queues(sweep: bool) => drained_queues;
 
-        /// Only counts the blobs that would be removed. The default is off.
+        /// Counts the blobs that would be removed, without removing them. The default is off.
         dry_run(dry: bool) => dry_run;
     }
 
@@ -70,7 +79,7 @@ impl SweepOptions {
     }
 
     jobqueue_storage::setters! {
-        /// Ends the sweep early once `token` fires: it removes no further blobs.
+        /// Ends the sweep early when `token` fires: no further blobs are removed.
         stop(token: CancellationToken) => stop;
 
         /// Sets the maximum number of blobs to remove.
@@ -111,6 +120,6 @@ pub struct SweepReport {
     pub removed: u64,
     /// The size of the removed blobs in bytes.
     pub bytes: u64,
-    /// The number of blobs that should be removed and could not, because they are leased or the storage failed.
+    /// The number of blobs that should have been removed but are leased, or for which the storage failed.
     pub failed: u64,
 }

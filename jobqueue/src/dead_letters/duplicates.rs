@@ -3,74 +3,77 @@
 use std::collections::HashSet;
 use std::time::SystemTime;
 
-use super::held::{Held, PassAction};
+use super::held::{HeldLetter, PassAction};
 use super::letter::DeadLetterEntry;
 use crate::delivery::DeathOf;
 use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LetterRole {
+    /// The first letter of its job, which the pass handles.
     First,
     /// A copy of a letter that was handled.
     Duplicate,
-    /// A letter of a job that this pass has put back, and that may have been dead-lettered again.
+    /// A letter of a job that this pass has put back: the job may have been dead-lettered again.
     Leave,
 }
 
-/// The letters that a pass has handled, by which a pass that follows it recognises their copies.
+/// The letters that a pass has handled. A later pass uses them to recognise copies.
 #[derive(Debug)]
-pub struct Seen {
-    /// True if a letter may have copies: a worker that dies between storing it and deleting its message leaves the message to another.
-    /// A storage that moves a message to its own dead letters leaves none.
+pub struct SeenLetters {
+    /// True if a letter may have copies: if a worker dies between storing the letter and deleting the
+    /// message, another worker stores the letter again. A storage that moves messages to its own dead letters
+    /// makes no copies.
     may_have_copies: bool,
     deaths: HashSet<DeathOf>,
-    put_back: HashSet<Key>,
+    put_back: HashSet<LetterKey>,
 }
 
-impl Seen {
+impl SeenLetters {
     pub(crate) fn new(may_have_copies: bool) -> Self {
         Self { may_have_copies, deaths: HashSet::new(), put_back: HashSet::new() }
     }
 
-    /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again at once. So a letter
-    /// is a duplicate only if it existed before the pass `began`, or if it records an end that was handled.
-    pub(crate) fn role(&self, held: &Held, began: Option<SystemTime>) -> LetterRole {
+    /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again immediately.
+    /// So a letter is a duplicate only if it existed before the pass `began`, or if it records a
+    /// dead-lettering that was handled.
+    pub(crate) fn role(&self, held: &HeldLetter, began: Option<SystemTime>) -> LetterRole {
         if death(held).is_some_and(|death| self.deaths.contains(&death)) {
             return LetterRole::Duplicate;
         }
-        self.role_of(Key::of(held), began.is_some_and(|began| held.inserted < began))
+        self.role_of(LetterKey::of(held), began.is_some_and(|began| held.inserted < began))
     }
 
-    fn role_of(&self, key: Key, was_there: bool) -> LetterRole {
+    fn role_of(&self, key: LetterKey, was_there: bool) -> LetterRole {
         match (self.put_back.contains(&key), was_there, key) {
             (false, ..) => LetterRole::First,
-            (true, true, Key::Event(_)) if self.may_have_copies => LetterRole::Duplicate,
-            (true, true, Key::Event(_)) => LetterRole::Leave,
+            (true, true, LetterKey::Event(_)) if self.may_have_copies => LetterRole::Duplicate,
+            (true, true, LetterKey::Event(_)) => LetterRole::Leave,
             // A copy of a text cannot be distinguished from another message.
-            (true, true, Key::Text(_)) => LetterRole::First,
+            (true, true, LetterKey::Text(_)) => LetterRole::First,
             (true, false, _) => LetterRole::Leave,
         }
     }
 
     /// Records that a letter was handled, and whether its job is in its queue again.
-    pub(crate) fn done(&mut self, held: &Held, action: PassAction) {
+    pub(crate) fn done(&mut self, held: &HeldLetter, action: PassAction) {
         self.deaths.extend(death(held));
         if matches!(action, PassAction::PutBack | PassAction::ReportPutBack) {
-            self.put_back.insert(Key::of(held));
+            self.put_back.insert(LetterKey::of(held));
         }
     }
 }
 
-/// The content of a letter without its end.
+/// The identity of a letter's content, the same for every dead-lettering of the job.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum LetterKey {
     Event(EventDigest),
     /// A text that is not an event.
     Text(Sha256Digest),
 }
 
-impl Key {
-    pub(super) fn of(held: &Held) -> Self {
+impl LetterKey {
+    pub(super) fn of(held: &HeldLetter) -> Self {
         match &held.entry {
             DeadLetterEntry::Event(event) if *event.kind != *UNREADABLE_KIND => Self::Event(event.digest()),
             DeadLetterEntry::Event(event) => Self::Text(event.payload.digest()),
@@ -79,7 +82,7 @@ impl Key {
     }
 }
 
-fn death(held: &Held) -> Option<DeathOf> {
+fn death(held: &HeldLetter) -> Option<DeathOf> {
     match &held.entry {
         DeadLetterEntry::Event(event) => DeathOf::of(event),
         DeadLetterEntry::External => None,
@@ -95,10 +98,10 @@ mod tests {
         let key = || {
             let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
             let DeadLetterEntry::Event(event) = DeadLetterEntry::read(text) else { panic!("an event") };
-            Key::Event(event.digest())
+            LetterKey::Event(event.digest())
         };
         for (may_have_copies, role) in [(true, LetterRole::Duplicate), (false, LetterRole::Leave)] {
-            let mut seen = Seen::new(may_have_copies);
+            let mut seen = SeenLetters::new(may_have_copies);
             assert_eq!(seen.role_of(key(), true), LetterRole::First);
             seen.put_back.insert(key());
             assert_eq!(seen.role_of(key(), true), role);

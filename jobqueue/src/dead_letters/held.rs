@@ -10,55 +10,57 @@ use crate::envelope::StoredReference;
 use crate::group_log::is_in_order;
 use crate::storage::{MessageId, MessageRef};
 
-/// The action on the dead letters that are selected.
+/// The action of a pass on the selected dead letters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PassAction {
-    /// Reports them.
+    /// Reports the letters.
     Report,
-    /// Reports what [`PutBack`](Self::PutBack) would do: of several letters of one job it deletes all but one as copies.
+    /// Reports the result of [`PutBack`](Self::PutBack), which deletes all but one of several letters of one
+    /// job as copies.
     ReportPutBack,
-    /// Puts their jobs back into the queue.
+    /// Puts the jobs back into the queue.
     PutBack,
-    /// Deletes them with their payloads.
+    /// Deletes the letters with their payloads.
     Delete,
 }
 
 impl PassAction {
-    /// Returns whether it changes nothing.
+    /// Returns whether the action changes nothing.
     pub(super) fn only_reports(self) -> bool {
         matches!(self, Self::Report | Self::ReportPutBack)
     }
 }
 
 /// A letter that the pass has leased.
-pub(crate) struct Held {
+pub(crate) struct HeldLetter {
     pub(crate) message: MessageRef,
-    /// The time at which others can lease it.
+    /// The end of the lease, after which other clients can lease the letter.
     pub(super) until: Instant,
     pub(super) entry: DeadLetterEntry,
     pub(crate) letter: DeadLetter,
     pub(crate) inserted: SystemTime,
     /// The id that the message had in its queue, if the storage returns it.
     pub(super) original_id: Option<MessageId>,
-    /// The group of the message, where the storage keeps the order.
+    /// The group of the message, if the storage keeps the order.
     pub(crate) group: Option<String>,
 }
 
-impl Held {
-    /// Returns what identifies the stored letter.
+impl HeldLetter {
+    /// Returns the identity of the stored letter.
     pub(super) fn stored(&self) -> StoredLetter<'_> {
         StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }
     }
 
-    /// Returns the group in which the job is in order, if it is.
-    pub(super) fn order(&self) -> Option<String> {
+    /// Returns the group in which the job is ordered; `None` for a job without order.
+    pub(super) fn ordering_group(&self) -> Option<String> {
         match &self.entry {
             DeadLetterEntry::Event(envelope) if is_in_order(envelope) => envelope.key.clone(),
             _ => self.group.clone(),
         }
     }
 
-    /// Returns the blobs of the dead letter. Those of an event that it keeps as a text are not its own: other letters may keep the same text.
+    /// Returns the blobs that belong to the dead letter. Excludes blobs referenced only by a text that the
+    /// letter keeps, because other letters may keep the same text.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         match &self.entry {
             DeadLetterEntry::Event(envelope) => envelope.references(),

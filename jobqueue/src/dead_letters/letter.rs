@@ -14,7 +14,8 @@ const NO_TEXT: &str = "unreadable";
 
 /// A message in a dead-letter queue.
 ///
-/// It keeps the text of the message, at most 64 KiB, for [`DeadLetters::message`](super::DeadLetters::message).
+/// It keeps the text of the message, at most 64 KiB, for
+/// [`DeadLetters::message`](super::DeadLetters::message).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,27 +36,29 @@ const NO_TEXT: &str = "unreadable";
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadLetter {
-    /// The job's id; for a text that is no event, the storage's id of the message, in its queue if the storage returns that.
+    /// The job's id. For a text that is not an event, the storage's id of the message: its id in the original
+    /// queue if the storage returns that.
     pub id: String,
-    /// The sender: two jobs with one id from two sources are two jobs.
+    /// The sender. Jobs with the same id from two sources are different jobs.
     pub source: String,
     /// The kind.
     pub kind: String,
-    /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there and gave none. For a
-    /// message that Service Bus has moved itself, the service's reason, such as `max_delivery_count_exceeded`.
+    /// The reason for dead-lettering; [`Reason::UNKNOWN`] if another program put the message there and gave
+    /// none. For a message that Service Bus itself has moved, the service's reason, such as
+    /// `max_delivery_count_exceeded`.
     pub reason: Reason,
     /// The queue that the job came from.
     pub queue: String,
-    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter does not say it. For a message of
-    /// another program, the time of its insertion.
+    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter does not contain it. For
+    /// a message of another program, the time of its insertion.
     pub time: Option<SystemTime>,
     /// The error with its causes.
     pub error: Option<String>,
-    /// The number of failed attempts, including that of the last delivery.
+    /// The number of failed attempts, including the last delivery.
     pub attempts: u32,
-    /// The dequeue count when it was dead-lettered.
+    /// The dequeue count when the message was dead-lettered.
     pub deliveries: u32,
-    /// The worker that dead-lettered it.
+    /// The worker that dead-lettered the message.
     pub worker: Option<String>,
     /// The trace in which the job was sent.
     pub trace: Option<String>,
@@ -66,7 +69,7 @@ pub struct DeadLetter {
     pub(crate) text: String,
     /// The original text of a message that could not be read as a job, if the dead letter itself contains it.
     unreadable: Option<String>,
-    /// Identifies this end of the job; copies of this dead letter share it.
+    /// Identifies this dead-lettering of the job; copies of this dead letter share it.
     pub(crate) death: Option<DeathOf>,
     /// The time at which the letter was put into its queue, by the storage's clock.
     pub(super) inserted: Option<SystemTime>,
@@ -97,7 +100,7 @@ impl DeadLetter {
         }
     }
 
-    /// Returns the dead letter for a text without the framework's attributes, with the storage's data.
+    /// Returns the dead letter for a text that is not an event, with the storage's data.
     pub(crate) fn external(
         id: &MessageId,
         inserted: SystemTime,
@@ -126,7 +129,8 @@ impl DeadLetter {
         }
     }
 
-    /// Returns the dead letter for a message whose text the storage cannot return: it can be deleted, and not put back.
+    /// Returns the dead letter for a message whose text the storage cannot return: the letter can be deleted,
+    /// but not put back.
     pub(super) fn without_text(
         id: &MessageId,
         inserted: SystemTime,
@@ -147,8 +151,8 @@ impl DeadLetter {
         self.error.as_deref().filter(|_| self.reason.as_str() == NO_TEXT && self.text.is_empty())
     }
 
-    /// Adds what the storage says of a letter that does not say it itself: the storage has moved it there without the
-    /// framework, or another program has.
+    /// Adds the storage's data to a letter without a reason: the storage itself, or another program, has
+    /// moved the message to the dead-letter queue.
     pub(super) fn moved_by_storage(
         mut self,
         cause: &DeadLetterCause,
@@ -164,35 +168,37 @@ impl DeadLetter {
         self
     }
 
-    /// Returns the storage's id of the message that was dead-lettered: a job that is dead-lettered again has another. `None` if the
-    /// letter does not name it.
+    /// Returns the storage's id of the message that was dead-lettered; a job that is dead-lettered again has
+    /// another id. Returns `None` if the letter does not contain the id.
     pub fn message_id(&self) -> Option<&str> {
         self.death.as_ref().map(|death| death.message.as_str())
     }
 
-    /// Returns the time at which the letter was put into the dead-letter queue, by the storage's clock. A storage that moves messages there
-    /// itself, as Service Bus does, may return the time at which the message was sent.
+    /// Returns the time at which the letter was put into the dead-letter queue, by the storage's clock. A
+    /// storage that itself moves messages there, such as Service Bus, may return the time at which the
+    /// message was sent.
     pub fn inserted(&self) -> Option<SystemTime> {
         self.inserted
     }
 
-    /// Returns the text as it lies in the dead-letter queue.
+    /// Returns the text as stored in the dead-letter queue.
     pub fn raw_text(&self) -> &str {
         &self.text
     }
 
-    /// Returns [`time`](Self::time) as RFC 3339 writes it, in UTC: `2026-11-22T06:15:00.000Z`.
+    /// Returns [`time`](Self::time) in the format of RFC 3339, in UTC: `2026-11-22T06:15:00.000Z`.
     pub fn time_text(&self) -> Option<String> {
         self.time.map(rfc3339)
     }
 
-    /// Returns the original text of a message that could not be read as a job, byte for byte as it was received.
+    /// Returns the original text of a message that could not be read as a job, byte for byte as it was
+    /// received.
     ///
-    /// Returns `None` for a job: read its message with [`DeadLetters::message`](super::DeadLetters::message). Also
-    /// returns `None` if the text is so large that it is in a blob: [`DeadLetters::text`](super::DeadLetters::text)
-    /// reads it.
+    /// Returns `None` for a job: read its message with [`DeadLetters::message`](super::DeadLetters::message).
+    /// Also returns `None` if the text is so large that it is in a blob:
+    /// [`DeadLetters::text`](super::DeadLetters::text) reads it.
     ///
-    /// Anybody may have written this text: treat it as untrusted data.
+    /// Any program that can write to the queue may have written this text: treat it as untrusted data.
     pub fn unreadable_text(&self) -> Option<&str> {
         self.unreadable.as_deref()
     }
@@ -221,7 +227,7 @@ impl fmt::Debug for DeadLetter {
     }
 }
 
-/// Returns a reason such as `TTLExpiredException` as reasons are written here: `ttl_expired_exception`.
+/// Converts a reason such as `TTLExpiredException` to snake case: `ttl_expired_exception`.
 fn in_snake_case(reason: &str) -> String {
     let chars: Vec<char> = reason.chars().collect();
     let mut code = String::with_capacity(reason.len() + 8);

@@ -1,7 +1,8 @@
-//! Dead letters: jobs that failed for good, why they failed, and the way back.
+//! Dead letters: jobs that failed for good, the reasons, and the way back.
 //!
 //! A dead letter is read, redriven or purged through [`DeadLetters`], which
-//! [`Queue::dead_letters`](crate::Queue::dead_letters) returns. The [guide](crate::guide::dead_letters) has the whole story.
+//! [`Queue::dead_letters`](crate::Queue::dead_letters) returns. The [guide](crate::guide::dead_letters) has
+//! the whole story.
 
 pub(crate) mod duplicates;
 pub(crate) mod held;
@@ -40,12 +41,12 @@ impl<M: QueueMessage> Queue<M> {
 
 /// The dead-letter queue of a queue: `<queue>-poison`.
 ///
-/// Dead letters never expire. A redrive keeps the job's id, payload, checkpoint and history, and gives it all its
-/// attempts again. If the process crashes half-way, a job may be in both queues: make effects idempotent by source
-/// and id.
+/// Dead letters never expire. A redrive keeps the job's id, payload, checkpoint and history, and gives it all
+/// its attempts again. If the process crashes during a redrive, a job may be in both queues: make effects
+/// idempotent by source and id.
 ///
-/// Messages of another program, such as a WebJobs host that shares the queue, are listed with the reason `unknown`
-/// and put back [unchanged, or on Service Bus under their id](crate::guide::dead_letters#redrive).
+/// Messages of another program, such as a WebJobs host that shares the queue, are listed with the reason
+/// `unknown` and put back [unchanged, or on Service Bus under their id](crate::guide::dead_letters#redrive).
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -105,8 +106,9 @@ impl<M: QueueMessage> DeadLetters<M> {
         Ok(self.letters.peek().await?.letters)
     }
 
-    /// Reads the message of a dead letter as a worker would: decoded by the codec of its type, upgraded from a former
-    /// version, validated, and read from its blob if it was too large for the queue. It changes nothing.
+    /// Reads the message of a dead letter as a worker would: decoded by the codec of its type, upgraded from
+    /// a former version, validated, and read from its blob if it was too large for the queue. Changes
+    /// nothing.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -135,45 +137,49 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// - [`Undecodable`](crate::ErrorKind::Undecodable): the message has another kind or a newer version, cannot be
-    ///   read, breaks the rules of its type, or its payload's blob is gone. A message that was dead-lettered for such
-    ///   a reason fails here for the same reason.
+    /// - [`Undecodable`](crate::ErrorKind::Undecodable): the message has another kind or a newer version,
+    ///   cannot be read, breaks the rules of its type, or its payload's blob is gone. A message that was
+    ///   dead-lettered for such a reason fails here for the same reason.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed; retryable if it may recover.
     pub async fn message(&self, letter: &DeadLetter) -> Result<M, Error> {
         read_text(&self.letters.core, &self.letters.text(letter).await?).await
     }
 
-    /// Reads the raw text of a dead letter. For a message that could not be read as a job, this is the original text,
-    /// from its blob if it was too large for the queue. For any other, it is the event as it is in the dead-letter
-    /// queue.
+    /// Reads the raw text of a dead letter. For a message that could not be read as a job, this is the
+    /// original text, from its blob if it was too large for the queue. For any other message, it is the event
+    /// as stored in the dead-letter queue.
     ///
-    /// Anybody may have written this text: treat it as untrusted data.
+    /// Any program that can write to the queue may have written this text: treat it as untrusted data.
     ///
     /// # Errors
-    /// - [`Undecodable`](crate::ErrorKind::Undecodable): the storage could not read the text, or its blob is gone.
+    /// - [`Undecodable`](crate::ErrorKind::Undecodable): the storage could not read the text, or its blob is
+    ///   gone.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed; retryable if it may recover.
     pub async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
         self.letters.text(letter).await
     }
 
-    /// Reads all dead letters, each with its text of at most 64 KiB. If there are many, [`for_each`](Self::for_each)
-    /// needs less memory. The dead letters are invisible to others while this reads, for at most 10 minutes, and
-    /// visible again afterwards. Dead letters that another reader holds are not among them.
+    /// Reads all dead letters, each with its text of at most 64 KiB. If there are many,
+    /// [`for_each`](Self::for_each) needs less memory. The dead letters are invisible to other readers during
+    /// the call, for at most 10 minutes, and visible again afterwards. Dead letters that another reader has
+    /// leased are not returned.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read, if an answer was lost and some dead
-    /// letters were not met, or if the first dead letters come back before all were read.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read, if
+    /// an answer was lost and some dead letters were not seen, or if the first dead letters become visible
+    /// again before all were read.
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes.
+    /// If the future is dropped, dead letters that it has leased become visible again after at most 10
+    /// minutes.
     pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
         let mut found = Vec::new();
         self.for_each(|letter| found.push(letter.clone())).await?;
         Ok(found)
     }
 
-    /// Calls `look` with all dead letters, one after the other, and keeps only their ids in memory. The dead letters
-    /// are invisible to others in the meantime, as with [`list`](Self::list).
+    /// Calls `visit` with each dead letter in turn, and keeps only their ids in memory. The dead letters are
+    /// invisible to other readers during the call, as with [`list`](Self::list).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -191,16 +197,17 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) as for [`list`](Self::list); `look` may have seen some of the dead letters.
+    /// [`Storage`](crate::ErrorKind::Storage) as for [`list`](Self::list); `visit` may have been called with
+    /// some of the dead letters.
     ///
     /// # Cancel safety
     /// As for [`list`](Self::list).
-    pub async fn for_each(&self, mut look: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
-        let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Report, &mut look).await?;
+    pub async fn for_each(&self, mut visit: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
+        let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Report, &mut visit).await?;
         match report.stopped {
             Some(why) => {
-                let is_passing = why != pass::TOO_MANY;
-                Err(Error::new(ErrorKind::Storage, why).with_retryable(is_passing))
+                let is_retryable = why != pass::TOO_MANY_LETTERS;
+                Err(Error::new(ErrorKind::Storage, why).with_retryable(is_retryable))
             }
             None => Ok(()),
         }
@@ -208,30 +215,33 @@ impl<M: QueueMessage> DeadLetters<M> {
 
     /// Puts dead letters back into their queue. Returns a report.
     ///
-    /// A redrive handles the dead letters that exist when it begins: a job that is dead-lettered again in the
-    /// meantime stays a dead letter. A dead letter that cannot be put back is skipped and
-    /// [reported](RedriveReport::skipped), and the others are put back: read the report. After three failures of the
-    /// storage in a row the redrive [stops](RedriveReport::stopped).
+    /// A redrive handles the dead letters that exist when it begins: a job that is dead-lettered again during
+    /// the redrive stays a dead letter. A dead letter that cannot be put back is skipped and
+    /// [reported](RedriveReport::skipped), and the others are put back: read the report. After three failures
+    /// of the storage in a row, the redrive [stops](RedriveReport::stopped).
     ///
-    /// A redriven job has blobs of its own: redriving a job with a large payload costs a read, a write and a deletion
-    /// of the payload.
+    /// A redriven job gets copies of its blobs: redriving a job with a large payload costs a read, a write
+    /// and a deletion of the payload.
     ///
     /// # Errors
-    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read at all; nothing was put back.
+    /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read at all; nothing was put
+    /// back.
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters that it held become visible again after at most 10 minutes. The one
-    /// that it was moving may be in both queues.
+    /// If the future is dropped, dead letters that it has leased become visible again after at most 10
+    /// minutes. A job that it was moving may be in both queues.
     pub async fn redrive(&self, options: DeadLetterOptions) -> Result<RedriveReport, Error> {
         let action = if options.dry_run { PassAction::ReportPutBack } else { PassAction::PutBack };
         self.letters.pass(&options, action, &mut |_| {}).await
     }
 
-    /// Deletes the dead letters that the filter of `options` selects, with their payloads. Returns a report. This cannot
-    /// be undone: look at them first, with [`list`](Self::list) or by a [dry run](DeadLetterOptions::dry_run). A job that was put
-    /// back keeps its payload. A dead letter that cannot be deleted is skipped and [reported](PurgeReport::skipped).
+    /// Deletes the dead letters that the filter of `options` selects, with their payloads. Returns a report.
+    /// A purge cannot be undone: look at the dead letters first, with [`list`](Self::list) or by a [dry
+    /// run](DeadLetterOptions::dry_run). A job that was put back keeps its payload. A dead letter that cannot
+    /// be deleted is skipped and [reported](PurgeReport::skipped).
     ///
-    /// A batch that [waits](crate::batch::OnDeadLetters::Wait) for the job of a deleted dead letter never continues.
+    /// A batch that [waits](crate::batch::OnDeadLetters::Wait) for the job of a deleted dead letter never
+    /// continues.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -249,12 +259,14 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// ```
     ///
     /// # Errors
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the options have no filter. `.filter(|_| true)` selects all dead letters.
-    /// - [`Storage`](crate::ErrorKind::Storage): the dead-letter queue cannot be read at all; nothing was deleted.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the options have no filter. `.filter(|_| true)` selects all
+    ///   dead letters.
+    /// - [`Storage`](crate::ErrorKind::Storage): the dead-letter queue cannot be read at all; nothing was
+    ///   deleted.
     ///
     /// # Cancel safety
-    /// If the future is dropped, deleted dead letters stay deleted; a sweep deletes the payload of the last one. Dead
-    /// letters that it held become visible again after at most 10 minutes.
+    /// If the future is dropped, deleted dead letters stay deleted; a sweep deletes payloads that are left.
+    /// Dead letters that it has leased become visible again after at most 10 minutes.
     pub async fn purge(&self, options: DeadLetterOptions) -> Result<PurgeReport, Error> {
         if !options.has_filter() {
             let text = "a purge needs a filter; `.filter(|_| true)` selects all dead letters";

@@ -10,8 +10,8 @@ use super::letter::DeadLetter;
 
 type Filter = dyn Fn(&DeadLetter, SystemTime) -> bool + Send + Sync;
 
-/// The options of a [redrive](super::DeadLetters::redrive) or a [purge](super::DeadLetters::purge): which dead letters to put back or
-/// delete, and how fast.
+/// The options of a [redrive](super::DeadLetters::redrive) or a [purge](super::DeadLetters::purge): which
+/// dead letters to put back or delete, and how fast.
 ///
 /// ```
 /// use jobqueue::dead_letters::DeadLetterOptions;
@@ -32,12 +32,13 @@ pub struct DeadLetterOptions {
     pub(crate) dry_run: bool,
     pub(crate) stop: Option<CancellationToken>,
     pub(crate) before: Option<SystemTime>,
-    /// True if the filter names messages.
+    /// True if the filter selects letters by the ids of their messages.
     pub(super) names_messages: bool,
 }
 
 impl DeadLetterOptions {
-    /// Returns options without a filter: a redrive takes all dead letters, as fast as possible, and a purge is refused.
+    /// Returns options without a filter: a redrive takes all dead letters, as fast as possible, and a purge
+    /// is refused.
     pub fn new() -> Self {
         Self::default()
     }
@@ -48,7 +49,8 @@ impl DeadLetterOptions {
         self.filter_at(move |letter, _| filter(letter))
     }
 
-    /// Selects the dead letters for which `filter` returns true at the time at which the pass began, by the storage's clock.
+    /// Selects the dead letters for which `filter` returns true. Its second argument is the time at which the
+    /// pass began, by the storage's clock.
     #[doc(hidden)]
     #[must_use]
     pub fn filter_at(
@@ -59,8 +61,8 @@ impl DeadLetterOptions {
         self
     }
 
-    /// States that the filter names the messages of letters: one that it selects did not die after the pass had begun, because a job that
-    /// dies again is another message.
+    /// States that the filter selects letters by the ids of their messages. Such a letter did not arrive
+    /// after the pass had begun, because a job that is dead-lettered again is another message.
     #[doc(hidden)]
     #[must_use]
     pub fn names_messages(mut self) -> Self {
@@ -78,12 +80,13 @@ impl DeadLetterOptions {
         /// Reports the dead letters without putting them back or deleting them. The default is off.
         dry_run(dry: bool) => dry_run;
 
-        /// Ends the pass when `token` fires, after the letters that are under way, at most 16. The others that it holds become visible
-        /// again at once.
+        /// Ends the pass when `token` fires, after the letters that are being handled, at most 16. The other
+        /// letters that the pass has leased become visible again immediately.
         stop(token: CancellationToken) => stop;
 
-        /// Leaves dead letters alone that came after `time`, by the storage's clock. The default is the beginning of the pass. On Service Bus the
-        /// time of a letter is the one that its worker has written; a letter that the service has moved itself counts as old as its message.
+        /// Ignores dead letters that arrived after `time`, by the storage's clock. The default is the
+        /// beginning of the pass. On Service Bus, the time of a letter is the time that its worker wrote into
+        /// it; a letter that the service itself moved counts as old as its message.
         before(time: Option<SystemTime>) => before;
     }
 
@@ -114,25 +117,29 @@ impl fmt::Debug for DeadLetterOptions {
 pub struct RedriveReport {
     /// The ids of the redriven jobs; in a dry run, of the jobs that would be put back.
     pub moved: Vec<String>,
-    /// The selected dead letters of which it is not certain that they were moved, with the cause of each. None of them is among `moved`.
+    /// The selected dead letters that were not certainly moved, with the cause of each. None of them is in
+    /// `moved`.
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,
-    /// The number of these that came after the pass had begun, at least.
+    /// The number of these that arrived after the pass had begun; a lower bound.
     pub newer: u64,
-    /// The number of dead letters that were deleted as copies: of one that was handled, or of the same job in another message. In a dry run,
-    /// of those that would be.
+    /// The number of dead letters that were deleted as copies: of a letter that was handled, or of the same
+    /// job in another message. In a dry run, the number that would be deleted.
     pub copies: u64,
     /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of
     /// [drained queues](crate::maintenance::SweepOptions::drained_queues).
     pub payloads_left: u64,
-    /// About how many dead letters are there that the pass did not meet: other readers hold them for up to 10 minutes, they came
-    /// meanwhile, or the pass ended before. `None` if the storage did not return their number.
+    /// The approximate number of dead letters that the pass did not see: other readers hold them for up to 10
+    /// minutes, they arrived during the pass, or the pass ended early. `None` if the storage did not return
+    /// their number.
     pub unseen: Option<u64>,
-    /// The time at which the pass began, by the storage's clock; none if there was no dead letter. What came later was left alone.
+    /// The time at which the pass began, by the storage's clock; `None` if there was no dead letter. Letters
+    /// that arrived later were ignored.
     pub began: Option<SystemTime>,
-    /// The cause, if the redrive ended early or may have missed dead letters: the storage failed several times in a row, a part of it did not
-    /// answer, the answer to a request was lost, or the first dead letters came back before all were read.
+    /// The cause, if the redrive ended early or may have missed dead letters: the storage failed several
+    /// times in a row, a part of it did not answer, the answer to a request was lost, or the first dead
+    /// letters became visible again before all were read.
     pub stopped: Option<String>,
 }
 
@@ -141,24 +148,26 @@ pub struct RedriveReport {
 #[must_use]
 #[non_exhaustive]
 pub struct PurgeReport {
-    /// The ids of the jobs whose dead letters were deleted; in a dry run, of those that would be deleted.
+    /// The ids of the jobs whose dead letters were deleted; in a dry run, would be deleted.
     pub deleted: Vec<String>,
-    /// The selected dead letters that may not be deleted, with the cause of each.
+    /// The selected dead letters that were not certainly deleted, with the cause of each.
     pub skipped: Vec<SkippedLetter>,
     /// The number of dead letters that were read but not selected.
     pub left: u64,
-    /// The number of dead letters that were deleted as copies of one that was handled.
+    /// The number of dead letters that were deleted as copies of a letter that was handled.
     pub copies: u64,
     /// As in [`RedriveReport`].
     pub payloads_left: u64,
     /// As in [`RedriveReport`].
     pub unseen: Option<u64>,
-    /// The cause, if the purge ended early or may have missed dead letters: the storage failed several times in a row, a part of it did not
-    /// answer, the answer to a request was lost, or the first dead letters came back before all were read.
+    /// The cause, if the purge ended early or may have missed dead letters: the storage failed several times
+    /// in a row, a part of it did not answer, the answer to a request was lost, or the first dead letters
+    /// became visible again before all were read.
     pub stopped: Option<String>,
 }
 
-/// A selected dead letter with which a redrive or a purge failed. It stays in the dead-letter queue, as far as is known.
+/// A selected dead letter with which a redrive or a purge failed. As far as is known, it is still in the
+/// dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SkippedLetter {
@@ -168,7 +177,8 @@ pub struct SkippedLetter {
     pub source: String,
     /// The error with its causes, in one line.
     pub why: String,
-    /// True if a redrive has put the job back, or may have: it is then in both queues. In a purge, true if the dead letter may be deleted.
+    /// True if a redrive has put the job back, or may have, so that the job is in both queues. In a purge,
+    /// true if the dead letter may be deleted.
     pub maybe_moved: bool,
 }
 

@@ -1,4 +1,5 @@
-//! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the others.
+//! One pass through a dead-letter queue: leases page after page, handles each letter once, and releases the
+//! others.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,64 +9,66 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::duplicates::Seen;
-use super::held::{Held, PassAction};
+use super::duplicates::SeenLetters;
+use super::held::{HeldLetter, PassAction};
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::options::{DeadLetterOptions, RedriveReport};
-use super::pass_state::{Handled, Listener, Listeners, MAX_AT_ONCE, Pass, Task};
-use super::revive::Put;
+use super::pass_state::{Handled, LetterListener, MAX_CONCURRENT_LETTERS, Pass, PassListeners, Task};
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
 use crate::delivery::{LetterClaim, claim_letter, was_redriven};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::queue_core::{RESCAN_SECONDS, UNCERTAIN_END};
 use crate::storage::{
-    ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received, StoreErrorKind, Tries,
-    UpdateMessage,
+    Certainty, ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received,
+    StoreErrorKind, Tries, UpdateMessage,
 };
 
-/// The lease of dead letters during a pass: they are invisible to other passes.
-const HOLD: Duration = Duration::from_secs(600);
-/// The time after which a page is not requested again: some storages need half a minute to find out that a request gets no answer.
-const PAGE_TIME: Duration = Duration::from_secs(100);
-/// The longest wait for a storage that throttles. Then a page is requested all the same: renewals of others may be throttled for hours.
-const THROTTLED_TIME: Duration = Duration::from_secs(60);
-/// The time after which a letter that cannot be made visible again has no further attempt.
-const RELEASE_TIME: Duration = Duration::from_secs(30);
-/// The cause of the end of a pass whose first letters came back before the last was met.
-pub(super) const TOO_MANY: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
-/// The cause of the end of a pass in which a request for letters failed and may have leased some.
+/// The lease of dead letters during a pass, in which they are invisible to other passes.
+const LETTER_LEASE: Duration = Duration::from_secs(600);
+/// The time after which a page is not requested again. Some storages take half a minute to notice that a
+/// request gets no answer.
+const PAGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
+/// The longest wait for a storage that throttles. Then the page is requested nevertheless, because the
+/// storage may throttle the lease renewals of other jobs for hours.
+const MAX_THROTTLE_WAIT: Duration = Duration::from_secs(60);
+/// The time after which the pass gives up making letters visible again.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The reason if the first letters became visible again before the last letter was seen.
+pub(super) const TOO_MANY_LETTERS: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
+/// The reason if a request for letters failed and may have leased some.
 const ANSWER_LOST: &str =
     "a request for dead letters failed and may have hidden some for up to 10 minutes; try again then";
-/// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster than it
-/// works.
+/// The number of pages in a row with only newer letters after which the pass ends: new letters arrive faster
+/// than the pass reads them.
 const MAX_NEW_PAGES: u64 = 3;
 
 impl DeadLetterQueue {
-    /// Handles all dead letters that exist when it begins.
+    /// Handles all dead letters that exist when the pass begins.
     pub async fn pass(
         &self,
         options: &DeadLetterOptions,
         action: PassAction,
-        tell: &mut Listener<'_>,
+        on_letter: &mut LetterListener<'_>,
     ) -> Result<RedriveReport, Error> {
-        let listeners = Listeners { of_letters: tell, of_copies: &mut |_| {} };
+        let listeners = PassListeners { of_letters: on_letter, of_copies: &mut |_| {} };
         self.pass_reporting_copies(&mut self.none_seen(), options, action, listeners).await
     }
 
-    /// Returns what a first pass has seen before it begins.
-    pub fn none_seen(&self) -> Seen {
-        Seen::new(self.core.store().powers().dead_letters.is_none())
+    /// Returns the state for a first pass, which has seen no letters.
+    pub fn none_seen(&self) -> SeenLetters {
+        SeenLetters::new(self.core.store().powers().dead_letters.is_none())
     }
 
-    /// Handles all dead letters that exist when it begins, like [`pass`](Self::pass). Also reports each letter that it deletes as a copy, or
-    /// would delete, including copies of letters that an earlier pass has handled (`seen`).
+    /// Handles all dead letters that exist when the pass begins, like [`pass`](Self::pass). Also reports each
+    /// letter that it deletes as a copy, or would delete, including copies of letters that an earlier pass
+    /// has handled (`seen`).
     pub async fn pass_reporting_copies(
         &self,
-        seen: &mut Seen,
+        seen: &mut SeenLetters,
         options: &DeadLetterOptions,
         action: PassAction,
-        mut listeners: Listeners<'_, '_>,
+        mut listeners: PassListeners<'_, '_>,
     ) -> Result<RedriveReport, Error> {
         let mut pass = Pass {
             seen,
@@ -73,20 +76,20 @@ impl DeadLetterQueue {
             action,
             began: options.before,
             now: None,
-            looked_at: HashSet::new(),
-            next: Instant::now(),
-            at_once: 1,
+            known_ids: HashSet::new(),
+            next_at: Instant::now(),
+            concurrency: 1,
             failures: 0,
             report: RedriveReport::default(),
-            held: Vec::new(),
+            to_release: Vec::new(),
             answer_lost: false,
         };
         let done = self.pages(&mut pass, &mut listeners).await;
         pass.report.began = pass.began;
         pass.report.unseen = self.count().await.ok().map(|there| pass.unseen(there));
-        self.release(pass.held).await;
+        self.release(pass.to_release).await;
         match done {
-            Err(error) if pass.looked_at.is_empty() || action.only_reports() => return Err(error),
+            Err(error) if pass.known_ids.is_empty() || action.only_reports() => return Err(error),
             Err(error) => pass.report.stopped = Some(chain(&error)),
             Ok(Some(doubt)) if pass.report.unseen != Some(0) => {
                 pass.report.stopped.get_or_insert_with(|| doubt.to_owned());
@@ -96,11 +99,11 @@ impl DeadLetterQueue {
         Ok(pass.report)
     }
 
-    /// Returns the reason to report if some letters were not met.
+    /// Handles page after page. Returns the reason to report if some letters were not seen.
     async fn pages(
         &self,
         pass: &mut Pass<'_>,
-        listeners: &mut Listeners<'_, '_>,
+        listeners: &mut PassListeners<'_, '_>,
     ) -> Result<Option<&'static str>, Error> {
         let (mut pages_of_new, mut known_in_a_row) = (0, 0);
         let max_new_pages = self.max_new_pages(pass.options).await?;
@@ -109,21 +112,22 @@ impl DeadLetterQueue {
             let (requested, received) = self.page(pass).await?;
             let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
-                let held = first.granted.unwrap_or(HOLD);
+                let held = first.granted.unwrap_or(LETTER_LEASE);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
                 pass.began = pass.began.or(pass.now);
             }
-            // If there are many, the first may be visible again before the last was read, and come before it: storages promise no
-            // order. So the pass ends when nothing is left, or when it has met as many known letters in a row as there can be.
-            let is_known = |leased: &LeasedMessage| pass.looked_at.contains(&leased.message.id);
+            // With many letters, the first may become visible again before the last was read, and be returned
+            // before it: storages promise no order. So the pass ends at an empty page, or after as many known
+            // letters in a row as it has seen in all.
+            let is_known = |leased: &LeasedMessage| pass.known_ids.contains(&leased.message.id);
             known_in_a_row = if page.iter().all(is_known) { known_in_a_row + page.len() } else { 0 };
-            if page.is_empty() || known_in_a_row >= pass.looked_at.len().max(1) {
-                let too_many = (!page.is_empty()).then_some(TOO_MANY);
-                pass.held.extend(page.into_iter().map(|leased| leased.message));
+            if page.is_empty() || known_in_a_row >= pass.known_ids.len().max(1) {
+                let too_many = (!page.is_empty()).then_some(TOO_MANY_LETTERS);
+                pass.to_release.extend(page.into_iter().map(|leased| leased.message));
                 if !is_uncertain && !is_partial {
                     return Ok(pass.answer_lost.then_some(ANSWER_LOST).or(too_many));
                 }
-                // An end that is not certain is no end.
+                // The queue may not be empty: retry.
                 match pauses.next() {
                     Some(seconds) => tokio::time::sleep(Duration::from_secs(*seconds)).await,
                     None => pass.report.stopped = Some(UNCERTAIN_END.to_owned()),
@@ -149,7 +153,7 @@ impl DeadLetterQueue {
     /// Returns the number of pages in a row with only newer letters after which a pass ends.
     async fn max_new_pages(&self, options: &DeadLetterOptions) -> Result<u64, Error> {
         Ok(match options.before {
-            // Behind a time that has passed there may be many before the first that is meant.
+            // Many letters may be newer than a time in the past, and returned before the first older letter.
             Some(_) => {
                 MAX_NEW_PAGES + self.known_count().await?.unwrap_or_default() / u64::from(MAX_MESSAGES)
             }
@@ -157,12 +161,12 @@ impl DeadLetterQueue {
         })
     }
 
-    /// Handles letters, some at the same time, until the pass is over. Leaves the others.
+    /// Handles letters, several concurrently, until the pass is over. Leaves the others.
     async fn handle_all(
         &self,
         pass: &mut Pass<'_>,
-        mut picked: VecDeque<Held>,
-        listeners: &mut Listeners<'_, '_>,
+        mut picked: VecDeque<HeldLetter>,
+        listeners: &mut PassListeners<'_, '_>,
     ) {
         while !picked.is_empty() && !pass.is_over() {
             let tasks = pass.next_letters(&mut picked);
@@ -172,24 +176,24 @@ impl DeadLetterQueue {
                 pass.record(task.held, handled, listeners);
             }
             if has_failed {
-                pass.at_once = 1;
+                pass.concurrency = 1;
             }
         }
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    /// Leases a page, and returns the time of the request that leased it. Records if a request may have leased letters and failed.
+    /// Leases a page. Also returns the time of the request that leased it. Records whether a failed request
+    /// may have leased letters.
     async fn page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
-        let ready = timeout(THROTTLED_TIME, self.core.storage.throttle().until_ready());
+        let ready = timeout(MAX_THROTTLE_WAIT, self.core.storage.throttle().until_ready());
         let stop = pass.options.stop.clone().unwrap_or_default();
         if stop.run_until_cancelled(ready).await.is_none() {
-            // The pass is over.
             return Ok((Instant::now(), Received::default()));
         }
-        let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_TIME, 2, 2);
+        let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_REQUEST_TIMEOUT, 2, 2);
         loop {
             let requested = Instant::now();
-            match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, HOLD)).await {
+            match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, LETTER_LEASE)).await {
                 Ok(received) => return Ok((requested, received)),
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
                     return Ok((requested, Received::default()));
@@ -207,10 +211,10 @@ impl DeadLetterQueue {
     }
 
     /// Returns a letter that a request has leased at `requested`, if the pass handles it.
-    fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<Held> {
+    fn pick(&self, pass: &mut Pass<'_>, leased: LeasedMessage, requested: Instant) -> Option<HeldLetter> {
         let LeasedMessage { message, text, inserted, dead, original_id, group, granted, .. } = leased;
-        if !pass.looked_at.insert(message.id.clone()) {
-            pass.held.push(message);
+        if !pass.known_ids.insert(message.id.clone()) {
+            pass.to_release.push(message);
             return None;
         }
         let is_over = pass.is_over();
@@ -221,17 +225,18 @@ impl DeadLetterQueue {
             return None;
         }
         let id = original_id.as_ref().unwrap_or(&message.id);
-        let found = StorageRecord { id, inserted, cause: dead.as_ref() };
+        let record = StorageRecord { id, inserted, cause: dead.as_ref() };
         let (entry, letter) = match &text {
             Ok(text) => {
                 let entry = DeadLetterEntry::read(text);
-                let letter = self.letter(&entry, text, found);
+                let letter = self.letter(&entry, text, record);
                 (entry, letter)
             }
-            Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &found)),
+            Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &record)),
         };
         let is_picked = pass.options.picks(&letter, pass.began.unwrap_or(inserted));
-        // The clock of the worker that wrote the time may be ahead.
+        // A letter that is selected by the id of its message is not compared by time: the clock of the worker
+        // that wrote the time may be ahead.
         let is_named = is_picked && pass.options.names_messages;
         let is_new = !is_named && self.has_died_since(pass, &letter);
         pass.report.newer += u64::from(is_new);
@@ -239,12 +244,13 @@ impl DeadLetterQueue {
             pass.leave(message);
             return None;
         }
-        let until = requested + granted.unwrap_or(HOLD);
-        Some(Held { message, until, entry, letter, inserted, original_id, group })
+        let until = requested + granted.unwrap_or(LETTER_LEASE);
+        Some(HeldLetter { message, until, entry, letter, inserted, original_id, group })
     }
 
-    /// Returns whether a job has died since the pass began, where a letter has the time of its message: by the time that a worker has written
-    /// into it. A time to come is not believed: a producer may have written it, to keep its letter from every pass.
+    /// Returns whether a job was dead-lettered after the pass began, on storages where a letter has the
+    /// insertion time of its message: compares the time that the worker wrote into the letter. Ignores a time
+    /// in the future, which a producer may have written to hide its letter from every pass.
     fn has_died_since(&self, pass: &Pass<'_>, letter: &DeadLetter) -> bool {
         let (true, Some(began), Some(now), Some(died)) =
             (self.core.store().powers().dead_letters.is_some(), pass.began, pass.now, letter.time)
@@ -254,19 +260,21 @@ impl DeadLetterQueue {
         died > began && died <= now
     }
 
-    /// Acts on a letter. A copy of another one is deleted, and so is one whose job an earlier redrive has put back.
+    /// Applies the action to a letter. Deletes the letter instead if it is a copy of another letter, or if an
+    /// earlier redrive has put its job back.
     ///
     /// # Errors
-    /// The error, and whether the action had its effect all the same.
-    async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Put, Error)> {
-        let (held, not_put) = (&task.held, |error| (Put::No, error));
+    /// The error, and the certainty that the action was applied.
+    async fn handle(&self, task: &Task, action: PassAction) -> Result<Handled, (Certainty, Error)> {
+        let held = &task.held;
+        let not_applied = |error| (Certainty::NotApplied, error);
         if action.only_reports() {
             return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
         let claim = match &held.entry {
             _ if task.is_copy => LetterClaim::Copy,
-            DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_put)?,
+            DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_applied)?,
             DeadLetterEntry::External => LetterClaim::Repeated,
         };
         let discarded = match claim {
@@ -274,20 +282,20 @@ impl DeadLetterQueue {
             // The redrive that put the job back has copied its blobs, whatever their size.
             LetterClaim::Repeated
                 if action == PassAction::PutBack
-                    && was_redriven(&self.core, &held.stored()).await.map_err(not_put)? =>
+                    && was_redriven(&self.core, &held.stored()).await.map_err(not_applied)? =>
             {
                 Some(self.discard(held).await)
             }
             _ => None,
         };
         if let Some(discarded) = discarded {
-            let payload_left = discarded.map_err(|(_, error)| not_put(error))?;
+            let payload_left = discarded.map_err(|(_, error)| not_applied(error))?;
             return Ok(Handled { is_copy: true, payload_left });
         }
         if action == PassAction::PutBack
             && let Some(problem) = held.letter.text_problem()
         {
-            return Err((Put::No, unreadable(problem)));
+            return Err(not_applied(unreadable(problem)));
         }
         sleep_until(task.begin).await;
         let payload_left = match action {
@@ -297,10 +305,10 @@ impl DeadLetterQueue {
         Ok(Handled { is_copy: false, payload_left })
     }
 
-    /// Makes the letters visible again that were only read. In an outage, which may leave each request without an answer, all of them have the
-    /// time of one change: there may be thousands.
+    /// Makes the letters visible again that were not deleted. In an outage, in which each request may remain
+    /// without an answer, all letters share the time of one change, because there may be thousands.
     async fn release(&self, held: Vec<MessageRef>) {
-        let give_up = Instant::now() + RELEASE_TIME;
+        let give_up = Instant::now() + RELEASE_TIMEOUT;
         let is_failing = AtomicBool::new(false);
         let release = async |message: MessageRef| {
             if is_failing.load(Ordering::Relaxed) && Instant::now() >= give_up {
@@ -315,6 +323,6 @@ impl DeadLetterQueue {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }
         };
-        stream::iter(held).for_each_concurrent(MAX_AT_ONCE, release).await;
+        stream::iter(held).for_each_concurrent(MAX_CONCURRENT_LETTERS, release).await;
     }
 }

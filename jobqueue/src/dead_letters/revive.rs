@@ -1,4 +1,4 @@
-//! Puts one dead letter back into its queue, or deletes it. `pass.rs` leases and chooses the letters.
+//! Puts a dead letter back into its queue, or deletes it. `pass.rs` leases and selects the letters.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::held::Held;
+use super::held::HeldLetter;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
@@ -21,53 +21,45 @@ use crate::storage::{
     Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
 };
 
-/// The time that must be left of the hold of a letter when its job is put back.
-const SPARE: Duration = Duration::from_secs(2);
-
-/// The effect of a put-back or a deletion that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
-    No,
-    Perhaps,
-    Yes,
-}
+/// The time that must be left of the lease of a letter when its job is put back, so that the letter can be
+/// deleted.
+const DELETION_RESERVE: Duration = Duration::from_secs(2);
 
 /// The new message of a redriven job, and the blobs that were written for it.
-struct Revived {
+struct RevivedJob {
     text: String,
     key: Option<String>,
-    /// The group at whose end the job comes, where the storage keeps the order itself.
+    /// The group that the job joins at its end, if the storage itself keeps the order.
     group: Option<String>,
     blobs: Vec<StoredReference>,
 }
 
 /// The content of a letter.
-enum Content {
+enum LetterContent {
     Job(Box<Envelope>),
-    /// A text that is put back as it came, but for its copy number.
+    /// A text that is put back unchanged, except for its copy number.
     Text(String),
 }
 
 impl DeadLetterQueue {
-    /// Puts a job back into its queue, with blobs of its own, and then deletes its dead letter. Returns the error of a
-    /// blob of the dead letter that is not deleted.
+    /// Puts a job back into its queue, with copies of its blobs, and then deletes its dead letter. Returns
+    /// the error if a blob of the dead letter is not deleted.
     ///
     /// # Errors
-    /// The error, and whether the job is in its queue all the same.
-    pub(crate) async fn put_back(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+    /// The error, and the certainty that the job is in its queue.
+    pub(crate) async fn put_back(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
-        // Not the id of the job: a storage that detects duplicates would drop a job that was sent a moment ago.
+        // Not the id of the job: a storage that detects duplicates would drop a job that was sent shortly
+        // before.
         let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
-            let failed = |error| match tries.is_in_doubt() {
-                true => (Put::Perhaps, error),
-                false => (Put::No, error),
-            };
-            let Revived { text, key, group, blobs } = self.revived(held).await.map_err(failed)?;
-            if Instant::now() + SPARE >= held.until {
+            let certainty = if tries.is_in_doubt() { Certainty::Unknown } else { Certainty::NotApplied };
+            let revived = self.revive(held).await;
+            let RevivedJob { text, key, group, blobs } = revived.map_err(|error| (certainty, error))?;
+            if Instant::now() + DELETION_RESERVE >= held.until {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
                 let text = "the dead letter was held for too long: another pass may have it";
-                return Err(failed(Error::new(ErrorKind::LeaseLost, text)));
+                return Err((certainty, Error::new(ErrorKind::LeaseLost, text)));
             }
             let put = PutMessage::new(text).with_shard_key(key).with_group(group);
             let put = put.with_job(Arc::clone(&self.core.options.source), Arc::clone(&id));
@@ -75,43 +67,45 @@ impl DeadLetterQueue {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            // Otherwise a stored message may need them; the next attempt writes its own.
+            // Otherwise a stored message may need the blobs; the next attempt writes new ones.
             if error.certainty() == Certainty::NotApplied {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
             }
-            tries.failed(error).await.map_err(|error| match error.certainty() {
-                Certainty::NotApplied => (Put::No, send_error(error, Certainty::NotApplied)),
-                certainty => (Put::Perhaps, send_error(error, certainty)),
+            tries.failed(error).await.map_err(|error| {
+                let certainty = error.certainty();
+                (certainty, send_error(error, certainty))
             })?;
         }
-        // The hold of the letter must last for its deletion. Where that is not certain, the record is needed all the same.
+        // The record must leave enough of the lease for the deletion. If the deletion fails, the record is
+        // needed nevertheless: it tells a later pass that the job was put back.
         let stored = held.stored();
         let mut recording = pin!(record_redrive(&self.core, &stored));
-        let is_recorded = timeout_at(held.until - SPARE / 2, recording.as_mut()).await.is_ok();
+        let is_recorded = timeout_at(held.until - DELETION_RESERVE / 2, recording.as_mut()).await.is_ok();
         let discarded = self.discard(held).await;
         if !is_recorded && discarded.is_err() {
             recording.await;
         }
         discarded.map_err(|(_, error)| {
             let text = "the job is put back, but its dead letter may not be deleted";
-            (Put::Yes, Error::new(error.kind(), text).with_source(error))
+            (Certainty::Applied, Error::new(error.kind(), text).with_source(error))
         })
     }
 
-    /// Deletes a dead letter, then its blobs. Returns the error of a blob that is not deleted.
+    /// Deletes a dead letter, then its blobs. Returns the error if a blob is not deleted.
     ///
     /// # Errors
-    /// The dead letter is not deleted, or only perhaps.
-    pub(crate) async fn discard(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+    /// The error, and the certainty that the dead letter is deleted.
+    pub(crate) async fn discard(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         self.delete_with(held, held.references()).await
     }
 
-    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it is the blob of their message, and the other letter
-    /// refers to it too. If a worker with a higher limit has copied it, a sweep removes it.
+    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it belongs to the
+    /// original message, and the other letter refers to it too. If a worker with a higher limit has copied
+    /// the blob, a sweep removes the copy.
     ///
     /// # Errors
-    /// Those of [`discard`](Self::discard).
-    pub(super) async fn discard_copy(&self, held: &Held) -> Result<Option<Error>, (Put, Error)> {
+    /// As for [`discard`](Self::discard).
+    pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
         self.delete_with(held, own).await
@@ -119,13 +113,11 @@ impl DeadLetterQueue {
 
     async fn delete_with(
         &self,
-        held: &Held,
+        held: &HeldLetter,
         blobs: Vec<StoredReference>,
-    ) -> Result<Option<Error>, (Put, Error)> {
-        let deleted = self.delete(&held.message).await.map_err(|error| match error.certainty() {
-            Certainty::NotApplied => (Put::No, error.into()),
-            _ => (Put::Perhaps, error.into()),
-        })?;
+    ) -> Result<Option<Error>, (Certainty, Error)> {
+        let deleted = self.delete(&held.message).await;
+        let deleted = deleted.map_err(|error| (error.certainty(), Error::from(error)))?;
         let mut payload_left = None;
         for reference in blobs.into_iter().filter(|_| deleted) {
             if let Err(error) = self.core.claim_checks.remove(&self.name, &reference).await {
@@ -139,13 +131,13 @@ impl DeadLetterQueue {
     /// Deletes a message. Returns false if another client has deleted it.
     ///
     /// # Errors
-    /// Also if another client has leased it: then it is still there.
+    /// The storage's error. If another client has leased the message, it still exists.
     async fn delete(&self, message: &MessageRef) -> Result<bool, StoreError> {
         let mut tries = Tries::brief(self.core.runtime(), 1, 2);
         loop {
             match self.core.store().delete(&self.name, message, ExpiredReceipt::Allow).await {
                 Ok(()) => return Ok(true),
-                // Our own deletion succeeded, and its answer was lost.
+                // An earlier attempt deleted the message, and its answer was lost.
                 Err(e) if e.kind() == StoreErrorKind::MessageNotFound && tries.is_in_doubt() => {
                     return Ok(true);
                 }
@@ -156,7 +148,7 @@ impl DeadLetterQueue {
     }
 
     /// Returns the original text of a message that could not be read as a job; `None` for a job.
-    pub(crate) async fn kept_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
+    pub(crate) async fn original_text(&self, envelope: &Envelope) -> Result<Option<String>, Error> {
         if *envelope.kind != *UNREADABLE_KIND {
             return Ok(None);
         }
@@ -170,12 +162,14 @@ impl DeadLetterQueue {
         })
     }
 
-    async fn revived(&self, held: &Held) -> Result<Revived, Error> {
-        // A producer of another program may have chosen the group without saying so in the text.
-        let told = held.group.clone().filter(|_| self.core.orders_groups);
+    async fn revive(&self, held: &HeldLetter) -> Result<RevivedJob, Error> {
+        // Another program may have set the group on the message, and not in the text.
+        let stored_group = held.group.clone().filter(|_| self.core.orders_groups);
         let mut envelope = match self.content(held).await? {
-            Content::Text(text) => return Ok(Revived { text, key: None, group: told, blobs: Vec::new() }),
-            Content::Job(dead) => self.reset(*dead, &held.letter),
+            LetterContent::Text(text) => {
+                return Ok(RevivedJob { text, key: None, group: stored_group, blobs: Vec::new() });
+            }
+            LetterContent::Job(dead) => self.reset(*dead, &held.letter),
         };
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
@@ -186,8 +180,8 @@ impl DeadLetterQueue {
         match fitted {
             Ok(text) => {
                 let keeps_order = self.core.orders_groups && is_in_order(&envelope);
-                let group = envelope.key.clone().filter(|_| keeps_order).or(told);
-                Ok(Revived { text, key: envelope.key, group, blobs })
+                let group = envelope.key.clone().filter(|_| keeps_order).or(stored_group);
+                Ok(RevivedJob { text, key: envelope.key, group, blobs })
             }
             Err(error) => {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
@@ -196,34 +190,37 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under another id, its handler would find
-    /// none of the effects that it has recorded.
-    async fn content(&self, held: &Held) -> Result<Content, Error> {
+    /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under
+    /// another id, its handler would not find the effects that it has recorded.
+    async fn content(&self, held: &HeldLetter) -> Result<LetterContent, Error> {
         let (text, id) = match &held.entry {
             DeadLetterEntry::External => {
                 (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str))
             }
             DeadLetterEntry::Event(envelope) => {
                 self.check_home(envelope)?;
-                match self.kept_text(envelope).await? {
-                    None => return Ok(Content::Job(envelope.clone())),
-                    // It was refused unread: it is put back as it came.
+                match self.original_text(envelope).await? {
+                    None => return Ok(LetterContent::Job(envelope.clone())),
+                    // The text was refused unread, so it is put back unchanged.
                     Some(text) => (text, None),
                 }
             }
         };
         Ok(match (parse(&text), id) {
-            // Each put of it is another message of its job.
-            (Ok(Parsed::Event(mut event)), _) => match renumber(&mut event, self.core.runtime()) {
-                true => Content::Text(event.to_json()?),
-                false => Content::Text(text),
-            },
-            (Ok(Parsed::Bare(json)), Some(id)) => Content::Job(Box::new(event_of_raw(id, RAW_KIND, json))),
-            _ => Content::Text(text),
+            // Each put of the text is another message of its job.
+            (Ok(Parsed::Event(mut event)), _) => {
+                let is_renumbered = renumber(&mut event, self.core.runtime());
+                LetterContent::Text(if is_renumbered { event.to_json()? } else { text })
+            }
+            (Ok(Parsed::Bare(json)), Some(id)) => {
+                LetterContent::Job(Box::new(event_of_raw(id, RAW_KIND, json)))
+            }
+            _ => LetterContent::Text(text),
         })
     }
 
-    /// Checks that a dead letter returns only to the queue of its dead-letter queue, whatever queue it names.
+    /// Refuses a dead letter that names another queue as its origin: a letter returns only to the queue of
+    /// its dead-letter queue.
     fn check_home(&self, envelope: &Envelope) -> Result<(), Error> {
         let queue = envelope.dead_letter.as_ref().map_or("", |note| &note.queue);
         if queue.is_empty() || queue == self.core.name.as_str() {
@@ -233,10 +230,10 @@ impl DeadLetterQueue {
         Err(Error::new(ErrorKind::Invalid, text))
     }
 
-    /// Returns the event with all its attempts again.
+    /// Returns the event as a new message with all its attempts.
     fn reset(&self, mut envelope: Envelope, letter: &DeadLetter) -> Envelope {
-        // A message that the storage or another program has moved has no note. Without a past, its checkpoint would be
-        // taken for a producer's.
+        // A message that the storage or another program has moved has no note. Without a past dead letter,
+        // its checkpoint would look as if a producer had written it.
         let note = envelope.dead_letter.take().unwrap_or_else(|| DeadLetterNote {
             reason: letter.reason.to_string(),
             queue: letter.queue.clone(),
@@ -255,12 +252,12 @@ impl DeadLetterQueue {
         envelope.history.uncounted = 0;
         envelope.history.delivery = 0;
         envelope.history.deferral = None;
-        // It runs again.
+        // The handler runs again.
         envelope.history.finished = None;
         envelope
     }
 
-    /// Renders the text like a send. If the message has no room, stores its payload in a blob first.
+    /// Renders the text like a send. Stores the payload in a blob first if the message has no room for it.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
         let encoding = self.core.fresh_settings().await.encoding;
         let mut trim = HistoryTrim::new();
@@ -287,16 +284,17 @@ impl DeadLetterQueue {
 
 /// Returns the number above which the fences of a redriven job begin.
 ///
-/// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one after the
-/// other: the time keeps their fences apart. The former number keeps the fence growing if the clock is wrong.
+/// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one
+/// after the other: the time in the number separates their fences. The former number keeps the fence growing
+/// if the clock is wrong.
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
-    /// Room for the deliveries of one message, as a power of two.
-    const ROOM: u32 = 10;
-    /// The largest number that JSON can carry to every language.
+    /// The number of bits for the deliveries of one message.
+    const DELIVERY_BITS: u32 = 10;
+    /// The largest integer that JSON carries exactly to every language.
     const MAX: u64 = (1 << 53) - 1;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
-    let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << ROOM);
-    let least = former.saturating_add(deliveries.into()).saturating_add(1 << ROOM);
+    let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << DELIVERY_BITS);
+    let least = former.saturating_add(deliveries.into()).saturating_add(1 << DELIVERY_BITS);
     least.max(now).min(MAX)
 }
 
@@ -305,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fence_grows_whatever_the_clock_says() {
+    fn fence_grows_whatever_the_clock_says() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let first = fence_base(0, 20, at(1_700_000_000));
         let second = fence_base(first, 5_000, at(1_700_000_001));

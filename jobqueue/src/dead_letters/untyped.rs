@@ -1,5 +1,5 @@
-//! The dead-letter queue of a queue without a message type: the part that `DeadLetters<M>` and the operator's view
-//! share.
+//! The dead-letter queue of a queue, independent of the message type: the part that `DeadLetters<M>` and the
+//! operator's view share.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, QueueName, StoreE
 
 /// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {
-    /// The id that the message had in its queue, or else that of the letter.
+    /// The id that the message had in its queue if it is known, else the id of the letter.
     pub(crate) id: &'l MessageId,
     pub(crate) inserted: SystemTime,
     pub(crate) cause: Option<&'l DeadLetterCause>,
@@ -21,9 +21,9 @@ pub(crate) struct StorageRecord<'l> {
 /// The first letters of a queue.
 #[derive(Debug, Default)]
 pub struct PeekedLetters {
-    /// The letters; of several copies of one letter only the first.
+    /// The letters, without copies of earlier ones.
     pub letters: Vec<DeadLetter>,
-    /// The number of letters with all copies.
+    /// The number of letters, copies included.
     pub looked_at: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct PeekedLetters {
 pub struct DeadLetterQueue {
     pub(crate) core: Arc<QueueCore>,
     pub(crate) name: QueueName,
-    /// The kind that is shown for letters without one.
+    /// The kind that is shown for letters without a kind.
     external_kind: &'static str,
 }
 
@@ -63,7 +63,7 @@ impl DeadLetterQueue {
         }
     }
 
-    /// Looks at the first letters, at most 32, without changing anything.
+    /// Reads the first letters, at most 32, without changing anything.
     pub async fn peek(&self) -> Result<PeekedLetters, Error> {
         let peeked = match self.core.store().peek(&self.name, MAX_MESSAGES).await {
             Ok(peeked) => peeked,
@@ -73,43 +73,48 @@ impl DeadLetterQueue {
         let mut seen = HashSet::new();
         let letters = peeked.iter().map(|message| {
             let id = message.original_id.as_ref().unwrap_or(&message.id);
-            let found = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };
+            let record = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };
             match message.text.as_deref() {
-                Ok(text) => self.letter(&DeadLetterEntry::read(text), text, found),
-                Err(problem) => self.letter_without_text(problem, &found),
+                Ok(text) => self.letter(&DeadLetterEntry::read(text), text, record),
+                Err(problem) => self.letter_without_text(problem, &record),
             }
         });
         let letters = letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death)));
         Ok(PeekedLetters { letters: letters.collect(), looked_at: peeked.len() as u64 })
     }
 
-    pub(super) fn letter(&self, entry: &DeadLetterEntry, text: &str, found: StorageRecord<'_>) -> DeadLetter {
+    pub(super) fn letter(
+        &self,
+        entry: &DeadLetterEntry,
+        text: &str,
+        record: StorageRecord<'_>,
+    ) -> DeadLetter {
         let mut letter = match entry {
             DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
             DeadLetterEntry::External => {
-                DeadLetter::external(found.id, found.inserted, self.external_kind, &self.core.name, text)
+                DeadLetter::external(record.id, record.inserted, self.external_kind, &self.core.name, text)
             }
         };
-        letter.inserted = Some(found.inserted);
-        match found.cause {
-            Some(cause) => letter.moved_by_storage(cause, &self.core.name, found.inserted),
+        letter.inserted = Some(record.inserted);
+        match record.cause {
+            Some(cause) => letter.moved_by_storage(cause, &self.core.name, record.inserted),
             None => letter,
         }
     }
 
-    pub(super) fn letter_without_text(&self, problem: &str, found: &StorageRecord<'_>) -> DeadLetter {
+    pub(super) fn letter_without_text(&self, problem: &str, record: &StorageRecord<'_>) -> DeadLetter {
         let (kind, queue) = (self.external_kind, &self.core.name);
-        DeadLetter::without_text(found.id, found.inserted, kind, queue, problem)
+        DeadLetter::without_text(record.id, record.inserted, kind, queue, problem)
     }
 
-    /// Reads the text of a letter: the original text of a message that could not be read as a job; for any other, the
-    /// text in the queue.
+    /// Reads the text of a letter: the original text of a message that could not be read as a job; for any
+    /// other letter, the text in the queue.
     pub(crate) async fn text(&self, letter: &DeadLetter) -> Result<String, Error> {
         if let Some(problem) = letter.text_problem() {
             return Err(unreadable(problem));
         }
         if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
-            && let Some(text) = self.kept_text(&envelope).await?
+            && let Some(text) = self.original_text(&envelope).await?
         {
             return Ok(text);
         }
@@ -117,7 +122,7 @@ impl DeadLetterQueue {
     }
 }
 
-/// Returns the error of a letter whose text the storage cannot return.
+/// Returns the error for a letter whose text the storage cannot return.
 pub(super) fn unreadable(problem: &str) -> Error {
     Error::new(ErrorKind::Undecodable, format!("the text of the dead letter cannot be read: {problem}"))
 }

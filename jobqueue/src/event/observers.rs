@@ -30,7 +30,7 @@ impl Observers {
         self.tracer = Some(tracer);
     }
 
-    /// Calls all listeners. Makes the event only if there is one.
+    /// Passes an event to all listeners. Calls `event` only if there is a listener.
     pub(crate) fn emit(&self, event: impl FnOnce() -> Event) {
         if self.listeners.is_empty() {
             return;
@@ -44,7 +44,7 @@ impl Observers {
         }
     }
 
-    /// Starts the span of a step. Asks for the step only if there is a tracer.
+    /// Starts the span of a step. Calls `step` only if there is a tracer.
     pub(crate) fn span<'a>(&self, step: impl FnOnce() -> Step<'a>) -> OpenSpan {
         match &self.tracer {
             Some(tracer) => OpenSpan::start(&**tracer, &step()),
@@ -56,7 +56,8 @@ impl Observers {
         self.tracer.is_some()
     }
 
-    /// Returns whether workers make their `tracing` span of a job besides that of the tracer.
+    /// Returns whether workers create their own `tracing` span for a job: always without a tracer, otherwise
+    /// as the tracer says.
     pub(crate) fn log_spans(&self) -> bool {
         let ask = |tracer: &Arc<dyn Tracer>| {
             catch_unwind(AssertUnwindSafe(|| tracer.keeps_log_spans())).unwrap_or_default()

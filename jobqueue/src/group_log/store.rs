@@ -77,8 +77,8 @@ impl GroupLogs {
 
     /// Returns the same logs for the renewer's runtime: with separate connections, and without a lock that a
     /// task of the worker may hold.
-    pub(crate) fn apart(&self, storage: &Storage) -> Self {
-        Self { blobs: storage.blobs_apart(), ..Self::new(storage, self.queue.clone()) }
+    pub(crate) fn detached(&self, storage: &Storage) -> Self {
+        Self { blobs: storage.detached_blobs(), ..Self::new(storage, self.queue.clone()) }
     }
 
     /// Returns the head of the log that has an entry's group.

@@ -47,7 +47,7 @@ impl LeaseRenewer {
     ///
     /// # Errors
     /// The operating system could not start the thread.
-    pub(crate) fn spawn_apart<T: Send + 'static>(
+    pub(crate) fn spawn_detached<T: Send + 'static>(
         runtime: &Runtime,
         future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {

@@ -59,7 +59,7 @@ async fn granted_lease_of(
         LeasedQueue {
             name: queue.clone(),
             store: Arc::clone(storage.queues()),
-            renewer_store: storage.queues_apart(),
+            renewer_store: storage.detached_queues(),
             renewer: renewer.clone(),
             observers: Arc::default(),
         },

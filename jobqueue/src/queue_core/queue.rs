@@ -176,14 +176,14 @@ impl QueueCore {
             storage.runtime().clone(),
             options.max_payload_bytes,
         )?;
-        let renewer_store = storage.queues_apart();
+        let renewer_store = storage.detached_queues();
         let orders_groups = storage.queues().orders_groups(&name).await?;
         Ok(Arc::new(Self {
             storage: storage.clone(),
             name,
             claim_checks,
             options,
-            detached_groups: groups.apart(storage),
+            detached_groups: groups.detached(storage),
             groups,
             orders_groups,
             settings,

@@ -8,8 +8,9 @@ use crate::runtime::Runtime;
 
 /// Joins the queues of one storage with the blobs of another.
 ///
-/// All processes that use the queues must use the same blobs: large payloads, leases of leaders, batches and FIFO
-/// groups are there. Storages with different queues of one name must not share blobs: these records are found by the name of the queue.
+/// All processes that use the queues must use the same blobs: large payloads, leases of leaders, batches and
+/// FIFO groups are there. Storages that have different queues under one name must not share blobs, because
+/// these records are found by the name of the queue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,12 +27,12 @@ pub struct StorageBuilder {
     queues: Option<(Arc<dyn QueueStore>, String)>,
     blobs: Option<(Arc<dyn BlobStore>, String)>,
     description: Option<String>,
-    /// The runtime of the first storage whose half is used.
+    /// The runtime of the first storage that gave its queues or blobs.
     runtime: Option<Runtime>,
 }
 
 impl Storage {
-    /// Returns a builder of a storage from the queues of one and the blobs of another.
+    /// Returns a builder that joins the queues of one storage with the blobs of another.
     pub fn builder() -> StorageBuilder {
         StorageBuilder::default()
     }
@@ -72,10 +73,10 @@ impl StorageBuilder {
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration) when the queues or the blobs are missing.
     pub fn build(self) -> Result<Storage, Error> {
-        let missing = |what: &str| {
+        let missing = |half: &str| {
             Error::new(
                 ErrorKind::Configuration,
-                format!("a storage needs {what}; call `{what}` of the builder"),
+                format!("a storage needs {half}; call `{half}` of the builder"),
             )
         };
         let (queues, of_queues) = self.queues.ok_or_else(|| missing("queues"))?;

@@ -15,8 +15,8 @@ use crate::trace::Tracer;
 
 /// A storage: queues and blobs in one place. Cheap to clone; all clones use the same storage.
 ///
-/// [`Storage::connect`] opens one from a string, [`Storage::open`] by the options of an adapter, [`Storage::memory`] in
-/// memory, and [`Storage::new`] wraps your own adapter.
+/// [`Storage::connect`] opens a storage from a string, [`Storage::open`] from the options of an adapter, and
+/// [`Storage::memory`] in memory. [`Storage::new`] wraps your own adapter.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -30,18 +30,19 @@ use crate::trace::Tracer;
 #[derive(Clone)]
 pub struct Storage {
     stores: Stores,
-    /// The load that the queues' answers show; all clones share it.
+    /// The load that the answers of the queues show, shared by all clones.
     throttle: Arc<Throttle>,
-    /// The same storage over separate connections; all clones share them, also those with a listener.
-    apart: Arc<Apart>,
-    /// Set once the containers exist in which transactions of the application create blobs; all clones share it.
+    /// The same storage over separate connections, shared by all clones, also by those with a listener.
+    detached_stores: Arc<DetachedStores>,
+    /// Set once the containers exist in which transactions of the application create blobs; shared by all
+    /// clones.
     transaction_containers: Arc<OnceCell<()>>,
     /// The listeners and the tracer of this handle, its clones, queues and workers.
     observers: Arc<Observers>,
 }
 
-/// A storage that is made when it is first needed.
-type Apart = LazyLock<Stores, Box<dyn FnOnce() -> Stores + Send>>;
+/// A storage that is opened at its first use.
+type DetachedStores = LazyLock<Stores, Box<dyn FnOnce() -> Stores + Send>>;
 
 impl Storage {
     /// Returns a storage made of its two halves. Logs show `description`; it must not contain secrets.
@@ -53,8 +54,8 @@ impl Storage {
         Stores::new(queues, blobs, description).into()
     }
 
-    /// Opens the storage that the options of an adapter describe: `sqlite::Options`, `azure::Options`, or those of an
-    /// adapter of your own.
+    /// Opens the storage that the options of an adapter describe: `sqlite::Options`, `azure::Options`, or the
+    /// options of your own adapter.
     ///
     /// ```no_run
     /// # async fn open() -> Result<(), jobqueue::Error> {
@@ -68,8 +69,9 @@ impl Storage {
     /// ```
     ///
     /// # Errors
-    /// [`Configuration`](crate::ErrorKind::Configuration) when the options are wrong, [`Storage`](crate::ErrorKind::Storage)
-    /// when the storage cannot be opened. The source is the [`StoreError`] of the adapter.
+    /// [`Configuration`](crate::ErrorKind::Configuration) when the options are wrong,
+    /// [`Storage`](crate::ErrorKind::Storage) when the storage cannot be opened. The source is the
+    /// [`StoreError`] of the adapter.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing stays open; a SQLite file may have been created.
@@ -77,8 +79,9 @@ impl Storage {
         options.open().await.map(Self::from).map_err(not_opened)
     }
 
-    /// Returns this storage with a listener, which is called for every [`Event`] of its queues and workers, and of the storage itself. The
-    /// listener must return quickly. If it panics, that is logged and the work continues.
+    /// Returns this storage with a listener, which is called for every [`Event`] of its queues and workers,
+    /// and of the storage itself. The listener must return quickly. If it panics, the panic is logged and the
+    /// work continues.
     ///
     /// Queues and workers created before, or from another clone, are not observed. With
     /// [`queues_of`](super::StorageBuilder::queues_of), listen to the storage that is built.
@@ -103,11 +106,13 @@ impl Storage {
         let (observer, throttle) = (Arc::new(only.clone()), Arc::clone(&self.throttle));
         let observed =
             move |stores: &Stores| stores.observed(Arc::clone(&observer) as _, Arc::clone(&throttle));
-        let (stores, apart) = (observed(&self.stores), Arc::clone(&self.apart));
-        Self { stores, apart: when_needed(move || observed(&apart)), ..self }.observed_by(only)
+        let (stores, detached_stores) = (observed(&self.stores), Arc::clone(&self.detached_stores));
+        Self { stores, detached_stores: when_needed(move || observed(&detached_stores)), ..self }
+            .observed_by(only)
     }
 
-    /// Returns this storage with a tracer, which makes the spans of its queues and workers. It replaces an earlier one.
+    /// Returns this storage with a tracer, which creates the spans of its queues and workers. It replaces an
+    /// earlier tracer.
     #[must_use]
     pub fn with_tracer(mut self, tracer: Arc<dyn Tracer>) -> Self {
         Arc::make_mut(&mut self.observers).set_tracer(tracer);
@@ -149,25 +154,25 @@ impl Storage {
         &self.stores.blob_powers
     }
 
-    /// Returns whether the blobs of two storages are, by their names, not the same. Another name of the same server is another storage, as it is
-    /// for transactions.
+    /// Returns whether `other` keeps its blobs elsewhere, judged by names: another name of the same server
+    /// counts as another storage, as it does for transactions.
     pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
-        let [one, another] = [self, other].map(Self::blob_powers);
+        let [own, others] = [self, other].map(Self::blob_powers);
         let names = |powers: &BlobPowers| (powers.transaction_place.clone(), powers.address.clone());
-        one.identity != another.identity && names(one) != names(another)
+        own.identity != others.identity && names(own) != names(others)
     }
 
     /// Returns the leases of the blobs.
     ///
     /// # Errors
-    /// `Unsupported` if the storage has none.
+    /// `Unsupported` if the storage has no leases.
     pub fn leases(&self) -> Result<&Arc<dyn BlobLeases>, StoreError> {
         self.stores.leases()
     }
 
     jobqueue_storage::setters! {
-        /// Returns the same storage with another runtime for what is built on it: queues, workers, leaders, batches. The
-        /// adapter keeps the runtime with which it was opened.
+        /// Returns the same storage with another runtime for everything that is built on it: queues, workers,
+        /// leaders, batches. The adapter keeps the runtime with which it was opened.
         ///
         /// ```
         /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -188,45 +193,47 @@ impl Storage {
         &self.stores.runtime
     }
 
-    /// Returns the name of this storage without secrets: `memory`, `sqlite:PATH`, `postgres:HOST:PORT/DATABASE/SCHEMA`, `azure:ACCOUNT`.
+    /// Returns the name of this storage without secrets: `memory`, `sqlite:PATH`,
+    /// `postgres:HOST:PORT/DATABASE/SCHEMA`, `azure:ACCOUNT`.
     pub fn description(&self) -> &str {
         &self.stores.description
     }
 
-    /// Returns the same storage over connections of its own, for use on another runtime.
+    /// Returns the same storage over new connections, for use on another runtime.
     #[must_use]
     pub fn detached(&self) -> Self {
         let stores = self.stores.detached();
-        Self { apart: separate(&stores), stores, ..self.clone() }
+        Self { detached_stores: detach_when_needed(&stores), stores, ..self.clone() }
     }
 
-    /// Returns the load of the storage, for callers that can wait.
+    /// Returns the measured load of the storage, for callers that can wait.
     pub(crate) fn throttle(&self) -> &Throttle {
         &self.throttle
     }
 
-    /// Returns this storage over separate connections, for the runtime of the lease renewer; the same for all clones.
-    pub(crate) fn apart(&self) -> &Stores {
-        &self.apart
+    /// Returns this storage over separate connections, for the runtime of the lease renewer; the same for all
+    /// clones.
+    pub(crate) fn detached_stores(&self) -> &Stores {
+        &self.detached_stores
     }
 
     /// Returns the queues over separate connections.
-    pub(crate) fn queues_apart(&self) -> Arc<Queues> {
-        Arc::clone(&self.apart().queues)
+    pub(crate) fn detached_queues(&self) -> Arc<Queues> {
+        Arc::clone(&self.detached_stores().queues)
     }
 
     /// Returns the blobs over separate connections.
-    pub(crate) fn blobs_apart(&self) -> Arc<dyn BlobStore> {
-        Arc::clone(&self.apart().blobs)
+    pub(crate) fn detached_blobs(&self) -> Arc<dyn BlobStore> {
+        Arc::clone(&self.detached_stores().blobs)
     }
 }
 
-/// Measures the load of the storage, and takes its panics as lost answers, from now on.
+/// Wraps the stores: their load is measured, and a panic of the adapter counts as a lost answer.
 impl From<Stores> for Storage {
     fn from(stores: Stores) -> Self {
         let (stores, throttle) = stores.measured();
         Self {
-            apart: separate(&stores),
+            detached_stores: detach_when_needed(&stores),
             stores,
             throttle,
             transaction_containers: Arc::default(),
@@ -235,12 +242,12 @@ impl From<Stores> for Storage {
     }
 }
 
-fn separate(stores: &Stores) -> Arc<Apart> {
+fn detach_when_needed(stores: &Stores) -> Arc<DetachedStores> {
     let stores = stores.clone();
     when_needed(move || stores.detached())
 }
 
-fn when_needed(make: impl FnOnce() -> Stores + Send + 'static) -> Arc<Apart> {
+fn when_needed(make: impl FnOnce() -> Stores + Send + 'static) -> Arc<DetachedStores> {
     Arc::new(LazyLock::new(Box::new(make)))
 }
 
@@ -266,7 +273,7 @@ jobqueue_storage::debug_fields! {
     Storage(stores.description)
 }
 
-/// Returns the error of a storage that was not opened. Wrong options are an error of the configuration.
+/// Returns the error for a storage that cannot be opened. Wrong options are a configuration error.
 fn not_opened(cause: StoreError) -> Error {
     if cause.kind() == StoreErrorKind::Configuration {
         return cause.into();
@@ -284,7 +291,7 @@ mod tests {
     use super::*;
     use crate::storage::{Detach, Interceptor, QueuePowers, TransactionPlace};
 
-    /// Counts how often separate connections are made for the queues.
+    /// Counts how often separate connections are opened for the queues.
     #[derive(Debug, Clone)]
     struct Counting {
         queues: Arc<dyn QueueStore>,
@@ -304,23 +311,21 @@ mod tests {
         }
     }
 
-    // audit 24, databases C4
     #[tokio::test]
     async fn handles_with_listeners_share_the_separate_connections() {
         let stores = Stores::from(Storage::memory());
         let counting = Counting { queues: Arc::clone(stores.queues.store()), made: Arc::default() };
         let storage = Storage::from(stores.intercepted(&Arc::new(counting.clone())));
-        let heard = Arc::new(AtomicUsize::new(0));
-        let hears = Arc::clone(&heard);
-        let observed = storage.clone().on_event(move |_| _ = hears.fetch_add(1, Ordering::SeqCst));
+        let events = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&events);
+        let observed = storage.clone().on_event(move |_| _ = counter.fetch_add(1, Ordering::SeqCst));
         for storage in [observed, storage.clone().on_event(|_| {}), storage] {
-            storage.queues_apart().list_queues("").await.unwrap();
+            storage.detached_queues().list_queues("").await.unwrap();
         }
         assert_eq!(counting.made.load(Ordering::SeqCst), 1);
-        assert_eq!(heard.load(Ordering::SeqCst), 1, "requests over separate connections are events too");
+        assert_eq!(events.load(Ordering::SeqCst), 1, "requests over separate connections are events too");
     }
 
-    // audit 23, coordination C1
     #[test]
     fn another_database_or_schema_is_another_storage() {
         let storage = |server: &str, database: &str, schema: &str| {

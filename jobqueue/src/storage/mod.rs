@@ -1,9 +1,10 @@
-//! The handle of a storage, and the port to write an adapter: the operations that the framework needs from a storage, in
-//! bytes and durations.
+//! The handle of a storage, and the port to write an adapter: the operations that the framework needs from a
+//! storage, in bytes and durations.
 //!
-//! The crate `jobqueue-storage` has the port; write an adapter against it or against this module. The port has two traits,
-//! [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs, and the types of their arguments
-//! and answers. An adapter returns [`Stores`]. [`Storage`] is the handle that the rest of the framework holds.
+//! The crate `jobqueue-storage` has the port; write an adapter against it or against this module. The port
+//! has two traits, [`QueueStore`] and [`BlobStore`], with the semantics of Azure Storage queues and blobs,
+//! and the types of their arguments and answers. An adapter returns [`Stores`]. [`Storage`] is the handle
+//! that the rest of the framework holds.
 
 mod builder;
 mod expiry;

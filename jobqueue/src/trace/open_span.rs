@@ -1,4 +1,4 @@
-//! A span of a tracer that may panic, or of none.
+//! An optional span, and the protection against a tracer that panics.
 
 use std::fmt;
 use std::future::Future;
@@ -9,10 +9,11 @@ use std::task::Poll;
 use super::TraceContext;
 use super::tracer::{Span, Step, Tracer};
 
-/// The maximum length of a `tracestate` that is kept, as the recommendation demands of every party.
+/// The maximum length of a `tracestate` that is kept: the length that W3C Trace Context asks every party to
+/// propagate.
 const MAX_STATE: usize = 512;
 
-/// A started span, or none. A panic of the tracer ends the use of the span, and nothing else.
+/// A started span, or none. A panic of the tracer is logged and harms nothing but the span.
 pub(crate) struct OpenSpan(Option<Box<dyn Span>>);
 
 impl OpenSpan {
@@ -47,16 +48,17 @@ impl OpenSpan {
             let Some(span) = self.0.as_deref() else { return future.as_mut().poll(cx) };
             let mut polled = None;
             let mut work = || {
-                // Once, whatever the tracer does.
+                // The tracer may call this more than once; the future is polled once.
                 if polled.is_none() {
                     polled = Some(catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))));
                 }
             };
             guarded(|| span.enter(&mut work));
+            // The tracer may not have called it.
             work();
             match polled {
                 Some(Ok(poll)) => poll,
-                // The panic of the future itself goes its way.
+                // A panic of the future itself is passed on.
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
                 None => Poll::Pending,
             }
@@ -84,10 +86,9 @@ impl fmt::Debug for OpenSpan {
     }
 }
 
-/// Calls a tracer; `None` if it panics.
+/// Calls the tracer. Returns `None` if it panics.
 fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
-    let answer = catch_unwind(AssertUnwindSafe(call));
-    answer
+    catch_unwind(AssertUnwindSafe(call))
         .inspect_err(|_| crate::log::error!("the tracer panicked; the work continues without its span"))
         .ok()
 }

@@ -6,14 +6,15 @@ use super::TraceContext;
 use crate::job::JobInfo;
 use jobqueue_storage::QueueName;
 
-/// A tracing system, for example OpenTelemetry (the crate `jobqueue-opentelemetry`). [`Storage::with_tracer`](crate::Storage::with_tracer)
-/// sets it.
+/// A tracing system, for example OpenTelemetry (the crate `jobqueue-opentelemetry`).
+/// [`Storage::with_tracer`](crate::Storage::with_tracer) sets it.
 ///
-/// With a tracer, a message carries the context of the span in which it was sent, and the handler of its job runs in a span that belongs
-/// to the trace of the sender. Without one, the framework itself gives every message a context, and nothing exports spans.
+/// With a tracer, a message carries the context of the span in which it was sent, and its handler runs in a
+/// span that belongs to the sender's trace. Without a tracer, the framework gives every message a context,
+/// and no spans are exported.
 ///
-/// The methods are called on the tasks that send and run jobs: they must return quickly. A tracer that panics harms no job: the panic is
-/// logged, and the step goes on without a span.
+/// The methods are called on the tasks that send and run jobs, so they must return quickly. A tracer that
+/// panics harms no job: the panic is logged, and the step continues without a span.
 ///
 /// ```
 /// use jobqueue::Storage;
@@ -37,17 +38,19 @@ use jobqueue_storage::QueueName;
 /// # let _ = storage;
 /// ```
 pub trait Tracer: Send + Sync + 'static {
-    /// Starts the span of a step; `None` for no span.
+    /// Starts the span of a step. Returns `None` for no span.
     fn start(&self, step: &Step<'_>) -> Option<Box<dyn Span>>;
 
-    /// Returns whether a worker makes its own span of the crate `tracing` (`process`) besides a span of this tracer that has a
-    /// [context](Span::context). The default is no: a bridge from `tracing` to the tracing system would export the step twice.
+    /// Returns whether a worker creates its own span of the crate `tracing` (`process`) in addition to a span
+    /// of this tracer that has a [context](Span::context). The default is no, because a bridge from `tracing`
+    /// to the tracing system would export the step twice.
     fn keeps_log_spans(&self) -> bool {
         false
     }
 }
 
-/// A span that a [`Tracer`] has started. If it is dropped without [`end`](Self::end), its step was abandoned.
+/// A span that a [`Tracer`] has started. A span that is dropped without [`end`](Self::end) belongs to an
+/// abandoned step.
 pub trait Span: Send + Sync {
     /// Returns the context of the span, which messages carry; `None` if the tracing system is switched off.
     fn context(&self) -> Option<TraceContext>;
@@ -57,11 +60,12 @@ pub trait Span: Send + Sync {
         None
     }
 
-    /// Calls `work` once, with the span as the current one of this thread. A step is a future: this is called for each of its polls.
+    /// Calls `work` once, with the span as the current span of this thread. A step is a future; this method
+    /// is called for each poll.
     fn enter(&self, work: &mut dyn FnMut());
 
-    /// Ends the span. `outcome` is the [code](crate::Outcome::as_str) of a delivery's outcome; `error` is the code of the error if the step
-    /// has failed, one of a small number.
+    /// Ends the span. `outcome` is the [code](crate::Outcome::as_str) of a delivery's outcome. `error` is the
+    /// code of the error if the step has failed; there are few distinct codes.
     fn end(self: Box<Self>, outcome: Option<&'static str>, error: Option<&'static str>);
 }
 
@@ -69,7 +73,7 @@ pub trait Span: Send + Sync {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Step<'a> {
-    /// One of several messages is written. Its span's context goes into this message.
+    /// One of several messages is written. The message carries the context of this span.
     #[non_exhaustive]
     Create {
         /// The queue.
@@ -82,14 +86,14 @@ pub enum Step<'a> {
     Send {
         /// The queue.
         queue: &'a QueueName,
-        /// The job's id, if it is a single message. Its span's context goes into this message.
+        /// The job's id, for a single message, which carries the context of this span.
         id: Option<&'a str>,
         /// The number of messages.
         messages: usize,
-        /// The contexts of the messages, if they have spans of their own.
+        /// The contexts of the messages, if each has its own span.
         created: &'a [TraceContext],
     },
-    /// A request for messages has ended. Its span is started and ended at once.
+    /// A request for messages has ended. Its span is started and ended immediately.
     #[non_exhaustive]
     Receive {
         /// The queue.
@@ -104,11 +108,12 @@ pub enum Step<'a> {
     Process {
         /// The job.
         job: &'a JobInfo,
-        /// The context of the message; `None` if it has none, or one that is malformed.
+        /// The context of the message; `None` if it is absent or malformed.
         sender: Option<TraceContext>,
         /// The `tracestate` of the message.
         tracestate: Option<&'a str>,
-        /// True at the first attempt of a job that was not redriven. Later attempts may run days after the sender's trace has ended.
+        /// True at the first attempt of a job that was not redriven. Later attempts may run days after the
+        /// sender's trace has ended.
         is_first: bool,
     },
     /// Messages are deleted, put back or dead-lettered.
@@ -116,13 +121,15 @@ pub enum Step<'a> {
     Settle {
         /// The queue.
         queue: &'a QueueName,
-        /// The job's id, if it is a single message that could be read.
+        /// The job's id, for a single message that could be read.
         id: Option<&'a str>,
         /// The number of messages.
         messages: usize,
-        /// The context in which the handler of the single message has run; `None` if it has not run, or for several messages.
+        /// The context in which the handler of a single message ran; `None` if it did not run, or for several
+        /// messages.
         process: Option<TraceContext>,
-        /// The contexts of the messages that are settled together, or of a single message that has not run.
+        /// The contexts of the messages that are settled together, or of a single message whose handler did
+        /// not run.
         messages_of: &'a [TraceContext],
     },
 }

@@ -1,4 +1,5 @@
-//! Sends and ends of jobs within the caller's own transaction. Besides `connect`, only this module depends on both adapters and queues.
+//! Sends and completions of jobs within the caller's own transaction. Apart from `connect`, only this module
+//! depends on both adapters and queues.
 
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -8,8 +9,8 @@ mod sqlite;
 use crate::error::{Error, ErrorKind};
 use crate::send::Prepared;
 
-/// The record of an effect in a transaction.
-const EFFECT: &[u8] = b"true";
+/// The content of the record of an effect.
+const EFFECT_RECORD: &[u8] = b"true";
 
 const CANNOT_WAIT: &str =
     "a send in a transaction cannot wait for a shorter queue; wait before the transaction begins";
@@ -18,7 +19,8 @@ fn invalid(text: &str) -> Error {
     Error::new(ErrorKind::Invalid, text)
 }
 
-/// Refuses a message whose place in its order is not part of the storage.
+/// Refuses a message in order whose position is kept by a log, because the log is not part of the
+/// transaction.
 fn refuse_announced(prepared: &Prepared) -> Result<(), Error> {
     match prepared.announcement {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Sends and ends of jobs within the caller's own transaction on PostgreSQL.
+//! Sends and completions of jobs within the caller's own transaction on PostgreSQL.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jobqueue_postgres::{OpenTransaction, create_blob_in, put_in, update_in};
 use tokio::time::{Instant, sleep};
 
-use super::{EFFECT, invalid, refuse_announced};
+use super::{EFFECT_RECORD, invalid, refuse_announced};
 use crate::delivery::Context;
 use crate::error::Error;
 use crate::message::QueueMessage;
@@ -15,11 +15,12 @@ use crate::send::{self, One, Purpose, SendRequest, Sent};
 use crate::storage::{StoreErrorKind, TransactionPlace};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
-    /// Sends at once, within a transaction of the caller's own on the PostgreSQL database of the storage: the message exists if and only if the transaction
-    /// commits. Workers of all processes are notified of the commit.
+    /// Sends within a transaction of the caller on the PostgreSQL database of the storage: the message exists
+    /// if and only if the transaction commits. The commit notifies the workers of all processes.
     ///
-    /// A transaction of `tokio-postgres` is passed by reference, as here; [the guide](crate::guide::postgres#the-driver-of-your-transaction) shows those of
-    /// sqlx and diesel-async.
+    /// A transaction of `tokio-postgres` is passed by reference, as here; [the
+    /// guide](crate::guide::postgres#the-driver-of-your-transaction) shows transactions of sqlx and
+    /// diesel-async.
     ///
     /// ```no_run
     /// # use jobqueue::{Queue, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -36,22 +37,25 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// }
     /// ```
     ///
-    /// A message [in order](SendRequest::in_order) takes its position at the send, and holds up the completion of the last job of its key that
-    /// others can see until the transaction ends: commit soon. The time until the message is visible, and its time to live, count from the send.
-    /// The message has the [encoding](crate::settings::QueueSettings) that this process has read last. A send reads it again, beside the transaction,
-    /// if that was more than 30 seconds ago.
+    /// A message [in order](SendRequest::in_order) takes its position at the send. Until the transaction
+    /// ends, it holds up the completion of the last job of its key that others can see: commit soon. The time
+    /// until the message is visible, and its time to live, count from the send. The message has the
+    /// [encoding](crate::settings::QueueSettings) that this process read last. If that was more than 30
+    /// seconds ago, the process reads it again in the background, for later sends.
     ///
-    /// That the transaction is on the database of the storage is not checked: another one with the same schema and queue takes the job. With an
-    /// isolation level above `read committed` a send in order can fail with a serialization failure, a retryable error: repeat the transaction.
-    /// PostgreSQL refuses `PREPARE TRANSACTION` after a send.
+    /// The send does not check that the transaction is on the database of the storage: another database with
+    /// the same schema and queue takes the job. Above the isolation level `read committed`, a send in order
+    /// can fail with a serialization failure, which is retryable: repeat the transaction. PostgreSQL refuses
+    /// `PREPARE TRANSACTION` after a send.
     ///
     /// # Errors
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each other. The storage is not on
-    ///   PostgreSQL, or keeps the blob that this message needs elsewhere. A send cannot wait
-    ///   ([`when_below`](SendRequest::when_below)) within a transaction.
-    /// - [`Storage`](crate::ErrorKind::Storage): the transaction is on a database without the queue, or the server failed.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each
+    ///   other. The storage is not on PostgreSQL, or keeps the blob that this message needs elsewhere. A send
+    ///   cannot wait ([`when_below`](SendRequest::when_below)) within a transaction.
+    /// - [`Storage`](crate::ErrorKind::Storage): the transaction is on a database without the queue, or the
+    ///   server failed.
     ///
-    /// After an error roll the transaction back.
+    /// After an error, roll the transaction back.
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the message: roll it back.
@@ -61,7 +65,7 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
         if below.is_some() {
             return Err(invalid(super::CANNOT_WAIT));
         }
-        // Beside the transaction, which must not wait for another connection.
+        // Reads in the background: the transaction must not wait for another connection.
         drop(core.refresh_settings());
         let prepared = send::prepare(core, message, options, Purpose::One)?;
         send(core, transaction, prepared).await
@@ -69,9 +73,10 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
 }
 
 impl Context {
-    /// Completes the job within a transaction of the handler's own on the PostgreSQL database of the queue: the job is done if and only if the
-    /// transaction commits. What the transaction writes and the end of the job are one commit, so that a crash of the worker or of the server, a lost
-    /// answer or a lost lease leaves both or neither.
+    /// Completes the job within a transaction of the handler on the PostgreSQL database of the queue: the job
+    /// is done if and only if the transaction commits. The writes of the transaction and the end of the job
+    /// are one commit, so that a crash of the worker or of the server, a lost answer or a lost lease leaves
+    /// both or neither.
     ///
     /// ```no_run
     /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -91,32 +96,41 @@ impl Context {
     /// }
     /// ```
     ///
-    /// Set the [result](Context::set_result) of the job before. After the commit the job is done whatever the handler returns, and no checkpoint can
-    /// be saved. If the transaction does not commit, the attempt has failed, also if the handler returns `Ok`; a transaction that failed can be
-    /// followed by another that completes the job again. After a commit whose answer is lost return the error: the worker finds out, or the next delivery
-    /// does, and the job does not run again if it was committed.
+    /// Set the [result](Context::set_result) of the job before the call. After the commit the job is done,
+    /// whatever the handler returns, and no checkpoint can be saved. If the transaction does not commit, the
+    /// attempt has failed, even if the handler returns `Ok`. After a transaction that failed, another
+    /// transaction can complete the job. After a commit whose answer is lost, return the error: the worker
+    /// finds out whether it was committed, or the next delivery does, and a committed job does not run again.
     ///
-    /// While the transaction is open the lease is not renewed, and no other worker gets the job, also beyond the lease: commit soon. One that is prepared
-    /// (`PREPARE TRANSACTION`) decides about the job when it is committed or rolled back. A rollback to a savepoint takes the completion with it.
+    /// While the transaction is open, the lease is not renewed, and no other worker gets the job, even after
+    /// the lease has expired: commit soon. A prepared transaction (`PREPARE TRANSACTION`) decides about the
+    /// job when it is committed or rolled back. A rollback to a savepoint undoes a completion after that
+    /// savepoint.
     ///
-    /// What follows from the job, such as the continuation of its batch, comes after the handler. A child whose batch cannot be written for an
-    /// hour because its records are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
+    /// Effects that follow from the end of the job, such as the continuation of its batch, happen after the
+    /// handler has returned. A child whose batch cannot be written for an hour because the records of the
+    /// batch are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
     ///
-    /// The transaction may have any level of isolation. Above `read committed` a renewal of the lease can fail it, as a change of the application's own rows
-    /// does: repeat it. `serializable` transactions that complete jobs at the same time fail more often than their own rows make them.
+    /// The transaction may have any isolation level. Above `read committed`, a renewal of the lease can make
+    /// the transaction fail, as a concurrent change of the application's own rows does: repeat it.
+    /// `serializable` transactions that complete jobs at the same time fail more often than their own rows
+    /// alone would cause.
     ///
     /// # Errors
-    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has completed it, or the transaction (`read committed`)
-    ///   is on another database with the same queue; a copy of the database cannot be told from it.
-    ///   [`is_lease_uncertain`](Error::is_lease_uncertain): that is not known, because the answer to a renewal was lost.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps a blob that this message needs elsewhere.
-    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) has more than 16 KiB, or the event has no room for a record.
-    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task saves a checkpoint.
-    /// - [`Storage`](crate::ErrorKind::Storage): a serialization failure, a statement of the transaction has failed before, the database has no such queue,
-    ///   or the server failed.
+    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has
+    ///   completed it, or the transaction (`read committed`) is on another database with the same queue; a
+    ///   copy of the database cannot be recognised. [`is_lease_uncertain`](Error::is_lease_uncertain): it is
+    ///   unknown whether the lease is lost, because the answer to a renewal was lost.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps a blob that this
+    ///   message needs elsewhere.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) is larger than 16 KiB,
+    ///   or the event has no room for a record.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task is saving a checkpoint.
+    /// - [`Storage`](crate::ErrorKind::Storage): a serialization failure, a statement of the transaction has
+    ///   failed before, the database has no such queue, or the server failed.
     ///
-    /// After an error roll the transaction back. A handler that returns one of `Storage` is treated as in an outage: the job runs again without the cost of an
-    /// attempt, for a day at the longest.
+    /// After an error, roll the transaction back. If the handler returns a `Storage` error, the worker treats
+    /// it as an outage: the job runs again without the cost of an attempt, for at most a day.
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the end of the job: roll it back.
@@ -137,9 +151,11 @@ impl Context {
         }
     }
 
-    /// Records an effect within a transaction of the handler's own, also the one that completes the job. Returns true if the effect
-    /// is to happen, in this transaction; false if another delivery or message of the job has committed it. It waits for a transaction that records the same effect at
-    /// the same time. The record belongs to the job's queue, source and id, and to `key`, and is kept as long as that of [`once`](Self::once).
+    /// Records an effect within a transaction of the handler, which may be the transaction that completes the
+    /// job. Returns true if the effect must happen in this transaction, false if another delivery or message
+    /// of the job has committed it. Waits for a transaction that records the same effect at the same time.
+    /// The record belongs to the job's queue, source and id, and to `key`. It is kept as long as a record of
+    /// [`once`](Self::once).
     ///
     /// ```no_run
     /// # use jobqueue::Context; use jobqueue::postgres::tokio_postgres::Transaction;
@@ -151,11 +167,11 @@ impl Context {
     /// # Ok(()) }
     /// ```
     ///
-    /// That the transaction is on the database of the storage is not checked.
+    /// The call does not check that the transaction is on the database of the storage.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for
-    /// [`complete_in_postgres`](Self::complete_in_postgres). After an error roll the transaction back.
+    /// [`complete_in_postgres`](Self::complete_in_postgres). After an error, roll the transaction back.
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the record: roll it back.
@@ -167,10 +183,11 @@ impl Context {
         let core = &self.leased_job().core;
         let schema = TransactionSchema::of(core)?;
         let (name, put) = self.record_in_transaction(key)?;
-        let record = Bytes::from_static(EFFECT);
+        let record = Bytes::from_static(EFFECT_RECORD);
         match create_blob_in(&mut transaction, schema.for_blob()?, &name, record, put).await {
             Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => {
-                // A transaction can only create blobs, and waits for no other connection. If this fails, the next delivery does it.
+                // The record is prolonged outside the transaction, which can only create blobs and must not
+                // wait for another connection. If this fails, the next delivery prolongs the record.
                 self.prolong_beside_transaction(name);
                 Ok(false)
             }

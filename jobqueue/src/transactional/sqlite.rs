@@ -1,10 +1,10 @@
-//! Sends and ends of jobs within the caller's own transaction on SQLite.
+//! Sends and completions of jobs within the caller's own transaction on SQLite.
 
 use bytes::Bytes;
 use jobqueue_sqlite::rusqlite::Connection;
 use tokio::time::Instant;
 
-use super::{CANNOT_WAIT, EFFECT, invalid, refuse_announced};
+use super::{CANNOT_WAIT, EFFECT_RECORD, invalid, refuse_announced};
 use crate::delivery::Context;
 use crate::error::Error;
 use crate::message::QueueMessage;
@@ -15,12 +15,12 @@ use crate::storage::{Blob, BlobName, PutBlob, StoreError, StoreErrorKind, Transa
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};
 
 impl<M: QueueMessage> SendRequest<One<'_, M>> {
-    /// Sends at once, within the transaction that is open on `connection`, the caller's own connection to the same SQLite
-    /// file: the message exists if and only if the transaction commits. Workers notice the commit. There is nothing to await:
-    /// like the transaction, it runs on the caller's thread.
+    /// Sends within the transaction that is open on `connection`, the caller's own connection to the same
+    /// SQLite file: the message exists if and only if the transaction commits. Workers notice the commit. The
+    /// call is not async: like the transaction, it runs on the caller's thread.
     ///
-    /// A `Transaction` and a `Savepoint` of `rusqlite` are passed by reference, as here. So is a connection over the handle of
-    /// another library: [the guide](crate::guide::other_crates) shows it for sqlx.
+    /// A `Transaction` or a `Savepoint` of `rusqlite` is passed by reference, as here, and so is a connection
+    /// over the handle of another library: [the guide](crate::guide::other_crates) shows this for sqlx.
     ///
     /// You can pass the returned value to [`cancel`](crate::Queue::cancel) after the commit.
     ///
@@ -50,21 +50,25 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     /// # Ok(()) }
     /// ```
     ///
-    /// The call cannot wait, so it writes the message in the [encoding](crate::QueueSettings) that this process has read last: when it opened the
-    /// queue, or with another send since. A message [in order](SendRequest::in_order) takes its position at the send. Other senders of the file wait for the
-    /// transaction, as all its writers do: commit soon.
+    /// The call cannot wait, so it writes the message in the [encoding](crate::QueueSettings) that this
+    /// process read last: when it opened the queue, or with another send since then. A message [in
+    /// order](SendRequest::in_order) takes its position at the send. All other writers of the file, such as
+    /// senders, wait for the transaction: commit soon.
     ///
-    /// Leave `synchronous` of the connection at `FULL`, and on macOS set `PRAGMA fullfsync = ON` and `PRAGMA checkpoint_fullfsync = ON`: otherwise a power cut
-    /// may take the commit with it, and leave a log that looks damaged.
+    /// Leave `synchronous` of the connection at `FULL`, and on macOS set `PRAGMA fullfsync = ON` and
+    /// `PRAGMA checkpoint_fullfsync = ON`. Otherwise a power cut may undo the commit, and leave a log that
+    /// looks damaged.
     ///
     /// # Errors
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each other. No transaction
-    ///   is open that holds the write lock: begin it with `TransactionBehavior::Immediate`. It belongs to another file than the
-    ///   queue, or the storage keeps the blob that this message needs elsewhere. A send cannot wait
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each
+    ///   other. No transaction is open that holds the write lock: begin it with
+    ///   `TransactionBehavior::Immediate`. The transaction belongs to another file than the queue, or the
+    ///   storage keeps the blob that this message needs elsewhere. A send cannot wait
     ///   ([`when_below`](SendRequest::when_below)) within a transaction.
-    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, the volume is full, or SQLite failed.
+    /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, the volume is full, or
+    ///   SQLite failed.
     ///
-    /// After an error roll the transaction back.
+    /// After an error, roll the transaction back.
     pub fn in_sqlite(self, connection: &Connection) -> Result<Sent, Error> {
         let (queue, message, options, below) = self.into_parts();
         let core = queue.core();
@@ -74,16 +78,19 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
 }
 
 impl Context {
-    /// Completes the job within the transaction that is open on `connection`, the handler's own connection to the SQLite file of the queue: the
-    /// job is done if and only if the transaction commits. What the transaction writes and the end of the job are one commit, so that a crash
-    /// or a lost lease leaves both or neither.
+    /// Completes the job within the transaction that is open on `connection`, the handler's own connection to
+    /// the SQLite file of the queue: the job is done if and only if the transaction commits. The writes of
+    /// the transaction and the end of the job are one commit, so that a crash or a lost lease leaves both or
+    /// neither.
     ///
-    /// Set the [result](Context::set_result) of the job before. After the commit the job is done whatever the handler returns, and no checkpoint can
-    /// be saved. If the transaction does not commit, the attempt has failed, also if the handler returns `Ok`. A transaction that failed can be
-    /// followed by another that completes the job again.
+    /// Set the [result](Context::set_result) of the job before the call. After the commit the job is done,
+    /// whatever the handler returns, and no checkpoint can be saved. If the transaction does not commit, the
+    /// attempt has failed, even if the handler returns `Ok`. After a transaction that failed, another
+    /// transaction can complete the job.
     ///
-    /// What follows from the job, such as the continuation of its batch, comes after the handler. A child whose batch cannot be written for an
-    /// hour because its records are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
+    /// Effects that follow from the end of the job, such as the continuation of its batch, happen after the
+    /// handler has returned. A child whose batch cannot be written for an hour because the records of the
+    /// batch are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
     ///
     /// ```
     /// # use jobqueue::{Context, JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
@@ -120,19 +127,22 @@ impl Context {
     /// # Ok(()) }
     /// ```
     ///
-    /// It blocks for up to a second if a renewal of the lease has just been made. While the transaction is open the lease is not renewed:
-    /// commit soon.
+    /// The call blocks for up to a second if a renewal of the lease has just been made. While the transaction
+    /// is open, the lease is not renewed: commit soon.
     ///
     /// # Errors
-    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction has completed it.
-    ///   [`is_lease_uncertain`](Error::is_lease_uncertain): that is not known, because the answer to a renewal was lost.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): no transaction is open that holds the write lock, it belongs to another file than the queue, or
-    ///   the storage keeps a blob that this message needs elsewhere.
-    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) has more than 16 KiB, or the event has no room for a record.
-    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task saves a checkpoint.
+    /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction
+    ///   has completed it. [`is_lease_uncertain`](Error::is_lease_uncertain): it is unknown whether the lease
+    ///   is lost, because the answer to a renewal was lost.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): no transaction is open that holds the write lock, the
+    ///   transaction belongs to another file than the queue, or the storage keeps a blob that this message
+    ///   needs elsewhere.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) is larger than 16 KiB,
+    ///   or the event has no room for a record.
+    /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task is saving a checkpoint.
     /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
     ///
-    /// After an error roll the transaction back.
+    /// After an error, roll the transaction back.
     pub fn complete_in_sqlite(&self, connection: &Connection) -> Result<(), Error> {
         let core = &self.leased_job().core;
         let blobs = TransactionBlobs::new(core, connection, None)?;
@@ -146,9 +156,11 @@ impl Context {
         Ok(())
     }
 
-    /// Records an effect within the transaction that is open on `connection`, also the one that completes the job. Returns true if the effect
-    /// is to happen, in this transaction; false if another delivery or message of the job has committed it. The record belongs to the job's queue, source
-    /// and id, and to `key`, and is kept as long as that of [`once`](Self::once), by transactions that commit.
+    /// Records an effect within the transaction that is open on `connection`, which may be the transaction
+    /// that completes the job. Returns true if the effect must happen in this transaction, false if another
+    /// delivery or message of the job has committed it. The record belongs to the job's queue, source and id,
+    /// and to `key`. It is kept as long as a record of [`once`](Self::once); only transactions that commit
+    /// prolong it.
     ///
     /// ```no_run
     /// # use jobqueue::{Context, Error}; use jobqueue::sqlite::rusqlite::Transaction;
@@ -161,16 +173,16 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for [`complete_in_sqlite`](Self::complete_in_sqlite). After an error
-    /// roll the transaction back.
+    /// [`Invalid`](crate::ErrorKind::Invalid) and [`Storage`](crate::ErrorKind::Storage) as for
+    /// [`complete_in_sqlite`](Self::complete_in_sqlite). After an error, roll the transaction back.
     pub fn once_in_sqlite(&self, connection: &Connection, key: &str) -> Result<bool, Error> {
         let blobs = TransactionBlobs::new(&self.leased_job().core, connection, None)?;
         let (name, put) = self.record_in_transaction(key)?;
-        match blobs.put(&name, Bytes::from_static(EFFECT), put) {
+        match blobs.put(&name, Bytes::from_static(EFFECT_RECORD), put) {
             Err(error) if error.kind() == StoreErrorKind::BlobAlreadyExists => {
-                let record = blobs.get(&name, EFFECT.len() as u64)?;
+                let record = blobs.get(&name, EFFECT_RECORD.len() as u64)?;
                 if let Some(again) = record.and_then(|record| self.prolonged_record(&record)) {
-                    blobs.put(&name, Bytes::from_static(EFFECT), again)?;
+                    blobs.put(&name, Bytes::from_static(EFFECT_RECORD), again)?;
                 }
                 Ok(false)
             }
@@ -194,12 +206,13 @@ fn send(core: &QueueCore, blobs: &TransactionBlobs<'_>, mut prepared: Prepared) 
 /// The blobs of the file to which a transaction belongs.
 struct TransactionBlobs<'t> {
     connection: &'t Connection,
-    /// True if the storage keeps its blobs in this file.
+    /// True if the storage keeps its blobs in the file of the transaction.
     are_here: bool,
 }
 
 impl<'t> TransactionBlobs<'t> {
-    /// Returns the blobs of the file of `connection`. A send in a transaction cannot wait until a queue is `below` a length.
+    /// Returns the blobs of the file of `connection`. Refuses a send that waits until its queue is `below` a
+    /// length.
     ///
     /// # Errors
     /// [`Invalid`](crate::ErrorKind::Invalid) if a send to this queue cannot be part of the transaction.

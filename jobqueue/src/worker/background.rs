@@ -80,7 +80,7 @@ pub(super) fn start_journal(state: &WorkerState) -> Option<BackgroundTask> {
     // index, must hold up no leader.
     let journal = history::open(&storage.stores().detached());
     let write = run_journal_writer(journal, Arc::clone(&buffer), retention, ended.clone());
-    let task = LeaseRenewer::spawn_apart(storage.runtime(), write)
+    let task = LeaseRenewer::spawn_detached(storage.runtime(), write)
         .inspect_err(|error| crate::log::warn!(%error, "no history is kept"))
         .ok()?;
     state.set_journal(&buffer);

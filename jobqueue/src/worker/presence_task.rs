@@ -35,18 +35,18 @@ impl PresenceTask {
         };
         let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
         let (tracked, end) = (Arc::clone(&tracker), ended.clone());
-        let blobs = state.delivery_state.storage.blobs_apart();
+        let blobs = state.delivery_state.storage.detached_blobs();
         // On the lease renewer's thread: a handler that blocks the worker's runtime does not make the worker
         // look dead.
         let task = match interval {
             Some(every) => {
                 let facts = facts_of(state, every);
                 let write = run_record_writer(blobs, runtime.clone(), facts, tracked, end);
-                LeaseRenewer::spawn_apart(runtime, write)
+                LeaseRenewer::spawn_detached(runtime, write)
             }
             None => {
                 let queues = state.registry.0.keys().map(ToString::to_string).collect();
-                LeaseRenewer::spawn_apart(runtime, read_once(blobs, runtime.clone(), queues, tracked, end))
+                LeaseRenewer::spawn_detached(runtime, read_once(blobs, runtime.clone(), queues, tracked, end))
             }
         };
         let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;

@@ -11,7 +11,7 @@ use jobqueue_storage::rules::limits::MAX_LISTED_BLOBS;
 use jobqueue_storage::rules::listing::NameRange;
 use jobqueue_storage::{Blob, BlobListing, BlobName, ContainerName, Operation, StoreError, StoreErrorKind};
 
-/// Reads a blob of at most `max_bytes` bytes; the content of a longer one is not read.
+/// Reads a blob of at most `max_bytes` bytes. The content of a longer blob is not read.
 pub(super) fn get(view: &View<'_>, blob: &BlobName, max_bytes: u64) -> Applied<Blob> {
     let row = BlobRow::require(&view.connection, Operation::GetBlob, blob)?;
     content(&view.connection, &row, blob, max_bytes, view.now)
@@ -50,7 +50,8 @@ pub(super) fn list(
             failure => failure,
         })?;
     let mut statement = view.connection.prepare_cached(LIST)?;
-    // SQLite begins a search at one of two lower bounds, and passes what is before the other one.
+    // The page needs only one lower bound: given two, SQLite would search from one of them and scan up to the
+    // other.
     let NameRange { from, end } = NameRange::of_page(prefix, marker);
     let mut rows = statement.query(params![container, from, end])?;
     let mut listing = BlobListing::default().with_now(to_instant(view.now));

@@ -12,7 +12,7 @@ use jobqueue_storage::{
     BlobName, BlobProperties, ContainerName, ETag, LeaseId, Metadata, Operation, StoreErrorKind,
 };
 
-/// Builds a query whose columns [`BlobRow::read`] reads, in its order.
+/// Builds a query for [`BlobRow::read`], with the columns in the order that it reads.
 macro_rules! select_blob {
     ($rest:literal) => {
         concat!(
@@ -47,7 +47,7 @@ impl BlobRow {
         })
     }
 
-    /// Finds a blob; returns `None` if its container has none of that name.
+    /// Finds a blob; returns `None` if the container has no blob of that name.
     pub(crate) fn find(
         connection: &Connection,
         operation: Operation,

@@ -1,4 +1,4 @@
-//! Implements the blob half of the port: checks arguments, then passes the work to the writer or the reader.
+//! The blob half of the port: checks arguments, then passes the work to the writer or the reader.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,17 +15,17 @@ use jobqueue_storage::{
     Operation, PutBlob, StoreError, StoreErrorKind, TransactionPlace,
 };
 
-/// The approximate number of bytes that an operation writes besides content.
-const ROW: usize = 256;
+/// The approximate number of bytes that an operation writes in addition to the content.
+const ROW_BYTES: usize = 256;
 
 #[async_trait]
 impl BlobStore for Store {
     async fn create_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.write(Operation::CreateContainer, container, ROW, write::create_container).await
+        self.write(Operation::CreateContainer, container, ROW_BYTES, write::create_container).await
     }
 
     async fn delete_container(&self, container: &ContainerName) -> Result<(), StoreError> {
-        self.write(Operation::DeleteContainer, container, ROW, write::delete_container).await
+        self.write(Operation::DeleteContainer, container, ROW_BYTES, write::delete_container).await
     }
 
     async fn put_blob(
@@ -35,7 +35,7 @@ impl BlobStore for Store {
         options: PutBlob,
     ) -> Result<BlobProperties, StoreError> {
         check_put(blob, &data, &options)?;
-        let weight = ROW + data.len();
+        let weight = ROW_BYTES + data.len();
         self.write(Operation::PutBlob, blob, weight, move |batch, name| {
             write::put(batch, name, &data, &options)
         })
@@ -55,7 +55,8 @@ impl BlobStore for Store {
 
     async fn delete_blob(&self, blob: &BlobName, lease: Option<&LeaseId>) -> Result<(), StoreError> {
         let id = lease.copied();
-        self.write(Operation::DeleteBlob, blob, ROW, move |batch, name| write::delete(batch, name, id)).await
+        self.write(Operation::DeleteBlob, blob, ROW_BYTES, move |batch, name| write::delete(batch, name, id))
+            .await
     }
 
     async fn list_blobs(
@@ -71,7 +72,8 @@ impl BlobStore for Store {
         .await
     }
 
-    /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
+    /// Needs no `detach`: the threads and connections of the store serve any runtime, and no runtime can
+    /// block them.
     fn powers(self: Arc<Self>) -> BlobPowers {
         BlobPowers {
             transaction_place: Some(TransactionPlace::File(self.path().into())),
@@ -116,7 +118,7 @@ impl Store {
         blob: &BlobName,
         rule: impl Fn(&BlobLease, SystemTime) -> Result<(BlobLease, T), StoreErrorKind> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.write(operation, blob, ROW, move |batch, name| {
+        self.write(operation, blob, ROW_BYTES, move |batch, name| {
             write::change_lease(batch, operation, name, &rule)
         })
         .await

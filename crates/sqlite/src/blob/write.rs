@@ -15,7 +15,7 @@ use jobqueue_storage::{
     BlobName, BlobProperties, ContainerName, LeaseId, Operation, PutBlob, StoreErrorKind,
 };
 
-/// The greatest number of bytes of a blob: SQLite's limit for a row, less some room for the other columns.
+/// The maximum size of a blob in bytes: SQLite's limit for a row, less some room for the other columns.
 pub(crate) const MAX_BLOB_BYTES: usize = 1_000_000_000 - 64 * 1024;
 
 const PUT: &str = "INSERT INTO jobqueue_blob (container, name, etag, modified_at, metadata, length, lease_id,
@@ -74,7 +74,8 @@ pub(super) fn delete(batch: &mut Batch<'_>, blob: &BlobName, lease: Option<Lease
     Ok(())
 }
 
-/// Moves a blob's lease by `rule`, which returns the new lease and an answer. Tag and content do not change.
+/// Changes a blob's lease by `rule`, which returns the new lease and an answer. Tag and content do not
+/// change.
 pub(super) fn change_lease<T>(
     batch: &mut Batch<'_>,
     operation: Operation,
@@ -109,7 +110,7 @@ pub(crate) fn create_container(batch: &mut Batch<'_>, name: &ContainerName) -> A
     Ok(())
 }
 
-/// Removes a container. Its blobs are unreachable at once, and are removed bit by bit.
+/// Removes a container. Its blobs are unreachable at once, and are deleted in small steps later.
 pub(super) fn delete_container(batch: &mut Batch<'_>, name: &ContainerName) -> Applied<()> {
     let id = container(batch.connection(), Operation::DeleteContainer, name)?;
     batch.note_change();

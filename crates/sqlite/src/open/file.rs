@@ -1,7 +1,7 @@
 //! Checks a path before SQLite sees it.
 //!
-//! SQLite's locks belong to the process, and end when any part of it closes a descriptor of the file. So
-//! nothing here opens an existing file; all checks use the path.
+//! SQLite's locks belong to the process, and end when any part of the process closes a descriptor of the
+//! file. So nothing here opens an existing file; all checks use the path.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -13,7 +13,8 @@ use crate::error::Cause;
 use jobqueue_storage::StoreErrorKind;
 use jobqueue_storage::log::warn;
 
-/// Checks `path`, and returns it with its folder resolved. If there is no file, it `creates` an empty one or fails.
+/// Checks `path`, and returns it with its folder resolved. If there is no file, creates an empty one if
+/// `creates` is true, and fails otherwise.
 pub(super) fn check(path: &Path, creates: bool) -> Result<PathBuf, Cause> {
     let file = resolve(path)?;
     check_folder(file.parent().unwrap_or(Path::new("/")))?;

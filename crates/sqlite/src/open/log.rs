@@ -1,20 +1,20 @@
-//! Checks the write-ahead log that an earlier process has left: whether damage lost committed work, and that its
-//! content is on the disk.
+//! Checks the write-ahead log that an earlier process has left: whether damage has lost committed work, and
+//! whether its content is on the disk.
 //!
-//! SQLite reads the log up to the first frame whose checksum is wrong, and takes the rest for the remains of a crash.
-//! After a flipped bit, committed transactions would vanish silently. They can be distinguished from a crash: with
-//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So when the frame that follows a
-//! commit was written as its successor, everything before that commit was once right. Remains of crashes behind the end
-//! of the log are successors of nothing, since they were written after other frames than those that stand before them
-//! now.
+//! SQLite reads the log up to the first frame with a wrong checksum, and takes the rest for the remains of a
+//! crash. After a flipped bit, committed transactions would vanish silently. The two cases differ: with
+//! `synchronous=FULL` nothing is written after a commit before that commit is synced. So if the frame after a
+//! commit was written as its successor, everything up to that commit was once correct. Remains of crashes
+//! beyond the end of the log succeed no frame, since they were written after other frames than the frames
+//! before them now.
 //!
-//! A correct log may be in the system's memory alone: a process wrote it and was killed before it synced, or its sync
-//! failed, after which the system believes pages written that are not. SQLite would build on them, and the next power
-//! cut would lose the result. So the log is written again, frame by frame, before it is synced. What is left behind the
-//! last frame that SQLite would read, of a log that was longer once, stays as it is.
+//! A correct log may be only in the system's memory: a process wrote it and was killed before it synced, or
+//! its sync failed, after which the system believes pages written that are not. SQLite would build on these
+//! pages, and the next power cut would lose the result. So the log is written again, frame by frame, before
+//! it is synced. Remains of a longer log, beyond the last frame that SQLite would read, stay as they are.
 //!
-//! The format is described in SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log).
-//! SQLite keeps no locks on the log itself, so opening it here ends none.
+//! SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log) describes
+//! the format. SQLite keeps no locks on the log itself, so opening it here ends none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -25,22 +25,23 @@ use rusqlite::Connection;
 use crate::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
 
-/// The size up to which a log is checked, in bytes.
-const MAX_BYTES: u64 = 256 << 20;
+/// The maximum size of a log that is checked, in bytes.
+const MAX_CHECKED_BYTES: u64 = 256 << 20;
 
-const HEADER: usize = 32;
-const FRAME_HEADER: usize = 24;
+const HEADER_BYTES: usize = 32;
+const FRAME_HEADER_BYTES: usize = 24;
 
-/// The amount of the log that is read and written at once, in bytes.
-const CHUNK: usize = 1 << 20;
+/// The size of reads and writes of the log, in bytes.
+const CHUNK_BYTES: usize = 1 << 20;
 
-/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while `connection` keeps
-/// others from writing to it. Returns true if there is a log: it must be synced afterwards.
+/// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while
+/// `connection` keeps other processes from writing to it. Returns true if there is a log, which must then be
+/// synced.
 ///
 /// # Errors
-/// `Corrupt` when committed work was lost; `Unavailable` or `Full` when it cannot be written.
+/// `Corrupt` if committed work was lost; `Unavailable` or `Full` if the log cannot be written.
 pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
-    if length(path) < HEADER as u64 {
+    if length(path) < HEADER_BYTES as u64 {
         return Ok(false);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(from_sql)?;
@@ -50,12 +51,12 @@ pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Res
 }
 
 fn secure_locked(path: &Path, is_full: bool) -> Result<bool, Cause> {
-    // Another process may have emptied the log while this one waited for the lock.
+    // Another process may have emptied the log while this process waited for the lock.
     let bytes = length(path);
-    if bytes < HEADER as u64 {
+    if bytes < HEADER_BYTES as u64 {
         return Ok(false);
     }
-    if is_full && bytes <= MAX_BYTES {
+    if is_full && bytes <= MAX_CHECKED_BYTES {
         check(path)?;
     }
     write_again(path).map(|_| true).map_err(cannot_write)
@@ -68,25 +69,25 @@ fn length(path: &Path) -> u64 {
 fn check(path: &Path) -> Result<(), Cause> {
     match fs::read(path).ok().and_then(|log| find_damage(&log)) {
         None => Ok(()),
-        Some(what) => Err(Cause::new(
+        Some(problem) => Err(Cause::new(
             StoreErrorKind::Corrupt,
             format!(
-                "the write-ahead log is damaged and has lost committed work: {what}. If the store was used with \
+                "the write-ahead log is damaged and has lost committed work: {problem}. If the store was used with \
                  Synchronous::Normal, a power cut does this, and opening it so once accepts the loss"
             ),
         )),
     }
 }
 
-/// Writes the header and the frames again that SQLite would read. Returns their number of bytes.
+/// Writes the header and the frames that SQLite would read again. Returns their size in bytes.
 fn write_again(path: &Path) -> io::Result<usize> {
-    let mut log = BufReader::with_capacity(CHUNK, File::open(path)?);
-    let mut header = [0; HEADER];
+    let mut log = BufReader::with_capacity(CHUNK_BYTES, File::open(path)?);
+    let mut header = [0; HEADER_BYTES];
     log.read_exact(&mut header)?;
     let Ok(Some(mut frames)) = Frames::behind(&header) else { return Ok(0) };
-    let mut again = BufWriter::with_capacity(CHUNK, OpenOptions::new().write(true).open(path)?);
+    let mut again = BufWriter::with_capacity(CHUNK_BYTES, OpenOptions::new().write(true).open(path)?);
     again.write_all(&header)?;
-    let (mut frame, mut written) = (vec![0; frames.size()], HEADER);
+    let (mut frame, mut written) = (vec![0; frames.size()], HEADER_BYTES);
     loop {
         match log.read_exact(&mut frame) {
             Ok(()) if frames.accept(&frame) => {}
@@ -109,13 +110,13 @@ fn cannot_write(error: io::Error) -> Cause {
 }
 
 fn find_damage(log: &[u8]) -> Option<String> {
-    let header = log.get(..HEADER)?;
+    let header = log.get(..HEADER_BYTES)?;
     let mut frames = match Frames::behind(header) {
         Ok(frames) => frames?,
-        Err(what) => return Some(what.to_owned()),
+        Err(problem) => return Some(problem.to_owned()),
     };
     let (mut wrong, mut after_lost_commit) = (None, false);
-    for (number, frame) in log[HEADER..].chunks_exact(frames.size()).enumerate() {
+    for (number, frame) in log[HEADER_BYTES..].chunks_exact(frames.size()).enumerate() {
         let right = frames.accept(frame);
         if !right && wrong.is_none() {
             wrong = Some(number);
@@ -123,7 +124,7 @@ fn find_damage(log: &[u8]) -> Option<String> {
         if after_lost_commit && right {
             return wrong.map(|number| format!("frame {number} is wrong, and transactions follow it"));
         }
-        // A commit behind the wrong frame: correct by itself, or itself the wrong frame.
+        // A commit after the wrong frame: either a correct frame, or the wrong frame itself.
         after_lost_commit = wrong.is_some() && frames.is_ours(frame) && word(frame, 4) != 0;
     }
     None
@@ -139,7 +140,8 @@ struct Frames {
 }
 
 impl Frames {
-    /// Reads the header of a log. Returns `None` for one that SQLite takes for empty, and the reason why a header is wrong.
+    /// Reads the header of a log. Returns `None` for a header that SQLite takes for empty, and an error with
+    /// the reason if the header is wrong.
     fn behind(header: &[u8]) -> Result<Option<Self>, &'static str> {
         if header.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -159,14 +161,17 @@ impl Frames {
     }
 
     fn size(&self) -> usize {
-        FRAME_HEADER + self.page
+        FRAME_HEADER_BYTES + self.page
     }
 
-    /// Returns whether the frame was written as the successor of the one before, and goes on to the next.
+    /// Returns whether the frame was written as the successor of the frame before, and moves on to the next.
     fn accept(&mut self, frame: &[u8]) -> bool {
         let stored = [word(frame, 16), word(frame, 20)];
-        let sum =
-            checksum(self.order, checksum(self.order, self.before, &frame[..8]), &frame[FRAME_HEADER..]);
+        let sum = checksum(
+            self.order,
+            checksum(self.order, self.before, &frame[..8]),
+            &frame[FRAME_HEADER_BYTES..],
+        );
         self.before = stored;
         self.is_ours(frame) && sum == stored
     }
@@ -176,7 +181,7 @@ impl Frames {
     }
 }
 
-/// Computes SQLite's checksum over words in the order that the log's header names, beginning at `sum`.
+/// Computes SQLite's checksum over words in the byte order that the log's header names, starting with `sum`.
 fn checksum(order: fn([u8; 4]) -> u32, sum: [u32; 2], data: &[u8]) -> [u32; 2] {
     let (pairs, _) = data.as_chunks::<8>();
     pairs.iter().fold(sum, |[a, b], pair| {
@@ -198,10 +203,10 @@ mod tests {
 
     use super::*;
 
-    const PAGE: usize = 512;
+    const PAGE_BYTES: usize = 512;
 
-    /// One writer of a log: the frame behind which it begins, the content of its frames, of which the last is a commit,
-    /// and the frames that a crash keeps.
+    /// One writer of a log: the number of frames after which it begins, the content of its frames, of which
+    /// the last is a commit, and the frames that a crash keeps.
     type Writer<'a> = (usize, &'a [u8], fn(usize) -> bool);
 
     /// Returns a log written by successive writers.
@@ -210,8 +215,8 @@ mod tests {
         let sum = checksum(u32::from_le_bytes, [0, 0], &log);
         log.extend(sum.map(u32::to_be_bytes).concat());
         for (behind, contents, kept) in writers {
-            // Each writer trusts the frames before its own, as SQLite does after its recovery.
-            let at = |frame: usize| HEADER + frame * (FRAME_HEADER + PAGE);
+            // Each writer trusts the frames before its first frame, as SQLite does after its recovery.
+            let at = |frame: usize| HEADER_BYTES + frame * (FRAME_HEADER_BYTES + PAGE_BYTES);
             let mut sum = match behind {
                 0 => sum,
                 _ => [16, 20].map(|offset| word(&log, at(behind - 1) + offset)),
@@ -219,7 +224,7 @@ mod tests {
             for (number, content) in contents.iter().enumerate() {
                 let commit = u32::from(number + 1 == contents.len());
                 let mut frame = [9, commit, 7, 8].map(u32::to_be_bytes).concat();
-                let page = [*content; PAGE];
+                let page = [*content; PAGE_BYTES];
                 sum = checksum(u32::from_le_bytes, checksum(u32::from_le_bytes, sum, &frame[..8]), &page);
                 frame.extend(sum.map(u32::to_be_bytes).concat());
                 frame.extend(page);
@@ -241,20 +246,20 @@ mod tests {
         assert_eq!(find_damage(&whole), None);
         // The last commit is torn.
         assert_eq!(find_damage(&written(&[(0, b"ab", all), (2, b"cdefgh", but_first)])), None);
-        // Another, shorter commit in its place is torn too: behind it is the end of the first.
+        // Another, shorter commit in its place is torn too: the end of the first commit is behind it.
         let twice = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", but_first)]);
         assert_eq!(find_damage(&twice), None);
         let whole = written(&[(0, b"ab", all), (2, b"cdefgh", but_first), (2, b"ijk", all)]);
         assert_eq!(find_damage(&whole), None);
     }
 
-    /// A log stays as long as it was once, for a reader of minutes.
+    /// A log never shrinks: a reader that took minutes once made it long.
     #[test]
     fn remains_behind_the_end_of_a_log_are_not_written_again() {
         let all = |_| true;
         let log = written(&[(0, b"ab", all), (2, b"cde", all)]);
         let file = tempfile::NamedTempFile::new().unwrap();
-        let mut remains = written(&[(0, b"fghij", all)])[HEADER..].to_vec();
+        let mut remains = written(&[(0, b"fghij", all)])[HEADER_BYTES..].to_vec();
         remains.iter_mut().for_each(|byte| *byte ^= 1);
         for (before, again) in
             [(log.clone(), log.len()), ([&*log, &remains].concat(), log.len()), (vec![0; 5_000], 0)]
@@ -269,7 +274,7 @@ mod tests {
         static HOLDER: RefCell<Option<Connection>> = const { RefCell::new(None) };
     }
 
-    /// Processes that start at once look at the same log, and the first of them empties it.
+    /// Several processes start at once and find the same log; the first of them empties it.
     #[test]
     fn log_that_another_process_empties_meanwhile_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
@@ -295,13 +300,13 @@ mod tests {
     fn flipped_bit_before_a_later_commit_is_damage() {
         let all = |_| true;
         let log = written(&[(0, b"ab", all), (2, b"c", all), (3, b"de", all)]);
-        let frame = |number: usize| HEADER + number * (FRAME_HEADER + PAGE);
+        let frame = |number: usize| HEADER_BYTES + number * (FRAME_HEADER_BYTES + PAGE_BYTES);
         for at in [frame(0) + 100, frame(1) + 3, frame(1) + 18, frame(2) + 500] {
             let mut damaged = log.clone();
             damaged[at] ^= 1;
             assert!(find_damage(&damaged).is_some(), "byte {at}");
         }
-        // Nothing follows that would distinguish it from a crash.
+        // No later frame distinguishes this from a crash.
         let mut damaged = log.clone();
         damaged[frame(3) + 100] ^= 1;
         assert_eq!(find_damage(&damaged), None);

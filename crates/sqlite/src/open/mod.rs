@@ -1,4 +1,4 @@
-//! Opens the file: checks the preconditions of the first operation, and configures each connection.
+//! Opens the file: checks all preconditions before the first operation, and configures each connection.
 
 pub(super) mod file;
 mod log;
@@ -21,68 +21,70 @@ use jobqueue_storage::StoreErrorKind;
 use jobqueue_storage::log::debug;
 use jobqueue_storage::sync::lock;
 
-/// SQLite 3.51.3, the first without the bug by which a checkpoint could lose a whole write-ahead log.
+/// SQLite 3.51.3, the first version without the bug by which a checkpoint could lose a whole write-ahead log.
 const OLDEST_LIBRARY: i32 = 3_051_003;
 
-/// The size up to which a file is checked completely when it is opened, in bytes.
+/// The maximum size of a file that is checked completely when it is opened, in bytes.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// The time that a statement waits inside SQLite for a lock. The writer itself waits for longer ones.
-const READ_PATIENCE: Duration = Duration::from_secs(5);
+/// The time that a statement waits inside SQLite for a lock. For longer waits the writer waits itself.
+const READ_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The pause between tries where SQLite's own waiting does not apply.
-const PAUSE: Duration = Duration::from_millis(5);
+/// The pause between attempts where SQLite's own waiting does not apply.
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The page size of new files, in bytes. A message of 200 bytes takes about 600 with its event; a page of 4 KiB holds
-/// six of these.
-const PAGE: i64 = 8_192;
+/// The page size of new files, in bytes. A message of 200 bytes takes about 600 with its event; a page of 4
+/// KiB holds six of these.
+const PAGE_BYTES: i64 = 8_192;
 
-/// Serialises opens: a new file is created by hand, and closing it must not end another's locks.
+/// Serialises opens: a new file is created by hand, and closing it must not end the locks of another open.
 static OPENING: Mutex<()> = Mutex::new(());
 
-/// Opens the file for writing and checks it. Creates or migrates its tables, or fails where it must not.
+/// Opens the file for writing and checks it. Creates or migrates its tables, or fails if the options forbid
+/// that.
 pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
     check_library(rusqlite::version_number())?;
     let _one_by_one = lock(&OPENING);
     let file = file::check(&options.path, options.migrates)?;
     let mut connection = connect(&file)?;
-    // The file may be a copy beside the log of the former file, which would destroy it.
-    make_ready(&mut connection, &file, options).inspect_err(|_| leave_log(&connection))?;
+    // The file may be a copy placed beside the former file's log, which would destroy the copy.
+    make_ready(&mut connection, &file, options).inspect_err(|_| keep_log_on_close(&connection))?;
     Ok((connection, file))
 }
 
 fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
-    let patience = options.busy_timeout;
+    let busy_timeout = options.busy_timeout;
     if !options.migrates {
-        retry(patience, || schema::require_current(connection, StoreErrorKind::Configuration))?;
+        retry(busy_timeout, || schema::require_current(connection, StoreErrorKind::Configuration))?;
     }
-    if retry(patience, || schema::version(connection))? == 0 {
-        connection.pragma_update(None, "page_size", PAGE).map_err(from_sql)?;
+    if retry(busy_timeout, || schema::version(connection))? == 0 {
+        connection.pragma_update(None, "page_size", PAGE_BYTES).map_err(from_sql)?;
     } else {
         check_content(connection, file)?;
     }
-    retry(patience, || use_log(connection))?;
-    settle(connection, options.synchronous).map_err(from_sql)?;
+    retry(busy_timeout, || use_log(connection))?;
+    configure(connection, options.synchronous).map_err(from_sql)?;
     let is_full = options.synchronous == Synchronous::Full;
-    if retry(patience, || log::secure(connection, &log_of(file), is_full))? {
-        // This syncs the log, unless another process is just doing so, and empties it, unless a reader is using it.
+    if retry(busy_timeout, || log::secure(connection, &log_of(file), is_full))? {
+        // The checkpoint syncs the log, unless another process is just doing so, and empties it, unless a
+        // reader uses it.
         connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
-        retry(patience, || checkpoint(connection, "TRUNCATE"))?;
-        connection.busy_timeout(READ_PATIENCE).map_err(from_sql)?;
+        retry(busy_timeout, || checkpoint(connection, "TRUNCATE"))?;
+        connection.busy_timeout(READ_LOCK_TIMEOUT).map_err(from_sql)?;
     }
-    if retry(patience, || schema::prepare(connection))? {
-        // The file alone, without its log, then shows that it is a store.
-        retry(patience, || checkpoint(connection, "TRUNCATE"))?;
+    if retry(busy_timeout, || schema::prepare(connection))? {
+        // After this the file alone, without its log, shows that it is a store.
+        retry(busy_timeout, || checkpoint(connection, "TRUNCATE"))?;
     }
     schema::forget_statistics(connection)?;
-    retry(patience, || schema::read_again(connection))?;
+    retry(busy_timeout, || schema::read_again(connection))?;
     // The writer waits for locks itself, so that it can answer operations that have waited too long.
     connection.busy_timeout(Duration::ZERO).map_err(from_sql)
 }
 
-/// Makes `connection` close the file without copying its log into it, after a failure: the next process that opens the
-/// file finds everything unchanged.
-pub(super) fn leave_log(connection: &Connection) {
+/// Makes `connection` close the file without copying its log into it, after a failure, so that the next
+/// process that opens the file finds everything unchanged.
+pub(super) fn keep_log_on_close(connection: &Connection) {
     if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
         debug!(%error, "the log may be copied into the file when it is closed");
     }
@@ -91,7 +93,7 @@ pub(super) fn leave_log(connection: &Connection) {
 /// Opens the file once more, read-only.
 pub(super) fn reader(file: &Path) -> Result<Connection, Cause> {
     let connection = connect(file)?;
-    settle(&connection, Synchronous::Full)
+    configure(&connection, Synchronous::Full)
         .and_then(|()| connection.pragma_update(None, "query_only", true))
         .map_err(from_sql)?;
     Ok(connection)
@@ -114,21 +116,21 @@ fn connect(file: &Path) -> Result<Connection, Cause> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(file, flags).map_err(from_sql)?;
-    connection.busy_timeout(READ_PATIENCE).map_err(from_sql)?;
+    connection.busy_timeout(READ_LOCK_TIMEOUT).map_err(from_sql)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
 
-fn settle(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
+fn configure(connection: &Connection, synchronous: Synchronous) -> rusqlite::Result<()> {
     connection.pragma_update(None, "synchronous", synchronous.pragma())?;
-    // Without these, macOS passes the data only to the disk's cache.
+    // Without these settings, macOS passes the data only to the disk's cache.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
     // An I/O error in a mapped file raises a signal that ends the process.
     connection.pragma_update(None, "mmap_size", 0)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // Otherwise statements are planned again when their parameters change, which is at each use.
+    // Otherwise SQLite plans a statement again whenever its parameters change, which is at each use.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "cache_size", -16_000)
 }
@@ -148,8 +150,8 @@ fn use_log(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// Checks the content. A large file is only checked in part, so that opening stays quick; each page is checked again
-/// when read.
+/// Checks the content. A large file is checked only in part, so that opening stays quick; each page is
+/// checked again when it is read.
 fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
     let problem: String = if bytes <= CHECKED_BYTES {
@@ -157,7 +159,7 @@ fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
     } else {
         connection
             .query_row(
-                // Of what every version of the schema has.
+                // Tables and columns that every version of the schema has.
                 "SELECT now, (SELECT count(*) FROM jobqueue_queue), (SELECT max(id) FROM jobqueue_message) FROM jobqueue_store",
                 [],
                 |_| Ok("ok".to_owned()),
@@ -185,12 +187,12 @@ fn check_library(version: i32) -> Result<(), Cause> {
     ))
 }
 
-fn retry<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T, Cause>) -> Result<T, Cause> {
+fn retry<T>(timeout: Duration, mut attempt: impl FnMut() -> Result<T, Cause>) -> Result<T, Cause> {
     let began = Instant::now();
     loop {
         match attempt() {
-            Err(cause) if cause.kind == StoreErrorKind::Timeout && began.elapsed() < patience => {
-                std::thread::sleep(PAUSE);
+            Err(cause) if cause.kind == StoreErrorKind::Timeout && began.elapsed() < timeout => {
+                std::thread::sleep(RETRY_PAUSE);
             }
             result => return result,
         }
@@ -206,14 +208,14 @@ mod tests {
     fn old_libraries_are_refused() {
         let refused = check_library(3_051_002).unwrap_err().error("open storage", "jobs.db");
         assert_eq!(refused.kind(), StoreErrorKind::Unsupported);
-        let said = refused.to_string();
+        let text = refused.to_string();
         for word in [
             "3.51.3 or newer",
             "cargo tree -i libsqlite3-sys",
             "sqlx to 0.9",
             "LIBSQLITE3_SYS_USE_PKG_CONFIG=1",
         ] {
-            assert!(said.contains(word), "{said}");
+            assert!(text.contains(word), "{text}");
         }
         assert!(check_library(OLDEST_LIBRARY).is_ok());
         assert!(check_library(rusqlite::version_number()).is_ok());
@@ -244,7 +246,8 @@ mod tests {
         connection
     }
 
-    /// A file that is too large to be checked completely is checked in part before it is migrated: the check must know its older form.
+    /// A file too large for a complete check is checked in part before it is migrated, so the check must know
+    /// its older form.
     #[test]
     fn large_file_of_the_first_version_is_opened_and_migrated() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,17 +1,19 @@
 //! Refuses a file that has a second name.
 //!
-//! SQLite derives the names of the log and of its index, in which the locks are, from the name of the file. Under two names a file has two logs, and
-//! processes that do not see each other's locks: each copies its log over what the other has committed. The name may be of this folder (a hard
-//! link), or of another place (the file itself is mounted, as a container's volume may be).
+//! SQLite derives the names of the log and of its index, which holds the locks, from the name of the file. A
+//! file with two names has two logs, and its processes do not see each other's locks: each copies its log
+//! over the commits of the other. The second name may be in this folder or elsewhere in the file system (a
+//! hard link), or the file itself is mounted at another place (as a container's volume may be).
 
 use std::path::Path;
 
 use super::file::refuse;
 use crate::error::Cause;
 
-/// Checks that the name of `file`, whose folder is resolved, is its only one.
+/// Checks that the name of `file`, whose folder is resolved, is its only name.
 ///
-/// A link made while the file is open does no harm until it is opened, and this check refuses that; open stores do not look for one.
+/// A link made while the file is open does no harm until a program opens it, which this check refuses; open
+/// stores do not look for new links.
 pub(super) fn check(file: &Path) -> Result<(), Cause> {
     let links = links(file);
     if links > 1 {
@@ -31,7 +33,7 @@ pub(super) fn check(file: &Path) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Returns the number of names of the file in its file system; 1 where that cannot be known.
+/// Returns the number of names of the file in its file system; 1 if it cannot be known.
 fn links(file: &Path) -> u64 {
     #[cfg(unix)]
     {
@@ -46,7 +48,7 @@ fn links(file: &Path) -> u64 {
     }
 }
 
-/// Returns whether a mount ends at the file itself, if the system reports it.
+/// Returns whether the file itself is a mount point, if the system reports it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_mounted(file: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
@@ -54,7 +56,8 @@ fn is_mounted(file: &Path) -> bool {
         let is_known = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
         is_known.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
     });
-    // Kernels before 5.8 and some sandboxes do not set the attribute. Device numbers do not help: those of an overlay and its files differ.
+    // Kernels before 5.8 and some sandboxes do not set the attribute. Device numbers do not help: an overlay
+    // and its files have different numbers.
     attribute.unwrap_or_else(|| {
         std::fs::read("/proc/self/mountinfo").is_ok_and(|mounts| mounts_have(&mounts, file))
     })
@@ -76,7 +79,8 @@ fn mounts_have(mounts: &[u8], file: &Path) -> bool {
         .any(|point| point == file)
 }
 
-/// Returns a path as the kernel writes it there: white space and backslashes are octal, such as `\040`.
+/// Returns a path as the kernel writes it in that file: white space and backslashes are octal, such as
+/// `\040`.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn escaped(file: &Path) -> Vec<u8> {
     use std::os::unix::ffi::OsStrExt;

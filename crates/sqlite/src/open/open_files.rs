@@ -1,8 +1,8 @@
 //! Checks whether the database file and its write-ahead log are still the files that SQLite writes to.
 //!
-//! They may be deleted or replaced, for example by an operator who deletes the log as useless, a script that clears a folder, or
-//! a program with an old SQLite that closes the database as its last user. SQLite does not notice, and later commits go to files
-//! without a name.
+//! An operator may delete the log as useless, a script may clear the folder, or a program with an old SQLite
+//! may close the database as its last user. SQLite does not notice that the files are gone or replaced, and
+//! later commits go to files without a name.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,9 @@ pub(crate) struct OpenFiles([OpenFile; 2]);
 #[derive(Debug)]
 struct OpenFile {
     path: PathBuf,
-    /// `None` where the platform cannot distinguish files, or could not when the store was opened.
+    /// `None` if the platform cannot distinguish files, or could not when the store was opened.
     identity: Option<platform::Identity>,
-    /// The error when it is not in its place.
+    /// The error text if the file is not in its place.
     lost: &'static str,
 }
 
@@ -40,8 +40,8 @@ impl OpenFiles {
         ])
     }
 
-    /// Checks after a commit that both files are still in their places. The error is ambiguous, since the commit may be
-    /// lost.
+    /// Checks after a commit that both files are still in their places. The error is ambiguous, because the
+    /// commit may be lost.
     pub(crate) fn check(&self) -> Result<(), Cause> {
         for OpenFile { path, identity, lost } in &self.0 {
             if identity.is_some() && platform::identity(path) != *identity {

@@ -1,4 +1,5 @@
-//! Wraps the functions of the operating system: where a file lies, who may write its folder, and when it changes.
+//! Wraps functions of the operating system: where a file lies, who may write to its folder, and when it
+//! changes.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +11,7 @@ pub(crate) use changes::{Changes, Stopper, watch};
 pub(super) enum FileSystem {
     /// A disk of this machine, as far as can be known.
     Local,
-    /// Memory: its content is lost at the next start of the machine.
+    /// Memory: the content is lost when the machine restarts.
     Memory,
     /// Another machine, or a driver whose locks and shared memory are unreliable.
     Network(&'static str),
@@ -35,8 +36,8 @@ pub(super) type Identity = (u64, u64);
 
 /// Returns the identity of the file at `path`, if it can be known.
 pub(super) fn identity(path: &Path) -> Option<Identity> {
-    // This runs after every commit, so it asks only for what is needed: a request for the times of a file makes newer
-    // kernels note its next change precisely, and that makes the next sync half as slow again.
+    // This runs after every commit, so it requests only the inode number. A request for a file's times makes
+    // newer kernels record its next change precisely, which makes the next sync half as slow again.
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
@@ -57,7 +58,8 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
     }
 }
 
-/// Returns whether any user of the machine may create files in this folder: the sticky bit keeps them from removing files of others alone.
+/// Returns whether any user of the machine may create files in this folder. The sticky bit does not help: it
+/// only keeps users from removing files of others.
 pub(super) fn is_open_to_all(folder: &std::fs::Metadata) -> bool {
     #[cfg(unix)]
     {
@@ -78,7 +80,7 @@ pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     Ok(by_magic(magic))
 }
 
-/// Maps the numbers of statfs(2).
+/// Maps the file-system numbers of statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn by_magic(magic: u32) -> FileSystem {
     match magic {
@@ -107,8 +109,8 @@ pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     Ok(if local { FileSystem::Local } else { FileSystem::Network("a network volume") })
 }
 
-/// Returns the kind of file system that holds `folder`: a path that names a server is on a network; mapped drives
-/// cannot be distinguished from disks.
+/// Returns the kind of file system that holds `folder`. A path that names a server is on a network; mapped
+/// drives cannot be distinguished from disks.
 #[cfg(windows)]
 pub(super) fn file_system(folder: &Path) -> io::Result<FileSystem> {
     use std::path::{Component, Prefix};
@@ -138,28 +140,31 @@ mod changes {
     use rustix::fd::OwnedFd;
     use rustix::fs::inotify;
 
-    /// The pauses between checks after a change was seen, in milliseconds. The file system reports a write before its
-    /// commit counts, since the sync comes in between. So the watcher checks several times, less and less often.
-    const AFTER_CHANGE: &[u64] = &[1, 2, 2, 4, 8, 16, 32, 64];
+    /// The pauses between checks after a change, in milliseconds. The file system reports a write before its
+    /// commit counts, because the sync comes in between. So the watcher checks several times, less and less
+    /// often.
+    const PAUSES_AFTER_CHANGE: &[u64] = &[1, 2, 2, 4, 8, 16, 32, 64];
 
-    /// The longest of them that is slept through, whatever changes meanwhile; longer ones end at the next change.
-    const SHORT: u64 = 2;
-    /// The wait after a change that is one of many, so that checking does not slow down a process that is busy itself.
-    const AMONG_MANY: Duration = Duration::from_millis(5);
-    /// The number of successive checks that met a new change, after which changes count as many.
-    const MANY: u32 = 8;
-    /// The wait when nothing changes: a safety net where the system reports changes, otherwise the period.
-    const NET: Duration = Duration::from_millis(500);
-    const PERIOD: Duration = Duration::from_millis(15);
+    /// The longest of these pauses that is slept through, whatever changes; longer pauses end at the next
+    /// change.
+    const LONGEST_SLEEP_MS: u64 = 2;
+    /// The pause after a change among many, so that checking does not slow down a process that is busy.
+    const BUSY_PAUSE: Duration = Duration::from_millis(5);
+    /// The number of successive checks that found a new change, from which changes count as many.
+    const BUSY_CHECKS: u32 = 8;
+    /// The pause when nothing changes: a safety net if the system reports changes, and otherwise the polling
+    /// period.
+    const SAFETY_NET_PAUSE: Duration = Duration::from_millis(500);
+    const POLL_PERIOD: Duration = Duration::from_millis(15);
 
     /// Decides when to check the file again.
     pub(crate) struct Changes {
         stop: Arc<OwnedFd>,
-        told: Option<OwnedFd>,
-        /// The index into [`AFTER_CHANGE`].
+        events: Option<OwnedFd>,
+        /// The index into [`PAUSES_AFTER_CHANGE`].
         step: usize,
-        /// The number of successive checks that met a new change.
-        met: u32,
+        /// The number of successive checks that found a new change.
+        busy_checks: u32,
     }
 
     /// Ends all waits of a [`Changes`].
@@ -167,37 +172,40 @@ mod changes {
 
     impl Stopper {
         pub(crate) fn stop(&self) {
-            // The write can fail only when the counter is full, and then the other side wakes anyway.
+            // The write fails only if the counter is full, and then the other side wakes anyway.
             let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Watches the write-ahead log at `log`, by path: opening it would disturb SQLite's locks.
+    /// Watches the write-ahead log at `log`, by its path: opening it would disturb SQLite's locks.
     pub(crate) fn watch(log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let told = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
             .and_then(|watch| inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY).map(|_| watch))
             .inspect_err(|error| debug!(%error, "no file changes are reported; polling instead"))
             .ok();
-        Ok((Changes { stop: Arc::clone(&stop), told, step: AFTER_CHANGE.len(), met: 0 }, Stopper(stop)))
+        Ok((
+            Changes { stop: Arc::clone(&stop), events, step: PAUSES_AFTER_CHANGE.len(), busy_checks: 0 },
+            Stopper(stop),
+        ))
     }
 
     impl Changes {
-        /// Waits until the next check is due. Returns true when the waiting was stopped.
+        /// Waits until the next check is due. Returns true if the wait was stopped.
         pub(crate) fn wait(&mut self) -> bool {
-            let is_stopped = match AFTER_CHANGE.get(self.step) {
-                _ if self.told.is_none() => return self.poll(PERIOD, false),
-                Some(_) if self.met >= MANY => self.poll(AMONG_MANY, false),
-                // So short that a busy log wakes the thread once for many changes.
-                Some(&pause) => self.poll(Duration::from_millis(pause), pause > SHORT),
-                None => self.poll(NET, true),
+            let is_stopped = match PAUSES_AFTER_CHANGE.get(self.step) {
+                _ if self.events.is_none() => return self.poll(POLL_PERIOD, false),
+                Some(_) if self.busy_checks >= BUSY_CHECKS => self.poll(BUSY_PAUSE, false),
+                // Short enough that a busy log wakes the thread once for many changes.
+                Some(&pause) => self.poll(Duration::from_millis(pause), pause > LONGEST_SLEEP_MS),
+                None => self.poll(SAFETY_NET_PAUSE, true),
             };
-            self.step = (self.step + 1).min(AFTER_CHANGE.len());
+            self.step = (self.step + 1).min(PAUSES_AFTER_CHANGE.len());
             if self.take_events() {
                 self.step = 0;
-                self.met = self.met.saturating_add(1);
+                self.busy_checks = self.busy_checks.saturating_add(1);
             } else {
-                self.met = 0;
+                self.busy_checks = 0;
             }
             is_stopped
         }
@@ -205,17 +213,17 @@ mod changes {
         fn poll(&self, time: Duration, until_change: bool) -> bool {
             let timeout =
                 Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
-            let told = self.told.as_ref().filter(|_| until_change).unwrap_or(&self.stop);
-            let mut ends = [&*self.stop, told].map(|end| PollFd::new(end, PollFlags::IN));
+            let events = self.events.as_ref().filter(|_| until_change).unwrap_or(&self.stop);
+            let mut ends = [&*self.stop, events].map(|end| PollFd::new(end, PollFlags::IN));
             let _ = poll(&mut ends, Some(&timeout));
             ends[0].revents().contains(PollFlags::IN)
         }
 
         fn take_events(&self) -> bool {
-            let mut events = [0_u8; 4096];
+            let mut buffer = [0_u8; 4096];
             let mut any = false;
-            while let Some(told) = &self.told
-                && rustix::io::read(told, &mut events).is_ok_and(|bytes| bytes > 0)
+            while let Some(events) = &self.events
+                && rustix::io::read(events, &mut buffer).is_ok_and(|bytes| bytes > 0)
             {
                 any = true;
             }
@@ -230,8 +238,8 @@ mod changes {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// The period of checks.
-    const PERIOD: Duration = Duration::from_millis(15);
+    /// The polling period.
+    const POLL_PERIOD: Duration = Duration::from_millis(15);
 
     /// Decides when to check the file again.
     pub(crate) struct Changes(mpsc::Receiver<()>);
@@ -245,16 +253,16 @@ mod changes {
         }
     }
 
-    /// Checks at a fixed period, since no reports of changes from this system are used.
+    /// Polls at a fixed period, since this module uses no change reports of this system.
     pub(crate) fn watch(_log: &Path) -> std::io::Result<(Changes, Stopper)> {
         let (stopper, changes) = mpsc::channel();
         Ok((Changes(changes), Stopper(stopper)))
     }
 
     impl Changes {
-        /// Waits until the next check is due. Returns true when the waiting was stopped.
+        /// Waits until the next check is due. Returns true if the wait was stopped.
         pub(crate) fn wait(&mut self) -> bool {
-            !matches!(self.0.recv_timeout(PERIOD), Err(mpsc::RecvTimeoutError::Timeout))
+            !matches!(self.0.recv_timeout(POLL_PERIOD), Err(mpsc::RecvTimeoutError::Timeout))
         }
     }
 }

@@ -10,10 +10,10 @@ use crate::row_id::QUEUES;
 use jobqueue_storage::{Created, Metadata, Operation, QueueName, StoreErrorKind};
 
 /// A queue as the reader sees it.
-pub(super) struct Found {
+pub(super) struct FoundQueue {
     pub(super) id: i64,
     pub(super) metadata: String,
-    /// The row from which on messages are received by their numbers, or one before.
+    /// The row id from which messages are received by their numbers, or a lower one.
     pub(super) head: i64,
 }
 
@@ -28,7 +28,8 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
     match present {
         None => {
             check_room(batch, Operation::CreateQueue, name)?;
-            // Most often this count is beyond that of a former queue of this name. Where it is not, subscribers of that queue poll until it is.
+            // Usually this count is greater than the last count of a deleted queue with this name. If it is
+            // not, subscribers of the former queue find delayed messages by polling until it is.
             let delayed = batch.next()?;
             insert(batch, name, &metadata::to_text(wanted), delayed)?;
             Ok(Created::New)
@@ -38,14 +39,14 @@ pub(super) fn create(batch: &mut Batch<'_>, name: &QueueName, wanted: &Metadata)
     }
 }
 
-/// Removes a queue. Its messages are unreachable at once, and are removed bit by bit.
+/// Removes a queue. Its messages are unreachable at once, and are deleted in small steps later.
 pub(super) fn delete(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::DeleteQueue, name)?;
     Ok(discard(batch, name, id)?)
 }
 
-/// Gives the name a new, empty queue with the same metadata: the time this takes does not grow with the number of
-/// messages.
+/// Gives the name to a new, empty queue with the same metadata, so that the time does not grow with the
+/// number of messages.
 pub(super) fn clear(batch: &mut Batch<'_>, name: &QueueName) -> Applied<()> {
     let id = batch.queue(Operation::Clear, name)?;
     check_room(batch, Operation::Clear, name)?;
@@ -81,9 +82,10 @@ pub(super) fn replace_metadata(
         batch
             .connection()
             .query_row("SELECT metadata FROM jobqueue_queue WHERE id = ?1", [id], |row| row.get(0))?;
-    match metadata::from_text(&text)? == *before {
-        true => set_metadata(batch, name, metadata),
-        false => Err(refuse(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata, name)),
+    if metadata::from_text(&text)? == *before {
+        set_metadata(batch, name, metadata)
+    } else {
+        Err(refuse(StoreErrorKind::ConditionNotMet, Operation::SetQueueMetadata, name))
     }
 }
 
@@ -98,17 +100,17 @@ pub(super) fn list(view: &View<'_>, prefix: &str) -> Applied<Vec<QueueName>> {
         if !name.starts_with(prefix) {
             break;
         }
-        // A name that breaks the rules was written by another program and cannot be asked for.
+        // A name that breaks the rules was written by another program; no caller can ask for it.
         names.extend(QueueName::new(&name));
     }
     Ok(names)
 }
 
-pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<Found> {
+pub(super) fn find(view: &View<'_>, operation: Operation, name: &QueueName) -> Applied<FoundQueue> {
     view.connection
         .prepare_cached("SELECT id, metadata, head FROM jobqueue_queue WHERE name = ?1")?
         .query_row([name.as_str()], |row| {
-            Ok(Found { id: row.get(0)?, metadata: row.get(1)?, head: row.get(2)? })
+            Ok(FoundQueue { id: row.get(0)?, metadata: row.get(1)?, head: row.get(2)? })
         })
         .optional()?
         .ok_or_else(|| refuse(StoreErrorKind::QueueNotFound, operation, name))
@@ -123,14 +125,11 @@ fn discard(batch: &mut Batch<'_>, name: &QueueName, id: i64) -> rusqlite::Result
     Ok(())
 }
 
-/// Refuses a new queue if the file has had as many as it can have, before anything is written.
+/// Refuses a new queue if the file has used up its queue ids, before anything is written.
 fn check_room(batch: &Batch<'_>, operation: Operation, name: &QueueName) -> Applied<()> {
     let last = "SELECT seq FROM sqlite_sequence WHERE name = 'jobqueue_queue'";
     let last: Option<i64> = batch.connection().query_row(last, [], |row| row.get(0)).optional()?;
-    match last.unwrap_or(0) + 1 < QUEUES {
-        true => Ok(()),
-        false => Err(refuse(StoreErrorKind::Full, operation, name)),
-    }
+    if last.unwrap_or(0) + 1 < QUEUES { Ok(()) } else { Err(refuse(StoreErrorKind::Full, operation, name)) }
 }
 
 fn insert(batch: &mut Batch<'_>, name: &QueueName, metadata: &str, delayed: i64) -> rusqlite::Result<()> {

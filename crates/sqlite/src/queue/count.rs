@@ -1,12 +1,13 @@
 //! Counts messages.
 //!
-//! Messages that are received by their numbers have no index, so that many of them are counted in samples.
+//! Messages that are received by their numbers have no index, so a large number of them is estimated from
+//! samples.
 
 use std::ops::Range;
 
 use rusqlite::params_from_iter;
 
-use super::admin::{Found, find};
+use super::admin::{FoundQueue, find};
 use crate::clock::{LEASED_TIME, to_instant};
 use crate::error::Applied;
 use crate::metadata;
@@ -14,21 +15,22 @@ use crate::reader::View;
 use crate::row_id;
 use jobqueue_storage::{Operation, QueueName, QueueProperties, StateCounts};
 
-/// The messages of the index of times: delayed, put back, or visible again. Leased ones are behind all times.
+/// The messages in the index of times: delayed, put back, or visible again. Leased ones sort after all times.
 pub(crate) const BY_TIME: &str = "SELECT count(*) FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at < ?3";
-/// Those that wait for another of their group.
+/// The messages that wait for another message of their group.
 pub(crate) const WAITING: &str =
     "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
-/// Those of these three, and of the leased ones, that have expired. Without statistics SQLite would take the index of the queue, and read every message.
+/// The expired messages among these three kinds and the leased messages. Without statistics SQLite would use
+/// the index of the queue, and read every message.
 pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message m INDEXED BY jobqueue_message_expiry
     WHERE m.expires_at <= ?2 AND m.queue = ?1
         AND (m.visible_at IS NOT NULL OR EXISTS (SELECT 1 FROM jobqueue_lease l WHERE l.id = m.id))";
-/// The hidden messages of the index of times: never received, leased by the receipt of a put, and put back.
+/// The hidden messages in the index of times: never received, leased by the receipt of a put, and put back.
 pub(crate) const HIDDEN: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3";
-/// Those of them that have expired: few, since expired messages are removed all the time.
+/// The expired messages among these. They are few, because expired messages are removed continually.
 pub(crate) const HIDDEN_EXPIRED: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message INDEXED BY jobqueue_message_expiry
@@ -40,40 +42,41 @@ pub(crate) const RUNNING: &str =
     "SELECT count(*) FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id >= ?1 AND l.id < ?2 AND l.until > ?3 AND (m.expires_at IS NULL OR m.expires_at > ?3)";
 
-/// The condition that a message is received by its number, and has not expired.
+/// The condition that a message is received by its number and has not expired.
 macro_rules! is_by_number {
     () => {
         "m.visible_at IS NULL AND l.id IS NULL AND (m.expires_at IS NULL OR m.expires_at > ?3)"
     };
 }
 
-/// Reads the first rows of a range: their number, the number of messages that are received by their numbers, and the last row. An expired message
-/// is a row that does not count: an exact number of them, subtracted from an estimate, could leave nothing of the others.
+/// Reads the first rows of a range: their number, the number of messages among them that are received by
+/// their numbers, and the last row. An expired message counts only as a row: if the exact number of expired
+/// messages were subtracted from an estimate, nothing might be left for the others.
 const FIRST_ROWS: &str = concat!(
     "SELECT count(*), coalesce(sum(by_number), 0), coalesce(max(id), 0) FROM (SELECT m.id AS id, ",
     is_by_number!(),
     " AS by_number FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id
      WHERE m.id >= ?1 AND m.id < ?2 ORDER BY m.id LIMIT ?4)"
 );
-/// Looks for one message that is received by its number.
-const ANY: &str = concat!(
+/// Returns whether any message is received by its number.
+const HAS_ANY: &str = concat!(
     "SELECT EXISTS (SELECT 1 FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id >= ?1 AND m.id < ?2 AND ",
     is_by_number!(),
     ")"
 );
 
 /// The number of rows up to which the count is exact.
-const EXACT: i64 = 65_536;
-/// The rows of a longer queue that are read in windows, if all is well; at most twice as many are.
-const ROWS: i64 = 131_072;
+const EXACT_ROWS: i64 = 65_536;
+/// The number of rows of a longer queue that should be read in windows; at most twice as many are read.
+const SAMPLED_ROWS: i64 = 131_072;
 /// The number of windows.
 const WINDOWS: i64 = 8_192;
-/// A first look reads fewer and narrow ones, to learn how wide the others may be, and few rows of each.
+/// A first pass reads fewer and narrower windows, and few rows of each, to determine the width of the others.
 const FIRST_WINDOWS: i64 = 2_048;
 const FIRST_SHARE: f64 = 1.0 / 64.0;
 const FIRST_LIMIT: i64 = 64;
-/// The golden ratio, whose multiples come near no period.
-const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// The golden ratio, whose multiples are far from every period.
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_894_9;
 
 /// Returns metadata and count.
 pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProperties> {
@@ -82,7 +85,7 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
     Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).with_now(to_instant(view.now)))
 }
 
-fn all(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
+fn all(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::all(queue.id);
     let mut statement = view.connection.prepare_cached(LEASED)?;
     let leased: i64 = statement.query_row([rows.start, rows.end], |row| row.get(0))?;
@@ -114,7 +117,8 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     })
 }
 
-/// Counts messages of a queue by a statement that takes the queue's row, and perhaps the time and that of leased messages.
+/// Counts messages of a queue with a statement that takes the queue's id, and optionally the time and the
+/// time of leased messages.
 fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
     let mut statement = view.connection.prepare_cached(sql)?;
     let parameters = statement.parameter_count();
@@ -122,14 +126,16 @@ fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
     statement.query_row(params_from_iter(values), |row| row.get(0))
 }
 
-/// Counts the messages that are received by their numbers; estimates them if they are many. It returns 0 only if there are none.
+/// Counts the messages that are received by their numbers, or estimates a large number of them. Returns 0
+/// only if there are none.
 ///
-/// Numbers belong to all queues of the file, so that the rows of one may be far apart, or stand in heaps. So the rows behind the first ones
-/// are counted in windows of one width. What is found in a window must not decide where it ends, or heaps would count for more than gaps.
-fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
+/// All queues of the file share the numbers, so the rows of a queue may be far apart or in clusters. The rows
+/// after the exactly counted ones are therefore sampled in windows of equal width. The content of a window
+/// must not decide where it ends, or clusters would count for more than gaps.
+fn by_number(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::from_head(queue.id, queue.head);
-    let exact = Sample::read(view, &rows, EXACT)?;
-    if exact.rows < EXACT {
+    let exact = Sample::read(view, &rows, EXACT_ROWS)?;
+    if exact.rows < EXACT_ROWS {
         return Ok(exact.by_number);
     }
     let last = "SELECT coalesce(max(id), 0) FROM jobqueue_message WHERE id >= ?1 AND id < ?2";
@@ -140,43 +146,44 @@ fn by_number(view: &View<'_>, queue: &Found) -> rusqlite::Result<i64> {
     for Window { rows, times } in windows(&rest, FIRST_WINDOWS, FIRST_SHARE) {
         about += Sample::read(view, &rows, FIRST_LIMIT)?.extended(&rows, FIRST_LIMIT) * times;
     }
-    let share = (ROWS as f64 / about.max(1.0)).min(1.0);
-    let (mut count, mut left) = (0.0, 2 * ROWS);
+    let share = (SAMPLED_ROWS as f64 / about.max(1.0)).min(1.0);
+    let (mut count, mut left) = (0.0, 2 * SAMPLED_ROWS);
     for Window { rows, times } in windows(&rest, WINDOWS, share) {
         let sample = Sample::read(view, &rows, left)?;
         left -= sample.rows;
         count += sample.by_number as f64 * times;
     }
     match exact.by_number + count as i64 {
-        // The windows may have missed the few that there are.
+        // The windows may have missed the few messages that there are.
         0 => {
-            let mut any = view.connection.prepare_cached(ANY)?;
+            let mut any = view.connection.prepare_cached(HAS_ANY)?;
             any.query_row([rows.start, rows.end, view.now], |row| row.get(0))
         }
         about => Ok(about),
     }
 }
 
-/// A window of a part of a range, which is so many times as wide.
+/// A window of a part of a range, and the ratio of their widths.
 struct Window {
     rows: Range<i64>,
     times: f64,
 }
 
-/// Returns a window of each of so many parts of a range: this share of it, each at another distance from the beginning of its part.
+/// Divides a range into `parts` and returns a window of each: the given share of the part, at a different
+/// offset in each.
 fn windows(range: &Range<i64>, parts: i64, share: f64) -> impl Iterator<Item = Window> {
     let (start, width) = (range.start, range.end - range.start);
     let parts = (0..parts).map(move |part| (part, width * part / parts, width * (part + 1) / parts));
     parts.filter(|(_, from, to)| from < to).map(move |(part, from, to)| {
         let wide = (to - from) as f64;
         let window = ((wide * share) as i64).max(1);
-        let offset = (wide - window as f64) * (part as f64 * GOLDEN).fract();
+        let offset = (wide - window as f64) * (part as f64 * GOLDEN_RATIO).fract();
         let from = start + from + offset as i64;
         Window { rows: from..from + window, times: wide / window as f64 }
     })
 }
 
-/// Some rows that follow each other.
+/// Consecutive rows of a range.
 struct Sample {
     rows: i64,
     by_number: i64,
@@ -192,7 +199,7 @@ impl Sample {
         })
     }
 
-    /// Returns the number of rows of the range, if those behind a full sample are as dense.
+    /// Returns the estimated number of rows of the range, if the rows after a full sample are as dense.
     fn extended(&self, range: &Range<i64>, limit: i64) -> f64 {
         let seen = if self.rows < limit { range.end } else { self.last + 1 } - range.start;
         self.rows as f64 * (range.end - range.start) as f64 / seen as f64
@@ -205,7 +212,8 @@ mod tests {
     use crate::tests::file;
     use rusqlite::{Connection, StatementStatus};
 
-    /// Returns a file that has a queue with messages of these numbers: each first number, the count, and the distance of two.
+    /// Returns a file with a queue that has messages with these numbers: of each run the first number, the
+    /// count, and the distance between two.
     fn filled(runs: &[(i64, i64, i64)]) -> Connection {
         let connection = file(&[]);
         let rows = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?2)
@@ -223,7 +231,7 @@ mod tests {
     fn count_of(runs: &[(i64, i64, i64)]) -> (i64, i64) {
         let mut connection = filled(runs);
         let view = View { connection: connection.transaction().unwrap(), now: 1 };
-        let count = by_number(&view, &Found { id: 1, metadata: String::new(), head: 0 }).unwrap();
+        let count = by_number(&view, &FoundQueue { id: 1, metadata: String::new(), head: 0 }).unwrap();
         let samples = view.connection.prepare_cached(FIRST_ROWS).unwrap().get_status(StatementStatus::Run);
         (count, i64::from(samples))
     }
@@ -242,7 +250,7 @@ mod tests {
         );
     }
 
-    /// Wherever the numbers of a long queue are.
+    /// The count is accurate wherever the numbers of a long queue are.
     #[test]
     fn long_queues_are_counted_to_a_tenth() {
         assert_about(&[(1, 100_000, 1)], 100_000);
@@ -258,7 +266,7 @@ mod tests {
         (0..count).map(|list| (1 + list * distance, length, 1)).collect()
     }
 
-    /// Lists of messages in turn with those of other queues, short and long, far from each other, and at a power of two.
+    /// Runs of messages that alternate with other queues: short and long, far apart, and at powers of two.
     #[test]
     fn lists_of_queues_in_turn_are_counted() {
         for (count, length, distance) in [
@@ -274,7 +282,8 @@ mod tests {
         }
     }
 
-    /// Hundreds of thousands have expired at once, and a few jobs without an end wait behind them.
+    /// Hundreds of thousands of messages have expired at once, with a few messages without expiry behind
+    /// them.
     #[test]
     fn few_messages_among_many_expired_ones_are_counted() {
         for (count, length, distance) in [(3_000, 100, 30_000), (20_000, 10, 1_000)] {
@@ -282,7 +291,7 @@ mod tests {
             let kept = "UPDATE jobqueue_message SET expires_at = 1 WHERE id < (SELECT max(id) FROM jobqueue_message)";
             connection.execute(kept, []).unwrap();
             let view = View { connection: connection.transaction().unwrap(), now: 1 };
-            let counted = all(&view, &Found { id: 1, metadata: String::new(), head: 0 }).unwrap();
+            let counted = all(&view, &FoundQueue { id: 1, metadata: String::new(), head: 0 }).unwrap();
             assert!((1..=10).contains(&counted), "{counted} instead of 1");
         }
     }

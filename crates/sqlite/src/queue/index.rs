@@ -1,9 +1,9 @@
-//! Shows messages without leasing them, and makes hidden ones visible.
+//! Shows messages without leasing them, and makes hidden messages visible.
 
 use rusqlite::params;
 
 use super::admin::find;
-use super::ready::{BY_NUMBER, Found, LEASED, Source, merge};
+use super::ready::{BY_NUMBER, FoundMessage, LEASED, Source, merge};
 use crate::batch::{Batch, refuse};
 use crate::clock::{LAST_INSTANT, LEASED_TIME, to_instant};
 use crate::error::Applied;
@@ -14,7 +14,7 @@ use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreErrorKind,
 };
 
-/// The messages of the index of times that are not leased.
+/// The messages in the index of times that are not leased.
 pub(crate) const BY_TIME: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND (visible_at, id & 2199023255551) > (?3, ?4) AND visible_at <= ?5
@@ -28,7 +28,7 @@ pub(crate) const BY_LEASE: &str = "SELECT l.id, m.text, l.dequeue_count, m.inser
         AND (m.expires_at IS NULL OR m.expires_at > ?3)
     ORDER BY l.until, l.id & 2199023255551 LIMIT ?7";
 
-/// The messages that wait for another of their group.
+/// The messages that wait for another message of their group.
 pub(crate) const BY_GROUP: &str =
     "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at, group_name, turn FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND (group_name, turn) > (?3, ?4)
@@ -42,24 +42,24 @@ const MAKE_VISIBLE: &str = "UPDATE jobqueue_message SET visible_at = ?2
 
 /// The place at which a page ends.
 #[derive(Clone, Debug, PartialEq)]
-enum Place {
-    /// Among the messages that do not wait for another of their group.
+enum PagePlace {
+    /// Among the messages that do not wait for another message of their group.
     Time(TimePlace),
     /// The last group and turn.
     Turn(String, i64),
 }
 
-/// The last messages of a page that do not wait for another of their group.
+/// The last messages of a page that do not wait for another message of their group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct TimePlace {
-    /// The time of visibility and the number of the last one of the index of times and of leases.
+    /// The time of visibility and the number of the last message from the index of times or the leases.
     visible_at: i64,
     number: i64,
-    /// The row of the last one that is received by its number.
+    /// The row of the last message that is received by its number.
     row: i64,
 }
 
-impl Place {
+impl PagePlace {
     const FIRST: Self = Self::Time(TimePlace { visible_at: i64::MIN, number: 0, row: 0 });
 
     fn text(&self) -> String {
@@ -83,7 +83,8 @@ impl Place {
     }
 }
 
-/// Returns a page of the messages of one state. Those of a group that wait come after all that can be received.
+/// Returns a page of the messages of one state. Messages that wait for their group come after all receivable
+/// messages.
 pub(super) fn messages(
     view: &View<'_>,
     name: &QueueName,
@@ -93,69 +94,75 @@ pub(super) fn messages(
 ) -> Applied<MessagePage> {
     let unknown =
         || refuse(StoreErrorKind::InvalidInput, Operation::Peek, format!("{name}: no page ended there"));
-    let from = from.map_or(Ok(Place::FIRST), |text| Place::parse(text).ok_or_else(unknown))?;
+    let from = from.map_or(Ok(PagePlace::FIRST), |text| PagePlace::parse(text).ok_or_else(unknown))?;
     let Page { found, waiting_for_group, end } = page(view, name, state, from, count as usize)?;
     let next = Some(end).filter(|_| found.len() == count as usize).map(|end| end.text());
-    let shown = |one: Found| (to_instant(one.visible_at), one);
+    let shown = |one: FoundMessage| (to_instant(one.visible_at), one);
     let messages = found.into_iter().map(shown).map(|(at, one)| (peeked(one), at)).collect();
     Ok(MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next))
 }
 
-/// Returns the first `count` messages: those that are visible, then those that wait for another of their group.
+/// Returns the first `count` messages: the visible messages, then the messages that wait for their group.
 pub(super) fn peek(view: &View<'_>, name: &QueueName, count: u32) -> Applied<Vec<PeekedMessage>> {
-    let page = page(view, name, MessageState::Waiting, Place::FIRST, count as usize)?;
+    let page = page(view, name, MessageState::Waiting, PagePlace::FIRST, count as usize)?;
     Ok(page.found.into_iter().map(peeked).collect())
 }
 
 /// Messages of a state.
 struct Page {
-    found: Vec<Found>,
-    /// The number of those at the end that wait for another of their group.
+    found: Vec<FoundMessage>,
+    /// The number of messages at the end of the page that wait for another message of their group.
     waiting_for_group: usize,
-    /// The place of the last of them.
-    end: Place,
+    /// The place of the last message.
+    end: PagePlace,
 }
 
 /// Returns the messages of a state after a place.
-fn page(view: &View<'_>, name: &QueueName, state: MessageState, from: Place, count: usize) -> Applied<Page> {
+fn page(
+    view: &View<'_>,
+    name: &QueueName,
+    state: MessageState,
+    from: PagePlace,
+    count: usize,
+) -> Applied<Page> {
     let queue = find(view, Operation::Peek, name)?;
     let (mut found, mut end) = match from {
-        Place::Time(mut place) => {
+        PagePlace::Time(mut place) => {
             let found = by_time(view, &queue, state, place, count)?;
             if let Some(last) = found.iter().rfind(|one| one.source != Source::Number) {
                 (place.visible_at, place.number) = last.place();
             }
             place.row =
                 found.iter().rfind(|one| one.source == Source::Number).map_or(place.row, |one| one.id);
-            (found, Place::Time(place))
+            (found, PagePlace::Time(place))
         }
-        turn @ Place::Turn(..) => (Vec::new(), turn),
+        turn @ PagePlace::Turn(..) => (Vec::new(), turn),
     };
     let receivable = found.len();
     if state == MessageState::Waiting && found.len() < count {
         let (group, turn) = match &end {
-            Place::Turn(group, turn) => (group.clone(), *turn),
-            Place::Time(..) => (String::new(), i64::MIN),
+            PagePlace::Turn(group, turn) => (group.clone(), *turn),
+            PagePlace::Time(..) => (String::new(), i64::MIN),
         };
         let mut statement = view.connection.prepare_cached(BY_GROUP)?;
         let mut rows =
             statement.query(params![queue.id, view.now, group, turn, (count - found.len()) as i64])?;
         while let Some(row) = rows.next()? {
-            found.push(Found::by_time(row)?);
-            end = Place::Turn(row.get(6)?, row.get(7)?);
+            found.push(FoundMessage::by_time(row)?);
+            end = PagePlace::Turn(row.get(6)?, row.get(7)?);
         }
     }
     Ok(Page { waiting_for_group: found.len() - receivable, found, end })
 }
 
-/// Returns messages that do not wait for another of their group.
+/// Returns messages that do not wait for another message of their group.
 fn by_time(
     view: &View<'_>,
-    queue: &super::admin::Found,
+    queue: &super::admin::FoundQueue,
     state: MessageState,
     place: TimePlace,
     count: usize,
-) -> rusqlite::Result<Vec<Found>> {
+) -> rusqlite::Result<Vec<FoundMessage>> {
     let (after, until, least, most) = match state {
         MessageState::Waiting => (i64::MIN, view.now, 0, 2),
         MessageState::Delayed => (view.now, LAST_INSTANT, 0, 0),
@@ -165,14 +172,15 @@ fn by_time(
     let (visible_at, number) = (place.visible_at, place.number).max((after, i64::MAX));
     let values = params![queue.id, view.now, visible_at, number, until, least, most, count as i64];
     let mut statement = view.connection.prepare_cached(BY_TIME)?;
-    let mut found = statement.query_map(values, Found::by_time)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut found =
+        statement.query_map(values, FoundMessage::by_time)?.collect::<rusqlite::Result<Vec<_>>>()?;
     if matches!(state, MessageState::Waiting | MessageState::Running) {
         let rows = row_id::all(queue.id);
         let values = params![rows.start, rows.end, view.now, visible_at, number, until, count as i64];
         let mut statement = view.connection.prepare_cached(BY_LEASE)?;
-        let leased = statement.query_map(values, Found::by_time)?;
+        let leased = statement.query_map(values, FoundMessage::by_time)?;
         found.extend(leased.collect::<rusqlite::Result<Vec<_>>>()?);
-        found.sort_by_key(Found::place);
+        found.sort_by_key(FoundMessage::place);
     }
     if state != MessageState::Waiting {
         found.truncate(count);
@@ -188,12 +196,12 @@ fn by_time(
     Ok(found)
 }
 
-fn peeked(one: Found) -> PeekedMessage {
+fn peeked(one: FoundMessage) -> PeekedMessage {
     PeekedMessage::new(message_id(one.id), one.text, one.dequeue_count, to_instant(one.inserted_at))
         .with_expires(one.expires_at.map(to_instant))
 }
 
-/// Makes a message visible that is hidden and not leased.
+/// Makes a hidden message visible, unless it is leased.
 pub(super) fn make_visible(batch: &mut Batch<'_>, name: &QueueName, message: &MessageId) -> Applied<bool> {
     let queue = batch.queue(Operation::Update, name)?;
     let now = batch.now();
@@ -216,12 +224,12 @@ mod tests {
     #[test]
     fn places_are_read_as_they_were_written() {
         for place in [
-            Place::FIRST,
-            Place::Time(TimePlace { visible_at: 5, number: 7, row: 9 }),
-            Place::Turn("a.b".into(), 3),
-            Place::Turn("".into(), 1),
+            PagePlace::FIRST,
+            PagePlace::Time(TimePlace { visible_at: 5, number: 7, row: 9 }),
+            PagePlace::Turn("a.b".into(), 3),
+            PagePlace::Turn("".into(), 1),
         ] {
-            assert_eq!(Place::parse(&place.text()), Some(place));
+            assert_eq!(PagePlace::parse(&place.text()), Some(place));
         }
         for wrong in [
             "",
@@ -237,7 +245,7 @@ mod tests {
             "t0.0.-1",
             "t0.0.9223372036854775807",
         ] {
-            assert_eq!(Place::parse(wrong), None, "{wrong}");
+            assert_eq!(PagePlace::parse(wrong), None, "{wrong}");
         }
     }
 

@@ -14,8 +14,9 @@ use jobqueue_storage::{
     ExpiredReceipt, Operation, QueueName, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 
-/// A message, leased or not: its lease, if it has one, has the newest receipt, the time of visibility and the count.
-const FIND: &str =
+/// A message, leased or not. If it has a lease, the lease has the newest receipt, the time of visibility and
+/// the count.
+const FIND_MESSAGE: &str =
     "SELECT m.expires_at, coalesce(l.until, m.visible_at, m.inserted_at), l.id IS NOT NULL, m.leased,
         coalesce(l.dequeue_count, m.dequeue_count), coalesce(l.receipt, m.receipt)
     FROM jobqueue_message m LEFT JOIN jobqueue_lease l ON l.id = m.id WHERE m.id = ?1";
@@ -27,61 +28,68 @@ const CHANGE_TEXT: &str = "UPDATE jobqueue_message SET text = ?2 WHERE id = ?1";
 const HIDE: &str = "UPDATE jobqueue_message
     SET visible_at = ?2, receipt = ?3, leased = ?4, dequeue_count = ?5, text = coalesce(?6, text) WHERE id = ?1";
 
-const END: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
+const DELETE_LEASE: &str = "DELETE FROM jobqueue_lease WHERE id = ?1";
 
-/// Ends a lease if the receipt is good at time ?3; ?4 accepts expired ones.
-const END_BY_RECEIPT: &str =
+/// Ends a lease if the receipt is valid at time ?3; with ?4 an expired receipt is accepted too.
+const DELETE_LEASE_BY_RECEIPT: &str =
     "DELETE FROM jobqueue_lease WHERE id = ?1 AND receipt = ?2 AND (until > ?3 OR ?4)";
 
-/// Rows are only returned where they are needed, since that costs a tenth of a deletion.
-const DELETE: &str = "DELETE FROM jobqueue_message WHERE id = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
+/// Deletes without returning rows, which would cost a tenth of a deletion.
+const DELETE_MESSAGE: &str =
+    "DELETE FROM jobqueue_message WHERE id = ?1 AND (expires_at IS NULL OR expires_at > ?2)";
 
-/// The leases of messages beside each other that may be deleted at time ?3.
-const LEASES: &str =
+/// The leases of adjacent messages that may be deleted at time ?3.
+const ADJACENT_LEASES: &str =
     "SELECT l.receipt, l.until FROM jobqueue_lease l CROSS JOIN jobqueue_message m ON m.id = l.id
     WHERE l.id BETWEEN ?1 AND ?2 AND (m.expires_at IS NULL OR m.expires_at > ?3) ORDER BY l.id";
 
-const END_ALL: &str = "DELETE FROM jobqueue_lease WHERE id BETWEEN ?1 AND ?2";
+const DELETE_LEASES: &str = "DELETE FROM jobqueue_lease WHERE id BETWEEN ?1 AND ?2";
 
-const DELETE_ALL: &str = "DELETE FROM jobqueue_message WHERE id BETWEEN ?1 AND ?2";
+const DELETE_MESSAGES: &str = "DELETE FROM jobqueue_message WHERE id BETWEEN ?1 AND ?2";
 
-/// The values of `leased` for a message whose lease goes on, and for one that its holder has put back.
+/// The values of `leased` for a message whose lease continues, and for a message that its holder has put
+/// back.
 const LEASED: i64 = 1;
 const PUT_BACK: i64 = 2;
 
-/// A message that may be changed with the presented receipt.
-struct Held {
+/// A message that the presented receipt may change.
+struct HeldMessage {
     expires_at: Option<i64>,
     visible_at: i64,
     has_lease: bool,
     dequeue_count: u32,
 }
 
-/// Returns the message, or the reason why the receipt may not change it. The receipt of a put does not expire.
+/// Returns the message, or the reason why the receipt may not change it. The receipt of a put does not
+/// expire.
 fn find(
     batch: &mut Batch<'_>,
     operation: Operation,
     name: &QueueName,
     presented: Presented,
     expired: ExpiredReceipt,
-) -> Applied<Held> {
+) -> Applied<HeldMessage> {
     let (now, lease_time, receipt) = (batch.now(), batch.lease_time(), presented.receipt);
     let queue = batch.queue(operation, name)?;
     let id = presented.id.map(|shown| row_id::of_shown(queue, shown));
-    let found = batch.statement(FIND)?.query_row([id], |row| {
+    let found = batch.statement(FIND_MESSAGE)?.query_row([id], |row| {
         let (visible_at, has_lease): (i64, bool) = (row.get(1)?, row.get(2)?);
-        let held = Held { expires_at: row.get(0)?, visible_at, has_lease, dequeue_count: row.get(4)? };
+        let held = HeldMessage { expires_at: row.get(0)?, visible_at, has_lease, dequeue_count: row.get(4)? };
         let is_over = (has_lease || row.get(3)?) && visible_at <= lease_time;
         let newest = row.get_ref(5)?;
         Ok((held, is_over, receipt.is_some_and(|receipt| newest.as_blob() == Ok(receipt.bytes()))))
     });
     let refused = |kind| Err(refuse(kind, operation, name));
     match found.optional()? {
-        Some((held, is_over, is_newest)) if held.expires_at.is_none_or(|end| end > now) => match is_newest {
-            false => refused(StoreErrorKind::PopReceiptMismatch),
-            true if is_over && expired == ExpiredReceipt::Refuse => refused(StoreErrorKind::LeaseExpired),
-            true => Ok(held),
-        },
+        Some((held, is_over, is_newest)) if held.expires_at.is_none_or(|end| end > now) => {
+            if !is_newest {
+                refused(StoreErrorKind::PopReceiptMismatch)
+            } else if is_over && expired == ExpiredReceipt::Refuse {
+                refused(StoreErrorKind::LeaseExpired)
+            } else {
+                Ok(held)
+            }
+        }
         _ => refused(StoreErrorKind::MessageNotFound),
     }
 }
@@ -100,7 +108,8 @@ pub(crate) fn update(
     let visible_at = after(now, change.visibility);
     check_before_expiry(name, to_instant(visible_at), held.expires_at.map(to_instant))?;
     let (receipt, hidden_until) = (Receipt::random(batch.runtime()), held.visible_at);
-    // In a full file a message that is put back stays leased until it is to become visible: a row of the same length.
+    // In a full file a message that is put back keeps its lease until it becomes visible, since that row
+    // keeps its length.
     if held.has_lease && (!change.ends_lease || batch.saves_pages()) {
         batch.statement(RENEW)?.execute(params![id, visible_at, receipt])?;
         batch.note_lease(name, visible_at)?;
@@ -113,11 +122,11 @@ pub(crate) fn update(
         let values = params![id, visible_at, receipt, leased, held.dequeue_count, change.text];
         batch.leave(Reserve::ForTexts);
         batch.statement(HIDE)?.execute(values)?;
-        batch.statement(END)?.execute([id])?;
+        batch.statement(DELETE_LEASE)?.execute([id])?;
         batch.note_change();
     }
-    // Waiting callers would otherwise wait until the former time; a renewal, which moves that time away, notifies
-    // nobody.
+    // Waiting callers would otherwise sleep until the former time. A renewal, which moves that time away,
+    // wakes no caller.
     if visible_at < hidden_until || visible_at <= now {
         batch.arrive(name, visible_at)?;
     }
@@ -134,15 +143,15 @@ pub(super) fn delete(
     let queue = batch.queue(operation, name)?;
     let (now, id) = (batch.now(), presented.id.map(|shown| row_id::of_shown(queue, shown)));
     let values = params![id, presented.receipt, now, expired == ExpiredReceipt::Allow];
-    if batch.statement(END_BY_RECEIPT)?.execute(values)? == 0 {
-        // A message without a lease, or without a good receipt.
+    if batch.statement(DELETE_LEASE_BY_RECEIPT)?.execute(values)? == 0 {
+        // The message has no lease, or the receipt is not valid.
         find(batch, operation, name, presented, expired)?;
     }
     batch.note_change();
-    if !batch.has_groups(name)? && batch.statement(DELETE)?.execute(params![id, now])? == 1 {
+    if !batch.has_groups(name)? && batch.statement(DELETE_MESSAGE)?.execute(params![id, now])? == 1 {
         return Ok(());
     }
-    // It may be the first of its group. Or it has expired: without its lease it goes too.
+    // The message may be the first of its group, or it has expired and goes together with its lease.
     let removed = Removed::remove(batch, id).optional()?;
     let is_gone = removed.as_ref().is_none_or(|removed| removed.is_expired(now));
     if let Some(visible_at) = removed.map(|removed| removed.advance(batch, queue)).transpose()?.flatten() {
@@ -151,8 +160,8 @@ pub(super) fn delete(
     if is_gone { Err(refuse(StoreErrorKind::MessageNotFound, operation, name)) } else { Ok(()) }
 }
 
-/// Deletes messages. Jobs that were received together mostly end together: their rows are beside each other, and starting and ending a
-/// statement for each is a third of its cost.
+/// Deletes messages. Jobs that were received together mostly end together, so their rows are adjacent.
+/// Starting and ending a statement for each would be a third of the cost.
 pub(super) fn delete_all(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -177,7 +186,8 @@ pub(super) fn delete_all(
     Ok(answers)
 }
 
-/// Deletes messages beside each other, if all may be deleted and the queue has no groups. Otherwise returns false, and changes nothing.
+/// Deletes adjacent messages, if all may be deleted and the queue has no groups. Otherwise changes nothing
+/// and returns false.
 fn delete_run(
     batch: &mut Batch<'_>,
     name: &QueueName,
@@ -190,9 +200,9 @@ fn delete_run(
         return Ok(false);
     }
     let [first, last] = [first, last].map(|one| one.id.map(|shown| row_id::of_shown(queue, shown)));
-    let mut leases = batch.statement(LEASES)?.query(params![first, last, now])?;
+    let mut leases = batch.statement(ADJACENT_LEASES)?.query(params![first, last, now])?;
     for (_, Presented { receipt, .. }) in run {
-        // A receipt is that of one message only, so the rows need no other comparison.
+        // A receipt is valid for one message only, so the rows need no other comparison.
         let Some((lease, receipt)) = leases.next()?.zip(*receipt) else { return Ok(false) };
         let is_held = expired == ExpiredReceipt::Allow || lease.get::<_, i64>(1)? > now;
         if !is_held || lease.get_ref(0)?.as_blob() != Ok(receipt.bytes()) {
@@ -200,8 +210,8 @@ fn delete_run(
         }
     }
     drop(leases);
-    batch.statement(END_ALL)?.execute([first, last])?;
-    batch.statement(DELETE_ALL)?.execute([first, last])?;
+    batch.statement(DELETE_LEASES)?.execute([first, last])?;
+    batch.statement(DELETE_MESSAGES)?.execute([first, last])?;
     batch.note_change();
     Ok(true)
 }

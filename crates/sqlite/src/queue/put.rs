@@ -10,14 +10,15 @@ use crate::receipt::Receipt;
 use crate::row_id;
 use jobqueue_storage::{Operation, PutMessage, QueueName};
 
-/// Adds a message whose arguments were checked. It is inserted before any operation but another put reads the messages.
+/// Adds a message whose arguments were checked. The message is inserted before any operation other than a put
+/// reads messages.
 pub(crate) fn put(batch: &mut Batch<'_>, name: &QueueName, message: &Arc<PutMessage>) -> Applied<NewRow> {
     let queue = batch.queue(Operation::Put, name)?;
     let row = new_row(batch, queue, message)?;
     if message.group.is_some() {
         batch.begin_groups(name)?;
     }
-    batch.put_off(Pending { queue, row, message: Arc::clone(message) });
+    batch.defer_insert(Pending { queue, row, message: Arc::clone(message) });
     batch.arrive(name, row.visible_at())?;
     Ok(row)
 }
@@ -68,7 +69,7 @@ mod tests {
         let connection = file(&["first", "second"]);
         let queues: [QueueName; 2] = ["first".parse().unwrap(), "second".parse().unwrap()];
         let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::new())));
-        // Enough rows that every statement is needed, alternating between two queues by 27.
+        // There are enough rows to need every statement; they alternate between two queues every 27.
         let mut batch = begin(&connection, &clock, Known::default());
         let mut answers = Vec::new();
         for number in 0..108 {

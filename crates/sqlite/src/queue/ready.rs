@@ -1,22 +1,25 @@
 //! The messages that can be received, in the order in which they became visible.
 //!
-//! Most are received by their numbers, from the head of the queue on. They are merged with those of the index of times, that were
-//! delayed or put back, and with those whose leases have ended.
+//! Most messages are received by their numbers, from the head of the queue on. They are merged with the
+//! messages in the index of times, which were delayed or put back, and with the messages whose leases have
+//! ended.
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Row, Rows};
 
 use crate::row_id;
 
-/// The rows from the head on. Those without a time of visibility can be received by their numbers, unless they are leased.
+/// The rows from the head on. Rows without a time of visibility can be received by their numbers, unless they
+/// are leased.
 pub(crate) const BY_NUMBER: &str = "SELECT id, text, dequeue_count, inserted_at, expires_at, visible_at
     FROM jobqueue_message WHERE id >= ?1 AND id < ?2 ORDER BY id";
 
-/// The leased ones of the rows from the head on: few, since the head is behind those that were received by their numbers.
+/// The leased rows from the head on. They are few, because the head moves past messages that were received by
+/// their numbers.
 pub(crate) const LEASED: &str = "SELECT id FROM jobqueue_lease WHERE id >= ?1 AND id < ?2 ORDER BY id";
 
-/// A message that can be received, or is shown.
-pub(super) struct Found {
+/// A message that can be received or shown.
+pub(super) struct FoundMessage {
     pub(super) id: i64,
     pub(super) text: Result<String, String>,
     pub(super) dequeue_count: u32,
@@ -29,15 +32,15 @@ pub(super) struct Found {
 /// The place where a message was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// Among those that are received by their numbers.
+    /// Among the messages that are received by their numbers.
     Number,
     /// In the index of times.
     Time,
-    /// Behind its lease.
+    /// By its lease.
     Lease,
 }
 
-impl Found {
+impl FoundMessage {
     /// Reads a row of the index of times.
     pub(super) fn by_time(row: &Row<'_>) -> rusqlite::Result<Self> {
         Self::read(row, Source::Time)
@@ -57,7 +60,7 @@ impl Found {
         })
     }
 
-    /// Its place among the messages of the index of times.
+    /// Returns the message's place in the order of the index of times.
     pub(super) fn place(&self) -> (i64, i64) {
         (self.visible_at, row_id::number(self.id))
     }
@@ -67,22 +70,22 @@ impl Found {
     }
 }
 
-/// Reads a text. One that another program wrote and that is not UTF-8 is reported, and does not fail the other
+/// Reads a text. A text of another program that is not UTF-8 is reported, and does not fail the other
 /// messages.
 fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Result<String, String>> {
     let value = row.get_ref(column)?;
     Ok(value.as_str().map(str::to_owned).map_err(|error| error.to_string()))
 }
 
-/// Merges up to `limit` messages in the order of their times with rows of [`BY_NUMBER`] that are not in `leased` and that `is_wanted`.
-/// Returns also the new head, unless it is the old one.
+/// Merges up to `limit` messages, in the order of their times: `due`, and rows of [`BY_NUMBER`] that are not
+/// in `leased` and that `is_wanted` selects. Also returns the new head if it has moved.
 pub(super) fn merge(
-    due: Vec<Found>,
+    due: Vec<FoundMessage>,
     mut rows: Rows<'_>,
     leased: &[i64],
     limit: usize,
-    is_wanted: impl Fn(&Found) -> bool,
-) -> rusqlite::Result<(Vec<Found>, Option<i64>)> {
+    is_wanted: impl Fn(&FoundMessage) -> bool,
+) -> rusqlite::Result<(Vec<FoundMessage>, Option<i64>)> {
     let (mut merged, mut head) = (Vec::with_capacity(limit.min(32)), None);
     let mut due = due.into_iter().peekable();
     let mut next = None;
@@ -91,7 +94,7 @@ pub(super) fn merge(
             && let Some(row) = rows.next()?
         {
             if row.get_ref(5)? == ValueRef::Null && leased.binary_search(&row.get(0)?).is_err() {
-                next = Some(Found::read(row, Source::Number)?).filter(&is_wanted);
+                next = Some(FoundMessage::read(row, Source::Number)?).filter(&is_wanted);
             }
             if next.is_none() {
                 head = Some(row.get::<_, i64>(0)? + 1);

@@ -1,4 +1,4 @@
-//! Implements the queue half of the port: checks arguments, then passes the work to the writer or the reader.
+//! The queue half of the port: checks arguments, then passes the work to the writer or the reader.
 
 use std::sync::Arc;
 
@@ -18,22 +18,22 @@ use jobqueue_storage::{
     StateCounts, StoreError, Subscription, TransactionPlace, UpdateMessage, Updated,
 };
 
-/// The approximate number of bytes that an operation writes besides a text.
-const ROW: usize = 128;
+/// The approximate number of bytes that an operation writes in addition to a text.
+const ROW_BYTES: usize = 128;
 
 #[async_trait]
 impl QueueStore for Store {
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {
         limits::check_metadata(Operation::CreateQueue, queue, metadata)?;
         let metadata = metadata.clone();
-        self.write(Operation::CreateQueue, queue, ROW, move |batch, name| {
+        self.write(Operation::CreateQueue, queue, ROW_BYTES, move |batch, name| {
             admin::create(batch, name, &metadata)
         })
         .await
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.write(Operation::DeleteQueue, queue, ROW, admin::delete).await
+        self.write(Operation::DeleteQueue, queue, ROW_BYTES, admin::delete).await
     }
 
     async fn list_queues(&self, prefix: &str) -> Result<Vec<QueueName>, StoreError> {
@@ -48,7 +48,7 @@ impl QueueStore for Store {
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         let metadata = metadata.clone();
-        self.write(Operation::SetQueueMetadata, queue, ROW, move |batch, name| {
+        self.write(Operation::SetQueueMetadata, queue, ROW_BYTES, move |batch, name| {
             admin::set_metadata(batch, name, &metadata)
         })
         .await
@@ -56,7 +56,7 @@ impl QueueStore for Store {
 
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         limits::check_put(queue, &message)?;
-        let weight = ROW + message.text.len();
+        let weight = ROW_BYTES + message.text.len();
         let message = Arc::new(message);
         let put =
             self.write(Operation::Put, queue, weight, move |batch, name| put::put(batch, name, &message));
@@ -65,7 +65,7 @@ impl QueueStore for Store {
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
         limits::check_get(queue, &options)?;
-        let weight = ROW * options.count as usize;
+        let weight = ROW_BYTES * options.count as usize;
         let get =
             self.write(Operation::Get, queue, weight, move |batch, name| get::get(batch, name, options));
         get.await.map(Leased::received)
@@ -84,7 +84,7 @@ impl QueueStore for Store {
     ) -> Result<Updated, StoreError> {
         limits::check_update(queue, &change)?;
         let presented = Presented::of(message);
-        let weight = ROW + change.text.as_ref().map_or(0, String::len);
+        let weight = ROW_BYTES + change.text.as_ref().map_or(0, String::len);
         self.write(Operation::Update, queue, weight, move |batch, name| {
             leased::update(batch, name, presented, &change)
         })
@@ -98,17 +98,18 @@ impl QueueStore for Store {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let presented = Presented::of(message);
-        self.write(Operation::Delete, queue, ROW, move |batch, name| {
+        self.write(Operation::Delete, queue, ROW_BYTES, move |batch, name| {
             leased::delete(batch, Operation::Delete, name, presented, expired)
         })
         .await
     }
 
     async fn clear(&self, queue: &QueueName) -> Result<(), StoreError> {
-        self.write(Operation::Clear, queue, ROW, admin::clear).await
+        self.write(Operation::Clear, queue, ROW_BYTES, admin::clear).await
     }
 
-    /// The threads and connections of the store serve any runtime, and no runtime can block them: it needs no `detach`.
+    /// Needs no `detach`: the threads and connections of the store serve any runtime, and no runtime can
+    /// block them.
     fn powers(self: Arc<Self>) -> QueuePowers {
         QueuePowers {
             guarantees: Guarantees {
@@ -146,7 +147,7 @@ impl MetadataStore for Store {
     ) -> Result<(), StoreError> {
         limits::check_metadata(Operation::SetQueueMetadata, queue, metadata)?;
         let (before, metadata) = (before.clone(), metadata.clone());
-        self.write(Operation::SetQueueMetadata, queue, ROW, move |batch, name| {
+        self.write(Operation::SetQueueMetadata, queue, ROW_BYTES, move |batch, name| {
             admin::replace_metadata(batch, name, &before, &metadata)
         })
         .await
@@ -179,7 +180,7 @@ impl MessageIndex for Store {
 
     async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError> {
         let message = message.clone();
-        self.write(Operation::Update, queue, ROW, move |batch, name| {
+        self.write(Operation::Update, queue, ROW_BYTES, move |batch, name| {
             index::make_visible(batch, name, &message)
         })
         .await
@@ -193,10 +194,10 @@ impl Batches for Store {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        // Checked here, since the single writing thread is the bottleneck.
+        // Checked here, because the single writing thread is the bottleneck.
         let list = limits::CheckedMessages::new(queue, messages);
         let wanted = Arc::clone(&list.wanted);
-        let weight = wanted.iter().map(|message| ROW + message.text.len()).sum();
+        let weight = wanted.iter().map(|message| ROW_BYTES + message.text.len()).sum();
         let rows = self
             .write(Operation::PutAll, queue, weight, move |batch, name| put::put_all(batch, name, &wanted));
         list.answers(rows.await.map(|rows| rows.into_iter().map(NewRow::outcome).collect()))
@@ -210,7 +211,7 @@ impl Batches for Store {
     ) -> Vec<Result<(), StoreError>> {
         let count = messages.len();
         let presented: Vec<_> = messages.iter().map(Presented::of).collect();
-        let answers = self.write(Operation::DeleteAll, queue, ROW * count, move |batch, name| {
+        let answers = self.write(Operation::DeleteAll, queue, ROW_BYTES * count, move |batch, name| {
             leased::delete_all(batch, name, &presented, expired)
         });
         answers.await.unwrap_or_else(|error| error.for_each(count).map(Err).collect())

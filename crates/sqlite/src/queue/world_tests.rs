@@ -1,5 +1,5 @@
-//! Two connections to one file, as of two processes, against a naive model: random transactions that commit, fail, or end with
-//! their process. Every answer, and the file after every transaction, must be the model's.
+//! Compares two connections to one file, as of two processes, with a naive model. Random transactions commit,
+//! fail, or end with their process. Every answer, and the file after every transaction, must match the model.
 
 mod model;
 
@@ -46,7 +46,7 @@ impl Random {
     }
 }
 
-/// A process: its connection, and what it remembers.
+/// A process: its connection, and the state that it remembers.
 struct Process {
     connection: Connection,
     clock: StoreClock,
@@ -68,7 +68,7 @@ struct World {
     clock: Arc<ManualClock>,
     names: [QueueName; QUEUES],
     model: Model,
-    /// Every receipt that any transaction was given, also by one that failed.
+    /// Every receipt that any transaction was given, including transactions that failed.
     refs: Vec<MessageRef>,
 }
 
@@ -100,7 +100,7 @@ impl World {
         message
     }
 
-    /// Returns one message, or some that were mostly received together, in another order.
+    /// Returns one message, or several that were mostly received together, in another order.
     fn pick_some(&mut self) -> Vec<MessageRef> {
         if self.random.below(2) == 0 {
             return vec![self.pick()];
@@ -114,12 +114,12 @@ impl World {
         picked
     }
 
-    /// Only the first queue has groups: others delete messages beside each other together.
+    /// Only the first queue has groups; other queues delete adjacent messages together.
     fn message(&mut self, queue: usize) -> PutMessage {
         let has_group = queue == 0 && self.random.below(4) == 0;
         let group = has_group.then(|| ["a", "b"][self.random.below(2) as usize].to_owned());
         let delay = if self.random.below(3) == 0 { self.random.seconds() } else { Duration::ZERO };
-        // Expired messages of a group hold it up until they are removed, which the model knows nothing of.
+        // An expired message blocks its group until it is removed, which the model does not cover.
         let ttl = (group.is_none() && self.random.below(6) == 0).then(|| Duration::from_secs(2));
         PutMessage::new("text").with_group(group).with_visibility_delay(delay).with_ttl(ttl)
     }
@@ -173,7 +173,7 @@ impl World {
                     self.model.messages.get_mut(&id).filter(|one| one.queue == queue && one.visible_at > now);
                 let found = found.filter(|one| one.expires_at.is_none_or(|end| end > now));
                 let found = found.filter(|one| one.good_until.is_none() || one.put_back);
-                // The receipt by which it was put back is good as long as the message is hidden.
+                // The receipt of the put-back is valid as long as the message is hidden.
                 let shown =
                     found.map(|one| (one.visible_at, one.good_until) = (now, one.good_until.map(|_| now)));
                 agree(made, shown.is_some(), "make visible");
@@ -217,11 +217,14 @@ impl World {
         });
         let next = later.map(|(_, one)| one.visible_at - now).min();
         let next = next.map(|wait| Duration::from_millis(wait as u64));
-        // It may be early, since leases end and are renewed.
+        // The time may be too early, since leases end and are renewed.
         match (is_short, received.next_visible_in) {
-            (false, told) => agree(told, None, "time until the next"),
-            (true, Some(told)) => {
-                assert!(!told.is_zero() && next.is_none_or(|next| told <= next), "{told:?}, {next:?}")
+            (false, answered) => agree(answered, None, "time until the next"),
+            (true, Some(answered)) => {
+                assert!(
+                    !answered.is_zero() && next.is_none_or(|next| answered <= next),
+                    "{answered:?}, {next:?}"
+                )
             }
             (true, None) => agree(None, next, "time until the next"),
         }
@@ -262,7 +265,7 @@ impl World {
         self.refs.extend(updated.ok().map(|receipt| MessageRef { receipt, ..message }));
     }
 
-    /// Lets a process run one transaction, with which it may end.
+    /// Runs one transaction of a process, which may end with it.
     fn live(&mut self, process: &mut Process, file: &Path) {
         if self.random.below(3) == 0 {
             self.clock.advance(self.random.seconds());
@@ -279,7 +282,7 @@ impl World {
         }
         let end = self.random.below(10);
         if end < 2 {
-            // It fails, and with it all that the process remembered.
+            // The transaction fails, and the process forgets its state.
             drop(batch);
             connection.execute_batch("ROLLBACK").unwrap();
             self.model = before;
@@ -293,7 +296,7 @@ impl World {
         }
     }
 
-    /// Compares the whole file with the model, by a reader of its own.
+    /// Compares the whole file with the model, on a separate connection.
     fn compare(&self, file: &Path) {
         let mut connection = Connection::open(file).unwrap();
         let now = self.now();
@@ -348,7 +351,7 @@ fn run(seed: u64) {
     }
 }
 
-/// `JOBQUEUE_SEEDS=1000-9000` runs these.
+/// `JOBQUEUE_SEEDS=1000-9000` selects other seeds.
 #[test]
 fn two_processes_answer_as_the_model_does() {
     let seeds = std::env::var("JOBQUEUE_SEEDS").ok();

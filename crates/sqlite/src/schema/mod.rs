@@ -1,7 +1,7 @@
 //! Manages the tables of the file and their version.
 //!
-//! The file's `application_id` says that it belongs to jobqueue, its `user_version` is the version of the schema. A new
-//! version of the schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
+//! The file's `application_id` says that it belongs to jobqueue; its `user_version` is the version of the
+//! schema. A new version of the schema is a file `vN.sql` that changes version N−1, added to [`MIGRATIONS`].
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use jobqueue_storage::StoreErrorKind;
 /// `jobq` in ASCII.
 pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 
-/// The migrations. Each changes a file from the version before to its own; the first creates the tables.
+/// The migrations. Each changes a file from the previous version to the next; the first creates the tables.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("v1.sql"),
     include_str!("v2.sql"),
@@ -25,11 +25,12 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("v5.sql"),
 ];
 
-/// The advice for a file of another version. Libraries for migrations keep the version of the application's tables in the same place.
+/// The advice for a file of another version. Migration libraries keep the version of the application's tables
+/// in the same place.
 const OTHER_VERSION: &str = "use a newer version of jobqueue; or, if a program has set `PRAGMA user_version` for tables of its own, set it back: it \
     belongs to jobqueue";
 
-/// The last version that kept the order of jobs in a log beside the queue.
+/// The last version that kept the order of jobs in a log outside the queue.
 const BEFORE_GROUPS: usize = 2;
 
 /// Base64 of both alphabets, with or without padding.
@@ -38,12 +39,13 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, PADDED
 const PADDED_OR_NOT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
-/// Returns the version of the file's schema: zero for a file without tables.
+/// Returns the version of the file's schema; zero for a file without tables.
 ///
 /// # Errors
-/// `InvalidInput` for a file that belongs to another program or is newer than this one; the text says what to do.
+/// `InvalidInput` for a file of another program, or of a newer version than this program's; the text says
+/// what to do.
 pub(super) fn version(connection: &Connection) -> Result<usize, Cause> {
-    // One statement reads both: between two, another process may create the tables.
+    // One statement reads both: between two statements, another process could create the tables.
     let (application, version, tables): (i32, i32, i64) = connection
         .query_row(
             "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
@@ -73,8 +75,8 @@ pub(super) fn version(connection: &Connection) -> Result<usize, Cause> {
     ))
 }
 
-/// Refuses a file in which objects of others decide what happens to jobqueue's tables: a trigger on one of them, or a
-/// view in the place of one.
+/// Refuses a file in which objects of another program affect jobqueue's tables: a trigger on one of them, or
+/// a view in place of one.
 fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     let found: Option<(String, String)> = connection
         .query_row(
@@ -90,7 +92,8 @@ fn refuse_external_objects(connection: &Connection) -> Result<(), Cause> {
     Err(refuse(format!("the {kind} `{name}` uses or replaces a table of jobqueue; drop it")))
 }
 
-/// Checks that the file has the newest schema, for connections that must not migrate it. Otherwise the error is of `kind`.
+/// Checks that the file has the newest schema, for connections that must not migrate it. Otherwise returns an
+/// error of `kind`.
 pub(super) fn require_current(connection: &Connection, kind: StoreErrorKind) -> Result<(), Cause> {
     if version(connection)? == MIGRATIONS.len() {
         return Ok(());
@@ -102,8 +105,9 @@ pub(super) fn require_current(connection: &Connection, kind: StoreErrorKind) -> 
     Err(Cause::new(kind, advice))
 }
 
-/// Checks that the file still has the schema it had when it was opened: a newer program may migrate it while this one has it open. Reads and
-/// writes call it in the same transaction, unless no other connection has committed since.
+/// Checks that the file still has the schema that it had when it was opened, because a newer program may
+/// migrate it in the meantime. Reads and writes call this in their transaction, unless no other connection
+/// has committed since.
 pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     let version: i64 = connection
         .prepare_cached("PRAGMA user_version")
@@ -121,8 +125,8 @@ pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// Migrates the file to the newest schema; returns true if anything was done. Of several processes that try at once,
-/// one does it.
+/// Migrates the file to the newest schema; returns true if it changed anything. If several processes try at
+/// once, only one migrates.
 pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     if version(connection)? == MIGRATIONS.len() {
         return Ok(false);
@@ -142,8 +146,8 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     Ok(from < MIGRATIONS.len())
 }
 
-/// Judges the failure of a migration that is to change the tables of `version`. SQLite has no other code for a table or column that exists already
-/// or is missing.
+/// Translates the failure of a migration of the tables of `version`. SQLite has no more specific code for a
+/// table or column that already exists or is missing.
 fn of_step(error: rusqlite::Error, version: usize) -> Cause {
     let is_of_text = matches!(error, rusqlite::Error::SqlInputError { .. });
     if !is_of_text && error.sqlite_error_code() != Some(ErrorCode::Unknown) {
@@ -153,7 +157,7 @@ fn of_step(error: rusqlite::Error, version: usize) -> Cause {
     refuse(text).with_source(error)
 }
 
-/// Decodes the texts in base64 for the migration that reads the key of an event.
+/// Decodes base64 texts for the migration that reads the keys of events.
 fn decode_texts(connection: &Connection) -> rusqlite::Result<()> {
     let table = "CREATE TEMP TABLE jobqueue_decoded (id INTEGER PRIMARY KEY, text TEXT NOT NULL)";
     connection.execute_batch(table)?;
@@ -171,11 +175,12 @@ fn decode_texts(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Removes what `ANALYZE` has noted about jobqueue's tables, at whatever moment: after a quiet one, SQLite would take tables for empty and
-/// read all of them instead of searching. Other connections read the schema again at their next transaction.
+/// Removes the statistics that `ANALYZE` has stored about jobqueue's tables. After an `ANALYZE` at a quiet
+/// moment, SQLite would take tables for empty and read all of them instead of searching. Other connections
+/// read the schema again at their next transaction.
 ///
-/// Returns whether there was something that was removed. On a full file, or while another process writes, it stays until the next time: without
-/// this the work goes on, only slower.
+/// Returns whether there were any to remove. On a full file, or while another process writes, they stay until
+/// the next call: the store works with them, only slower.
 pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> {
     let forget = || {
         let tables = "SELECT name FROM sqlite_schema WHERE name IN ('sqlite_stat1', 'sqlite_stat4')";
@@ -191,7 +196,7 @@ pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> 
             for table in tables {
                 transaction.execute(&format!("DELETE FROM {table} WHERE tbl GLOB 'jobqueue_*'"), [])?;
             }
-            // Only a change of the schema makes other connections forget what they have read.
+            // Other connections discard the statistics that they have read only after a change of the schema.
             transaction.execute_batch(
                 "CREATE TABLE jobqueue_forget (a INTEGER) STRICT; DROP TABLE jobqueue_forget",
             )?;
@@ -205,7 +210,8 @@ pub(super) fn forget_statistics(connection: &Connection) -> Result<bool, Cause> 
     }
 }
 
-/// Makes the connection forget the statistics that it has read with the schema, also those that another has removed since.
+/// Makes the connection discard the statistics that it has read with the schema, including statistics that
+/// another connection has removed since.
 pub(super) fn read_again(connection: &Connection) -> Result<(), Cause> {
     connection.execute_batch("PRAGMA writable_schema = RESET").map_err(from_sql)
 }

@@ -49,8 +49,8 @@ fn older_file_is_migrated_and_keeps_its_messages() {
     assert_eq!(text("SELECT '' || count(*) FROM jobqueue_journal"), "0");
 }
 
-/// `ANALYZE` of a file in which a table is empty makes SQLite read the whole table ever after. The round of a running store mends the plans
-/// of all its connections.
+/// `ANALYZE` of a file with an empty table makes SQLite read the whole table from then on. A purge step of a
+/// running store repairs the plans of all its connections.
 #[test]
 fn statistics_of_a_quiet_moment_change_no_plan() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ fn statistics_of_a_quiet_moment_change_no_plan() {
     prepare(&mut writer).unwrap();
     let plan = |connection: &Connection| {
         let search = "EXPLAIN QUERY PLAN SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
-        // What changes the schema is seen when a statement runs.
+        // A connection notices a change of the schema when it runs a statement.
         let _: i64 =
             connection.query_row("SELECT count(*) FROM jobqueue_queue", [], |row| row.get(0)).unwrap();
         connection.query_row(search, [1, 2], |row| row.get::<_, String>(3)).unwrap()
@@ -78,7 +78,7 @@ fn statistics_of_a_quiet_moment_change_no_plan() {
     assert!(left.contains("own") && !left.contains("jobqueue_message"), "{left}");
 }
 
-/// Checks that several processes that begin with a new file at once see it empty or complete.
+/// Several processes that open a new file at once see it empty or complete.
 #[test]
 fn file_in_creation_is_not_another_programs_file() {
     for _ in 0..50 {
@@ -102,7 +102,7 @@ fn file_in_creation_is_not_another_programs_file() {
     }
 }
 
-/// A worker that makes room must be able to start.
+/// A worker that frees space must be able to start.
 #[test]
 fn statistics_of_a_full_or_locked_file_stay() {
     let folder = tempfile::tempdir().unwrap();
@@ -125,7 +125,8 @@ fn statistics_of_a_full_or_locked_file_stay() {
 /// The time at which the next test opens the file, in milliseconds.
 const NOW: i64 = 1_000_000;
 
-/// A file of version 3 or a later one with a message in every state, and some that differ in what they have.
+/// A file of version 3 or later with a message in every state, and some that differ in their optional
+/// columns.
 fn file_of_version(path: &std::path::Path, version: usize) {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch(&MIGRATIONS[..3].concat()).unwrap();
@@ -164,7 +165,8 @@ fn file_of_version(path: &std::path::Path, version: usize) {
     connection.close().unwrap();
 }
 
-/// Nothing is lost, nothing changes its state, and what callers have got before stays good: ids, receipts and leases.
+/// No message is lost or changes its state, and everything that callers hold stays valid: ids, receipts and
+/// leases.
 #[tokio::test]
 async fn messages_of_the_third_version_keep_their_states_ids_and_receipts() {
     messages_stay_as_they_were(3).await;
@@ -175,7 +177,8 @@ async fn messages_of_the_fourth_version_keep_their_states_ids_and_receipts() {
     messages_stay_as_they_were(4).await;
 }
 
-/// A page of one state need not read the messages of others, also in a file that an older version made.
+/// A page of one state need not read the messages of other states, even in a file that an older version
+/// created.
 #[test]
 fn migrated_file_has_the_indexes_of_a_new_one() {
     let indexes = |connection: &Connection| {

@@ -1,6 +1,6 @@
--- Version 1. The tables carry a prefix, since an application may keep tables of its own in the same file.
+-- Version 1. The tables carry a prefix, because an application may keep tables of its own in the same file.
 
--- One row: the newest time anybody has used, and the source of message ids and entity tags.
+-- A single row: the newest time that any process has used, and the source of message ids and entity tags.
 CREATE TABLE jobqueue_store (
     id       INTEGER PRIMARY KEY CHECK (id = 1),
     now      INTEGER NOT NULL,
@@ -8,9 +8,9 @@ CREATE TABLE jobqueue_store (
 ) STRICT;
 INSERT INTO jobqueue_store (id, now, sequence) VALUES (1, 0, 1);
 
--- `delayed` grows with every transaction that puts messages which are not visible at once, so that other processes see it; those
--- that are visible they find by themselves. Nothing here changes when messages come and go: a row that did would be a page more
--- to sync for each.
+-- `delayed` grows with every transaction that puts messages not visible at once, to announce them to other
+-- processes, which find visible messages without it. Nothing in this table changes when messages come and go:
+-- a row that did would be one more page to sync for each message.
 CREATE TABLE jobqueue_queue (
     id       INTEGER PRIMARY KEY AUTOINCREMENT,
     name     TEXT    NOT NULL UNIQUE,
@@ -18,8 +18,8 @@ CREATE TABLE jobqueue_queue (
     delayed  INTEGER NOT NULL
 ) STRICT;
 
--- Instants are milliseconds since 1970. `leased` tells the receipt of a get or update, which expires (1, or 2 if the holder
--- has put the message back), from that of a put, which does not (0).
+-- Instants are milliseconds since 1970. `leased` distinguishes the receipt of a get or update, which expires (1, or
+-- 2 if the holder has put the message back), from the receipt of a put, which does not (0).
 CREATE TABLE jobqueue_message (
     id            INTEGER PRIMARY KEY,
     queue         INTEGER NOT NULL,
@@ -39,7 +39,8 @@ CREATE TABLE jobqueue_container (
     name TEXT    NOT NULL UNIQUE
 ) STRICT;
 
--- No `lease_id`: available. `lease_breaking` is 0. `content` is last, so that the rest is read without it.
+-- Without a `lease_id` the lease is available. `lease_breaking` is 0. `content` is last, so that the other columns
+-- are read without it.
 CREATE TABLE jobqueue_blob (
     id             INTEGER PRIMARY KEY,
     container      INTEGER NOT NULL,
@@ -56,7 +57,7 @@ CREATE TABLE jobqueue_blob (
 ) STRICT;
 CREATE UNIQUE INDEX jobqueue_blob_name ON jobqueue_blob (container, name);
 
--- Queues and containers that are gone, whose rows are removed bit by bit.
+-- Deleted queues and containers, whose rows are removed in small steps.
 CREATE TABLE jobqueue_garbage (
     kind  TEXT    NOT NULL CHECK (kind IN ('queue', 'container')),
     owner INTEGER NOT NULL,

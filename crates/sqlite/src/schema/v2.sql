@@ -1,7 +1,8 @@
 -- Version 2.
 
--- Jobs that have ended. Times are microseconds since 1970. `number` is random: an entry that is written twice is one row. Rows are
--- in the order of their ends, as pages show them. There is no index by queue and kind, since each would cost every job.
+-- Jobs that have ended. Times are microseconds since 1970. `number` is random, so that an entry written twice is one
+-- row. Rows are in the order of their ends, as pages show them. There is no index by queue or kind, because each
+-- would cost every job.
 CREATE TABLE jobqueue_journal (
     ended    INTEGER NOT NULL,
     number   INTEGER NOT NULL,

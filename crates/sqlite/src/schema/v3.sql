@@ -1,11 +1,12 @@
 -- Version 3. It is not released yet, and neither is version 2. A file of either, made by a build in between, is migrated too.
 
--- `has_groups`: messages of groups have been put. Other queues need not look for the next of a group when a message goes.
+-- `has_groups` is 1 once messages of groups have been put. Other queues need not look for the next message of a group
+-- when a message is removed.
 ALTER TABLE jobqueue_queue ADD COLUMN has_groups INTEGER NOT NULL DEFAULT 0;
 
--- A message of a group has a turn. All but the one with the lowest turn of its group are `waiting`; the others are in the index of
--- those that become visible. When that one goes, the next is no longer waiting. (SQLite cannot add a column before `text`, and a
--- column behind a long text is read through all of it.)
+-- A message of a group has a turn. The message with the lowest turn of its group is in the index of visible messages,
+-- and all others are `waiting`. When the first one is removed, the next is no longer waiting. (SQLite cannot add a
+-- column before `text`, and to read a column after a long text it reads all of the text.)
 CREATE TABLE jobqueue_message_v3 (
     id            INTEGER PRIMARY KEY,
     queue         INTEGER NOT NULL,
@@ -21,10 +22,10 @@ CREATE TABLE jobqueue_message_v3 (
     text          TEXT    NOT NULL
 ) STRICT;
 
--- The texts that are in base64, as the program has read them: SQLite cannot.
+-- The base64 texts, decoded by the program, because SQLite cannot decode them.
 CREATE TEMP TABLE IF NOT EXISTS jobqueue_decoded (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
 
--- Messages that were sent in order before this version had their order in a log beside the queue. It is that of their ids.
+-- Messages sent in order before this version had their order in a log outside the queue. It is the order of their ids.
 INSERT INTO jobqueue_message_v3
     (id, queue, visible_at, expires_at, inserted_at, dequeue_count, leased, waiting, group_name, receipt, text)
     SELECT m.id, queue, visible_at, expires_at, inserted_at, dequeue_count, leased, 0,

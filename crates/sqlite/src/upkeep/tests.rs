@@ -8,8 +8,8 @@ use crate::error::Cause;
 use crate::schema::MIGRATIONS;
 use jobqueue_storage::StoreErrorKind;
 
-/// A file of small pages that another writer uses too.
-struct Shared {
+/// A file with small pages that another writer uses too.
+struct SharedFile {
     folder: tempfile::TempDir,
     connection: Connection,
     upkeep: Upkeep,
@@ -34,7 +34,7 @@ fn log(connection: &Connection) -> Progress {
     connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], progress).unwrap()
 }
 
-impl Shared {
+impl SharedFile {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let connection = open(folder.path());
@@ -53,7 +53,7 @@ impl Shared {
         self.upkeep.run(false, &mut self.connection, &StoreClock::new(Runtime::new()), &mut Known::default());
     }
 
-    /// Commits, while another connection has a transaction open until the file has all pages of the log.
+    /// Commits while another connection keeps a transaction open until all pages of the log are copied.
     fn commit_beside_another(&mut self, rows: u32) {
         insert(&self.connection, rows);
         let (other, third) = (open(self.folder.path()), open(self.folder.path()));
@@ -73,10 +73,10 @@ impl Shared {
     }
 }
 
-/// A time to live bounds a queue: what has expired goes faster than it can come.
+/// Times to live bound a queue: expired messages are removed faster than they can arrive.
 #[test]
 fn expired_messages_are_removed_without_a_pause_between() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     let rows = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200) INSERT INTO jobqueue_message
         (queue, visible_at, expires_at, inserted_at, dequeue_count, leased, waiting, receipt, text)
         SELECT 1, 0, 1, 0, 0, 0, 0, x'', '' FROM n";
@@ -93,13 +93,14 @@ fn expired_messages_are_removed_without_a_pause_between() {
         assert_eq!(shared.upkeep.has_more, left.len() < 3, "{left:?}");
     }
     assert_eq!(left, [700, 200, 0]);
-    assert!(shared.upkeep.pause() >= IDLE);
+    assert!(shared.upkeep.pause() >= EMPTY_LOG_AFTER);
 }
 
-/// Another writer is in a transaction whenever a checkpoint ends, so that SQLite never begins the log anew by itself.
+/// Another writer is in a transaction whenever a checkpoint ends, so SQLite never restarts the log on its
+/// own.
 #[test]
 fn log_of_two_writers_is_restarted() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     let mut longest = 0;
     for _ in 0..8 {
         shared.commit_beside_another(1_100);
@@ -108,10 +109,10 @@ fn log_of_two_writers_is_restarted() {
     assert!(longest < 3_600, "{longest} pages");
 }
 
-/// Some reader always has a recent state of the file, each for a moment.
+/// At any time some reader has a recent snapshot of the file, each for a moment.
 #[test]
 fn log_is_restarted_when_those_who_read_a_recent_state_are_done() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     shared.commit_beside_another(1_100);
     insert(&shared.connection, 1_100);
     let (reader, third) = (open(shared.folder.path()), open(shared.folder.path()));
@@ -130,13 +131,13 @@ fn log_is_restarted_when_those_who_read_a_recent_state_are_done() {
     assert!(log(&shared.connection).pages < 1_000, "{} pages", log(&shared.connection).pages);
 }
 
-fn log_bytes(shared: &Shared) -> u64 {
+fn log_bytes(shared: &SharedFile) -> u64 {
     shared.folder.path().join("jobs.db-wal").metadata().unwrap().len()
 }
 
 #[test]
 fn long_log_is_cut_when_its_reader_has_ended() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     let reader = open(shared.folder.path());
     reader.execute_batch("BEGIN").unwrap();
     let _: i64 = reader.query_row("SELECT count(*) FROM own", [], |row| row.get(0)).unwrap();
@@ -153,7 +154,7 @@ fn long_log_is_cut_when_its_reader_has_ended() {
 
 #[test]
 fn copied_log_is_emptied_when_no_operation_comes() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     shared.commit(1_100);
     assert!(log_bytes(&shared) > 500_000);
     shared.upkeep.run(true, &mut shared.connection, &StoreClock::new(Runtime::new()), &mut Known::default());
@@ -162,7 +163,7 @@ fn copied_log_is_emptied_when_no_operation_comes() {
 
 #[test]
 fn failed_checkpoint_is_not_tried_again_at_each_commit() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     insert(&shared.connection, 1_100);
     let due = shared.upkeep.count_uncopied(&shared.connection);
     // SQLite refuses a checkpoint within a transaction.
@@ -173,16 +174,16 @@ fn failed_checkpoint_is_not_tried_again_at_each_commit() {
 
 #[test]
 fn stopped_store_sleeps_although_there_is_more_to_remove() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     (shared.upkeep.has_more, shared.upkeep.next_purge) = (true, Instant::now());
     assert!(shared.upkeep.pause().is_zero());
     shared.upkeep.health.note(&Cause::new(StoreErrorKind::Corrupt, "damaged"));
-    assert!(shared.upkeep.pause() >= IDLE);
+    assert!(shared.upkeep.pause() >= EMPTY_LOG_AFTER);
 }
 
 #[test]
 fn few_pages_behind_a_long_log_cost_no_checkpoint() {
-    let mut shared = Shared::new();
+    let mut shared = SharedFile::new();
     shared.commit_beside_another(1_100);
     shared.commit(1);
     let Progress { pages, copied, .. } = log(&shared.connection);

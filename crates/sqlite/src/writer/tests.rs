@@ -34,27 +34,27 @@ async fn write<T: Send + 'static>(
     store.write(Operation::Update, &"", 1, move |batch, _| work(batch)).await
 }
 
-/// An operation that reports when it runs, and waits each time until it may continue.
-struct Held {
+/// An operation that reports when it runs, and then waits until it may continue.
+struct HeldOperation {
     running: Receiver<()>,
     go_on: Sender<()>,
 }
 
-impl Held {
+impl HeldOperation {
     fn new<T>(
         mut work: impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static,
     ) -> (Self, impl FnMut(&mut Batch<'_>) -> Applied<T> + Send + 'static) {
-        let ((runs, running), (go_on, told)) = (channel(), channel());
+        let ((runs, running), (go_on, may_go_on)) = (channel(), channel());
         let held = move |batch: &mut Batch<'_>| {
             runs.send(()).unwrap();
-            told.recv().unwrap();
+            may_go_on.recv().unwrap();
             work(batch)
         };
         (Self { running, go_on }, held)
     }
 }
 
-/// Leaves a mark that is gone when the transaction is over.
+/// Leaves a mark that vanishes at the end of the transaction.
 fn mark(batch: &mut Batch<'_>) -> Applied<i64> {
     batch.note_change();
     batch.connection().execute_batch("SAVEPOINT mark")?;
@@ -72,7 +72,7 @@ fn find_mark(batch: &mut Batch<'_>) -> Applied<i64> {
 async fn operations_join_the_running_transaction_at_current_time() {
     let clock = Arc::new(ManualClock::new());
     let (_folder, store) = store(&clock).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
@@ -80,14 +80,14 @@ async fn operations_join_the_running_transaction_at_current_time() {
     let mut second = pin!(write(&store, find_mark));
     assert!(second.as_mut().now_or_never().is_none());
     held.go_on.send(()).unwrap();
-    // A lease that begins later must not end earlier than its owner thinks.
+    // A lease that begins later must not end before its owner expects it.
     assert_eq!(second.await.unwrap(), first.await.unwrap() + 5_000);
 }
 
 #[tokio::test]
 async fn write_that_is_retried_alone_stays_alone() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
@@ -97,7 +97,7 @@ async fn write_that_is_retried_alone_stays_alone() {
     let mut second = pin!(write(&store, full));
     assert!(second.as_mut().now_or_never().is_none());
     held.go_on.send(()).unwrap();
-    // The transaction of both has failed; the first runs again by itself.
+    // The transaction of both has failed; the first task runs again alone.
     held.running.recv().unwrap();
     let mut third = pin!(write(&store, find_mark));
     assert!(third.as_mut().now_or_never().is_none());
@@ -107,11 +107,11 @@ async fn write_that_is_retried_alone_stays_alone() {
     assert!(third.await.is_err());
 }
 
-/// Renewals and ends of leases do not wait behind large payloads, and these do not wait for ever.
+/// Renewals and ends of leases do not wait behind large payloads, and large payloads do not wait forever.
 #[tokio::test]
 async fn light_operations_overtake_heavy_ones() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
@@ -133,9 +133,9 @@ async fn light_operations_overtake_heavy_ones() {
     assert_eq!(*order.lock().unwrap(), ["light", "heavy"]);
 }
 
-/// An operation that waits for the lock until it may stop, as many that come one after the other.
+/// An operation that waits for the lock until it may stop; it stands for many successive operations.
 #[derive(Default)]
-struct Waits {
+struct WaitingOperation {
     weight: usize,
     was_free: Arc<AtomicBool>,
     tries: u32,
@@ -143,7 +143,7 @@ struct Waits {
     has_failed: Arc<AtomicBool>,
 }
 
-impl Work for Waits {
+impl Work for WaitingOperation {
     fn apply(&mut self, _: &mut Batch<'_>) -> rusqlite::Result<()> {
         Ok(())
     }
@@ -181,18 +181,22 @@ impl Work for Waits {
     }
 }
 
-/// A large payload waits for the lock no longer than other operations, although some of these are always before it.
+/// A large payload waits for the lock no longer than other operations, although some of these are always
+/// before it.
 #[tokio::test]
 async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("jobs.db");
-    let patience = Duration::from_millis(1);
-    let store = Store::open(Options::new(&file).busy_timeout(patience)).await.unwrap();
+    let busy_timeout = Duration::from_millis(1);
+    let store = Store::open(Options::new(&file).busy_timeout(busy_timeout)).await.unwrap();
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let (may_stop, has_failed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let light =
-        Waits { may_stop: Arc::clone(&may_stop), has_failed: Arc::clone(&has_failed), ..Waits::default() };
+    let light = WaitingOperation {
+        may_stop: Arc::clone(&may_stop),
+        has_failed: Arc::clone(&has_failed),
+        ..WaitingOperation::default()
+    };
     assert!(store.request(Box::new(light)));
     let heavy = store.write(Operation::PutBlob, &"", 40 << 20, |_, _| Ok(())).await;
     assert_eq!(heavy.unwrap_err().kind(), StoreErrorKind::Timeout);
@@ -200,23 +204,25 @@ async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     may_stop.store(true, Ordering::SeqCst);
 }
 
-/// A large payload that missed the lock once, and later again, did not miss it in between.
+/// A large payload that missed the lock once, and again later, did not miss it in between.
 #[tokio::test]
 async fn heavy_operation_begins_to_wait_anew_after_a_transaction() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
-    let (held, first) = Held::new(mark);
+    let (held, first) = HeldOperation::new(mark);
     let mut first = pin!(write(&store, first));
     assert!(first.as_mut().now_or_never().is_none());
     held.running.recv().unwrap();
     let was_free = Arc::new(AtomicBool::new(false));
-    let heavy = Waits { weight: 40 << 20, was_free: Arc::clone(&was_free), ..Waits::default() };
+    let heavy =
+        WaitingOperation { weight: 40 << 20, was_free: Arc::clone(&was_free), ..WaitingOperation::default() };
     assert!(store.request(Box::new(heavy)));
     held.go_on.send(()).unwrap();
     first.await.unwrap();
     assert!(was_free.load(Ordering::SeqCst));
 }
 
-/// A get that found nothing is served by a put, or by the end of a job that held up its group, in the same transaction.
+/// A put, or the end of a job that blocked its group, serves a get that found nothing in the same
+/// transaction.
 #[tokio::test]
 async fn empty_get_is_served_by_its_own_transaction() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
@@ -226,7 +232,7 @@ async fn empty_get_is_served_by_its_own_transaction() {
     let get = || store.get(&queue, GetMessages::new(1, Duration::from_secs(30)));
     let mut served = Vec::new();
     for next in ["1", "2"] {
-        let (held, first) = Held::new(mark);
+        let (held, first) = HeldOperation::new(mark);
         let mut first = pin!(write(&store, first));
         assert!(first.as_mut().now_or_never().is_none());
         held.running.recv().unwrap();
@@ -251,7 +257,7 @@ async fn empty_get_is_served_by_its_own_transaction() {
     }
 }
 
-/// Does something on the thread that wakes, before that thread goes on.
+/// Runs an action on the thread that wakes, before that thread continues.
 struct OnWake(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
 impl Wake for OnWake {
@@ -262,7 +268,8 @@ impl Wake for OnWake {
     }
 }
 
-/// Somebody who waits for messages is woken while their transaction is open, so that one commit serves the send and the get.
+/// A waiting subscription is woken while the transaction of the message is open, so that one commit serves
+/// the send and the get.
 #[tokio::test]
 async fn request_of_a_woken_waiter_joins_the_transaction_of_the_message() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
@@ -297,10 +304,10 @@ async fn counts_and_pages_have_a_reader_of_their_own() {
     let (_folder, store) = store(&Arc::new(ManualClock::new())).await;
     let queue: QueueName = "orders".parse().unwrap();
     store.create_queue(&queue, &Metadata::new()).await.unwrap();
-    let ((runs, running), (go_on, told)) = (channel(), channel::<()>());
+    let ((runs, running), (go_on, may_go_on)) = (channel(), channel::<()>());
     let held = store.read(Operation::GetBlob, &"", move |_, _| {
         runs.send(()).unwrap();
-        told.recv().unwrap();
+        may_go_on.recv().unwrap();
         Ok(())
     });
     let mut held = pin!(held);

@@ -1,4 +1,4 @@
-//! Writes and reads hexadecimal digits by hand: every message has a trace, and many have a receipt.
+//! A hand-written hexadecimal codec: every message has a trace, and many have a receipt.
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
@@ -17,8 +17,8 @@ pub fn to_hex(bytes: &[u8]) -> String {
     text.into_iter().map(char::from).collect()
 }
 
-/// Reads digits that [`write_hex`] wrote; returns `None` for anything else, including upper-case digits and another
-/// length.
+/// Decodes the output of [`write_hex`]; returns `None` for anything else, including upper-case digits and
+/// another length.
 pub fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     let (pairs, rest) = text.as_chunks::<2>();
     let mut bytes = [0; BYTES];
@@ -34,7 +34,7 @@ pub fn read_hex<const BYTES: usize>(text: &[u8]) -> Option<[u8; BYTES]> {
     (all < 16).then_some(bytes)
 }
 
-/// The value of each digit; 255 for all other bytes.
+/// The value of each digit; 255 for every other byte.
 const VALUES: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut value = 0;

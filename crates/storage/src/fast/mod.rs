@@ -1,6 +1,7 @@
-//! Code that is written by hand where the standard library would do, because a measurement justifies it.
+//! Hand-written replacements for the standard library, each justified by a measurement.
 //!
-//! `docs/benchmarks.md` has the measurements. What gains less than a hundredth of a message's cost does not belong here.
+//! `docs/benchmarks.md` has the measurements. Code that saves less than a hundredth of a message's cost does
+//! not belong here.
 
 pub mod hex;
 pub mod short_text;

@@ -1,26 +1,27 @@
-//! Stores texts that are mostly short, such as ids and receipts. Every message has two; a short one needs no allocation.
+//! A string type for texts that are mostly short, such as ids and receipts. Every message has two; a short
+//! text needs no allocation.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The capacity in bytes: enough for a UUID, and for the ids of the adapters here.
-const ROOM: usize = 38;
+/// The capacity in bytes: enough for a UUID, and for the ids of the adapters in this repository.
+const INLINE_BYTES: usize = 38;
 
-/// A text, stored in place if it is short, and shared by its clones otherwise.
+/// A text, stored inline if it is short, and otherwise shared by its clones.
 #[derive(Clone)]
 pub(crate) struct ShortText(Form);
 
 #[derive(Clone)]
 enum Form {
-    InPlace { length: u8, bytes: [u8; ROOM] },
+    InPlace { length: u8, bytes: [u8; INLINE_BYTES] },
     Shared(Arc<str>),
 }
 
 impl ShortText {
     #[inline]
     pub(crate) fn new(text: &str) -> Self {
-        let mut bytes = [0; ROOM];
+        let mut bytes = [0; INLINE_BYTES];
         match bytes.get_mut(..text.len()) {
             Some(place) => {
                 place.copy_from_slice(text.as_bytes());
@@ -73,8 +74,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_of_any_length_stays_what_it_is() {
-        for length in [0, 1, ROOM - 1, ROOM, ROOM + 1, 300] {
+    fn text_of_any_length_is_kept() {
+        for length in [0, 1, INLINE_BYTES - 1, INLINE_BYTES, INLINE_BYTES + 1, 300] {
             let text = "ü".repeat(length / 2) + &"x".repeat(length % 2);
             assert_eq!(ShortText::new(&text).as_str(), text);
         }

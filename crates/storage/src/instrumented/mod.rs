@@ -1,9 +1,9 @@
-//! Wraps a storage so that its operations are reported, and its load is measured.
+//! Wraps a storage so that its operations are reported and its load is measured.
 //!
-//! An observed operation is one [`StorageRequest`]. The [`Throttle`] of the storage takes note of every answer of the queues.
-//! The wrapper changes no answer, and turns a panic of the storage, or of an interceptor of the application, into an error: below it runs
-//! the code of others, above it none has to expect a panic. Only what passes interceptors unseen (orders of groups, links, upkeep, notifications) is
-//! called without that.
+//! An observed operation is one [`StorageRequest`]. The storage's [`Throttle`] records every answer of the
+//! queues. The wrapper changes no answer, but turns a panic of the storage, or of an interceptor of the
+//! application, into an error, so that the code above need not expect panics. Requests that bypass
+//! interceptors (orders of groups, links, upkeep, notifications) are called without that protection.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -20,36 +20,42 @@ use super::{
 use crate::text::panic_text;
 
 impl Stores {
-    /// Returns this storage with an observer of its operations. `throttle` is the load of the storage, for the waits that
-    /// the observer is given.
+    /// Returns this storage with an observer of its operations. `throttle` is the load of the storage, from
+    /// which the observer gets the wait when the storage throttles.
     #[doc(hidden)]
     pub fn observed(&self, observer: Arc<dyn StorageObserver>, throttle: Arc<Throttle>) -> Self {
         let commits_together = self.queues.guarantees().commits_together;
         let observer = Some((observer, throttle));
-        self.intercepted(&Arc::new(Wrapping { observer, commits_together, ..Wrapping::default() }))
+        self.intercepted(&Arc::new(Instrumentation {
+            observer,
+            commits_together,
+            ..Instrumentation::default()
+        }))
     }
 
-    /// Returns this storage and its load, which takes note of every answer of the queues. A panic of the storage is an error from now on.
+    /// Returns this storage and its load, which records every answer of the queues. A panic of the returned
+    /// storage is an error.
     #[doc(hidden)]
     pub fn measured(self) -> (Self, Arc<Throttle>) {
         let throttle = Arc::new(Throttle::new(self.runtime.clone()));
-        let wrapping = Wrapping { throttle: Some(Arc::clone(&throttle)), ..Wrapping::default() };
-        (self.intercepted(&Arc::new(wrapping)), throttle)
+        let instrumentation =
+            Instrumentation { throttle: Some(Arc::clone(&throttle)), ..Instrumentation::default() };
+        (self.intercepted(&Arc::new(instrumentation)), throttle)
     }
 }
 
-/// The work of a wrapper around each operation; by default none.
+/// The work around each operation; by default none.
 #[derive(Debug, Default)]
-struct Wrapping {
-    /// The load that takes note of the answers of the queues.
+struct Instrumentation {
+    /// Records the answers of the queues.
     throttle: Option<Arc<Throttle>>,
-    /// The observer of every operation, and the load whose wait it is given when the storage throttles.
+    /// The observer of every operation, and the load from which it gets the wait when the storage throttles.
     observer: Option<(Arc<dyn StorageObserver>, Arc<Throttle>)>,
     /// True if an operation on several messages is one request.
     commits_together: bool,
 }
 
-impl Wrapping {
+impl Instrumentation {
     fn note<T>(&self, operation: Operation, answer: &Result<T, StoreError>) {
         if let Some(throttle) = self.throttle.as_ref().filter(|_| !operation.is_of_blobs()) {
             throttle.note(answer, operation.can_wait());
@@ -60,7 +66,7 @@ impl Wrapping {
         self.observer.is_some().then(Instant::now)
     }
 
-    /// Reports an operation that took as many requests to the observer.
+    /// Reports to the observer an operation that took `requests` requests.
     fn report(
         &self,
         Call { operation, subject }: Call<'_>,
@@ -83,7 +89,7 @@ impl Wrapping {
     }
 }
 
-impl Interceptor for Wrapping {
+impl Interceptor for Instrumentation {
     async fn call<T: Send>(
         &self,
         call: Call<'_>,
@@ -107,7 +113,9 @@ impl Interceptor for Wrapping {
         let answers = AssertUnwindSafe(perform).catch_unwind().await;
         let answers =
             answers.unwrap_or_else(|panic| (0..count).map(|_| Err(panicked(call, &*panic))).collect());
-        answers.iter().for_each(|answer| self.note(call.operation, answer));
+        for answer in &answers {
+            self.note(call.operation, answer);
+        }
         let requests = if self.commits_together { 1 } else { count };
         let error = answers.iter().find_map(|answer| answer.as_ref().err());
         self.report(call, requests, began, error);
@@ -115,7 +123,7 @@ impl Interceptor for Wrapping {
     }
 }
 
-/// Returns the error of a request that panicked: it has no answer.
+/// Returns the error of a request that panicked, and so has no answer.
 fn panicked(Call { operation, subject }: Call<'_>, panic: &(dyn Any + Send)) -> StoreError {
     StoreError::new(StoreErrorKind::Timeout, operation.as_str(), subject)
         .with_detail(format!("the storage panicked: {}", panic_text(panic)))

@@ -1,5 +1,5 @@
-//! Forwards the methods of the two stores and of their powers: each power becomes an [`Intercepted`] power with the same
-//! interceptor.
+//! Forwards the methods of the two stores and of their powers. Each power becomes an [`Intercepted`] power
+//! with the same interceptor.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::{
     Updated,
 };
 
-/// Implements a trait by a table: the kind of the subject, which is the first argument, the operation, and the method.
-/// Methods that do more than to forward follow the table.
+/// Implements a trait from a table. A row is the kind of the subject (the first argument), the operation, and
+/// the method. Methods that do more than forward follow the table.
 macro_rules! forward {
     (
         $trait:path {
@@ -31,7 +31,8 @@ macro_rules! forward {
         #[async_trait]
         impl<I: Interceptor> $trait for Intercepted<dyn $trait, I> {
             $(async fn $method(&self, $subject: $of $(, $argument: $type)*) -> Result<$answer, StoreError> {
-                // Called when it is polled, so that an interceptor also catches the panic of a method that is no `async fn`.
+                // Called inside the future, so that an interceptor also catches a panic of a method that is
+                // no `async fn`.
                 let perform = async { self.inner.$method($subject $(, $argument)*).await };
                 self.call(Operation::$operation, Subject::$by(&$subject), perform).await
             })*
@@ -106,7 +107,8 @@ forward! {
             dead_letters: dead_letters.map(|dead_letters| self.around(dead_letters) as _),
             permissions: permissions.map(|permissions| self.around(permissions) as _),
             detach: detach.map(|detach| self.around(detach) as _),
-            // These are not observed: whether a queue orders groups is asked when it is opened, and upkeep is rare.
+            // These bypass the interceptor: the order of groups is asked for once, when a queue is opened,
+            // and upkeep is rare.
             guarantees,
             peek_reach,
             groups,

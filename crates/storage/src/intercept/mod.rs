@@ -1,8 +1,8 @@
-//! Wraps a store so that something happens around each of its operations.
+//! Wraps a store to add behaviour to each of its operations.
 //!
-//! This is the only place that forwards the port and its powers by hand. A wrapper implements [`Interceptor`], which sees the
-//! operations of the store and of most powers, with their messages if it asks for them, and [`Intercepted`] does the rest. A
-//! new power does not compile before it is forwarded here.
+//! This is the only place that forwards the port and its powers by hand. A wrapper implements
+//! [`Interceptor`], which sees the operations of the store and of most powers, and their messages if needed;
+//! [`Intercepted`] does the rest. A new power does not compile until it is forwarded here.
 
 mod forward;
 mod of_part;
@@ -19,8 +19,9 @@ use super::{
 };
 use crate::name::QueueName;
 
-/// The behaviour around the operations of a store and of its powers. By default all operations pass unchanged. Requests of
-/// [`OrderedGroups`](crate::OrderedGroups), [`LeaseLinks`](crate::LeaseLinks) and [`Upkeep`](crate::Upkeep) pass unseen.
+/// The behaviour around the operations of a store and of its powers. By default all operations pass
+/// unchanged. Requests of [`OrderedGroups`](crate::OrderedGroups), [`LeaseLinks`](crate::LeaseLinks) and
+/// [`Upkeep`](crate::Upkeep) bypass it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,7 +29,7 @@ use crate::name::QueueName;
 /// use jobqueue::Storage;
 /// use jobqueue::storage::{Call, Intercepted, Interceptor, StoreError};
 ///
-/// /// Counts the requests, but those for lists, which [`call_all`](Interceptor::call_all) gets.
+/// /// Counts all requests except requests for lists, which [`call_all`](Interceptor::call_all) gets.
 /// #[derive(Debug, Default)]
 /// struct Counted(AtomicU32);
 ///
@@ -51,8 +52,8 @@ use crate::name::QueueName;
 /// # Ok(()) }
 /// ```
 pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
-    /// Performs an operation with one answer, or returns another answer in its place. The operation is `perform`; it has not
-    /// begun, and dropping it cancels it.
+    /// Performs an operation with one answer, or returns another answer in its place. The operation is
+    /// `perform`; it has not begun, and dropping it cancels it.
     fn call<T: Send>(
         &self,
         call: Call<'_>,
@@ -62,7 +63,7 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         perform
     }
 
-    /// Performs an operation with an answer for each of `count` messages.
+    /// Performs an operation that returns an answer for each of `count` messages.
     fn call_all<T: Send>(
         &self,
         call: Call<'_>,
@@ -73,7 +74,8 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         perform
     }
 
-    /// Performs a put, which begins with `perform`. The default is a [`call`](Self::call), as that of the three below.
+    /// Performs a put, which begins when `perform` is called. The defaults of this method, `get`, `update`
+    /// and `remove` are a [`call`](Self::call).
     fn put<F: Future<Output = Result<PutOutcome, StoreError>> + Send>(
         &self,
         queue: &QueueName,
@@ -105,7 +107,8 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         self.call(Call::of(Operation::Update, queue), perform(change))
     }
 
-    /// Performs a removal of a leased message, which is [`Delete`](Operation::Delete) or [`DeadLetter`](Operation::DeadLetter).
+    /// Performs a removal of a leased message: a [`Delete`](Operation::Delete) or a
+    /// [`DeadLetter`](Operation::DeadLetter).
     fn remove(
         &self,
         operation: Operation,
@@ -117,7 +120,8 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         self.call(Call::of(operation, queue), perform)
     }
 
-    /// Performs puts of several messages. The default is [`call_all`](Self::call_all), as that of deletions.
+    /// Performs puts of several messages. The defaults of this method and of `delete_all` are a
+    /// [`call_all`](Self::call_all).
     fn put_all(
         &self,
         queue: &QueueName,
@@ -137,17 +141,19 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
         self.call_all(Call::of(Operation::DeleteAll, queue), messages.len(), perform(messages))
     }
 
-    /// Returns how the store treats an expired receipt that is passed as `asked`.
+    /// Returns how the store treats an expired receipt, given the caller's wish `asked`.
     fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
         asked
     }
 
-    /// Returns the powers of the wrapped queues, given those of the store, whose operations already pass this interceptor.
+    /// Returns the powers of the wrapped queues, given the powers of the store, whose operations already pass
+    /// this interceptor.
     fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
         powers
     }
 
-    /// Returns the powers of the wrapped blobs, given those of the store, whose operations already pass this interceptor.
+    /// Returns the powers of the wrapped blobs, given the powers of the store, whose operations already pass
+    /// this interceptor.
     fn blob_powers(&self, powers: BlobPowers) -> BlobPowers {
         powers
     }
@@ -158,7 +164,7 @@ pub trait Interceptor: fmt::Debug + Send + Sync + 'static {
 pub struct Call<'a> {
     /// The operation.
     pub operation: Operation,
-    /// The queue, container, blob or prefix of names.
+    /// The queue, container or blob, or a prefix of queue names.
     pub subject: Subject<'a>,
 }
 
@@ -173,7 +179,7 @@ impl<'a> Call<'a> {
 pub enum Subject<'a> {
     /// A queue.
     Queue(&'a QueueName),
-    /// A container, a blob, or the beginning of queues' names.
+    /// A container, a blob, or a prefix of queue names.
     Other(&'a (dyn fmt::Display + Sync)),
 }
 

@@ -1,11 +1,11 @@
-//! Marks the errors of a store that is a part of another one.
+//! Marks the errors of a store that is one part of a larger store, such as a shard.
 
 use std::future::Future;
 
 use super::{Call, Interceptor};
 use crate::StoreError;
 
-/// Marks the errors of a store as those of a part: they say nothing about the load of the whole.
+/// Marks the errors of a store as errors of a part, which say nothing about the load of the whole.
 #[derive(Debug)]
 pub struct OfPart;
 

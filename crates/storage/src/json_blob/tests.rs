@@ -5,7 +5,7 @@ use crate::name::ContainerName;
 use crate::runtime::Runtime;
 use crate::{Call, Intercepted, Interceptor, Operation, Stores, memory};
 
-/// An interceptor that loses the request or the answer of the `n`-th put of a blob.
+/// Loses the request or the answer of selected puts of a blob: `loses` gets the number of the put.
 #[derive(Debug)]
 struct Lossy {
     puts: AtomicU64,
@@ -54,7 +54,7 @@ async fn add_one(counter: &JsonBlob<u64>) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_without_an_answer_is_applied_once() {
+async fn write_without_an_answer_is_applied_once() {
     for loses in [
         |n: u64| n.is_multiple_of(2).then_some(Lost::Answer),
         |n: u64| n.is_multiple_of(2).then_some(Lost::Request),
@@ -92,7 +92,7 @@ async fn change_without_any_answer_stays_ambiguous() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_known_version_is_written_without_a_read_or_read_again() {
+async fn known_version_is_written_without_a_read_or_read_again() {
     let storage = memory::open();
     let counter = counter(&storage, |_| None);
     let first = counter
@@ -110,13 +110,14 @@ async fn a_known_version_is_written_without_a_read_or_read_again() {
 }
 
 #[tokio::test]
-async fn a_damaged_document_is_neither_read_nor_written() {
+async fn damaged_document_is_neither_read_nor_written() {
     let storage = memory::open();
     let counter = counter(&storage, |_| None);
     add_one(&counter).await;
     let text = Bytes::from_static(b"\"secret");
     storage.blobs.put_blob(counter.name(), text, PutBlob::new()).await.unwrap();
     let error = counter.change(Known::Nothing, |_| Edit::Write(1, ())).await.unwrap_err();
-    assert!(error.kind() == Kind::Corrupt && !error.to_string().contains("secret"), "{error}");
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(!error.to_string().contains("secret"), "{error}");
     assert!(counter.read().await.is_err());
 }

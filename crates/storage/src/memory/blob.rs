@@ -1,4 +1,4 @@
-//! Implements the blob half of the port over a map of maps.
+//! The blob half of the port over a map of maps.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use super::clock::Steady;
+use super::clock::SteadyClock;
 use crate::name::{BlobName, ContainerName};
 use crate::rules::{lease::BlobLease, limits};
 use crate::sync::lock;
@@ -19,18 +19,18 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct MemoryBlobs {
-    clock: Arc<Steady>,
+    clock: Arc<SteadyClock>,
     state: Mutex<BlobsState>,
 }
 
 #[derive(Debug, Default)]
 struct BlobsState {
-    containers: BTreeMap<ContainerName, BTreeMap<String, Row>>,
+    containers: BTreeMap<ContainerName, BTreeMap<String, BlobRow>>,
     writes: u64,
 }
 
 #[derive(Debug)]
-struct Row {
+struct BlobRow {
     data: Bytes,
     etag: ETag,
     modified: SystemTime,
@@ -38,7 +38,7 @@ struct Row {
     lease: BlobLease,
 }
 
-impl Row {
+impl BlobRow {
     fn properties(&self, now: SystemTime) -> BlobProperties {
         BlobProperties {
             length: self.data.len() as u64,
@@ -55,19 +55,19 @@ impl BlobsState {
         &mut self,
         operation: Operation,
         name: &ContainerName,
-    ) -> Result<&mut BTreeMap<String, Row>, StoreError> {
+    ) -> Result<&mut BTreeMap<String, BlobRow>, StoreError> {
         let missing = || StoreError::new(StoreErrorKind::ContainerNotFound, operation.as_str(), name);
         self.containers.get_mut(name).ok_or_else(missing)
     }
 
-    fn blob(&mut self, operation: Operation, name: &BlobName) -> Result<&mut Row, StoreError> {
+    fn blob(&mut self, operation: Operation, name: &BlobName) -> Result<&mut BlobRow, StoreError> {
         let rows = self.container(operation, name.container())?;
         rows.get_mut(name.name()).ok_or_else(|| error(StoreErrorKind::BlobNotFound, operation, name))
     }
 }
 
 impl MemoryBlobs {
-    pub(super) fn new(clock: Arc<Steady>) -> Self {
+    pub(super) fn new(clock: Arc<SteadyClock>) -> Self {
         Self { clock, state: Mutex::default() }
     }
 
@@ -79,7 +79,7 @@ impl MemoryBlobs {
         &self,
         operation: Operation,
         name: &BlobName,
-        action: impl FnOnce(&mut Row, SystemTime) -> Result<T, StoreErrorKind>,
+        action: impl FnOnce(&mut BlobRow, SystemTime) -> Result<T, StoreErrorKind>,
     ) -> Result<T, StoreError> {
         let mut state = self.lock();
         let now = self.clock.now();
@@ -119,7 +119,7 @@ impl BlobStore for MemoryBlobs {
         options.condition.check(present.map(|row| &row.etag)).map_err(refuse)?;
         let lease = present.map_or(BlobLease::Available, |row| row.lease);
         let lease = lease.write(now, options.lease).map_err(refuse)?;
-        let row = Row { data, etag, modified: now, metadata: options.metadata, lease };
+        let row = BlobRow { data, etag, modified: now, metadata: options.metadata, lease };
         let properties = row.properties(now);
         rows.insert(blob.name().to_owned(), row);
         Ok(properties)

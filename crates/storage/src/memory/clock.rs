@@ -6,14 +6,15 @@ use std::time::SystemTime;
 use crate::runtime::Runtime;
 use crate::sync::lock;
 
-/// A clock that never goes backwards: after a step back it stands still until the former time is reached again.
+/// A clock that never goes backwards: after a step back it stands still until the former time is reached
+/// again.
 #[derive(Debug)]
-pub(super) struct Steady {
+pub(super) struct SteadyClock {
     runtime: Runtime,
     latest: Mutex<SystemTime>,
 }
 
-impl Steady {
+impl SteadyClock {
     pub(super) fn new(runtime: Runtime) -> Self {
         let latest = Mutex::new(runtime.now());
         Self { runtime, latest }

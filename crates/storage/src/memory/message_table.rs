@@ -11,25 +11,26 @@ use crate::{
     PopReceipt, PutMessage, PutOutcome, StateCounts, StoreErrorKind, Updated,
 };
 
-/// The messages of one queue. Every method but [`forget_expired`](Self::forget_expired) expects that expired messages
-/// have been forgotten.
+/// The messages of one queue. Every method except [`forget_expired`](Self::forget_expired) expects that
+/// expired messages have already been removed.
 #[derive(Debug, Default)]
 pub(super) struct MessageTable {
     runtime: Runtime,
-    rows: BTreeMap<u64, Row>,
+    rows: BTreeMap<u64, MessageRow>,
     by_id: HashMap<MessageId, u64>,
-    /// All messages but those that wait for another of their group.
+    /// All messages except those that wait for another message of their group.
     by_visibility: BTreeSet<(SystemTime, u64)>,
     by_expiry: BTreeSet<(SystemTime, u64)>,
-    /// The messages of each group, in the order of their puts. The first can be received, the others wait.
+    /// The messages of each group, in the order of their puts. Only the first can be received.
     groups: BTreeMap<String, BTreeSet<u64>>,
     last: u64,
 }
 
 #[derive(Debug)]
-struct Row {
+struct MessageRow {
     message: MessageRef,
-    /// The time until which the receipt is valid; `None` for a put's, which is valid until the first get.
+    /// The time until which the receipt is valid; `None` for the receipt of a put, which is valid until the
+    /// first get.
     good_until: Option<SystemTime>,
     text: String,
     visible_at: SystemTime,
@@ -61,7 +62,7 @@ impl MessageTable {
 
     pub(super) fn put(&mut self, now: SystemTime, message: PutMessage) -> PutOutcome {
         self.last += 1;
-        let row = Row {
+        let row = MessageRow {
             message: MessageRef {
                 id: MessageId::new(self.runtime.uuid_v4().to_string()),
                 receipt: new_receipt(&self.runtime),
@@ -119,7 +120,7 @@ impl MessageTable {
         counts
     }
 
-    fn state(&self, now: SystemTime, number: u64, row: &Row) -> MessageState {
+    fn state(&self, now: SystemTime, number: u64, row: &MessageRow) -> MessageState {
         match row {
             row if row.visible_at <= now || self.waits(number, row) => MessageState::Waiting,
             row if row.good_until.is_none() => MessageState::Delayed,
@@ -128,31 +129,35 @@ impl MessageTable {
         }
     }
 
-    /// Returns up to `count` messages of a state behind a place.
+    /// Returns up to `count` messages of a state after a place.
     pub(super) fn page(
         &self,
         now: SystemTime,
         state: MessageState,
-        behind: Option<Place>,
+        behind: Option<PagePlace>,
         count: usize,
     ) -> MessagePage {
         let of_state = self.rows.iter().filter(|(number, row)| self.state(now, **number, row) == state);
-        let places = of_state.map(|(number, row)| match self.waits(*number, row) {
-            // Its delay does not change its place behind the others of its group.
-            true => Place(true, SystemTime::UNIX_EPOCH, *number),
-            false => Place(false, row.visible_at, *number),
+        let places = of_state.map(|(number, row)| {
+            let waits_for_group = self.waits(*number, row);
+            // The group decides the order of a waiting message; its delay does not matter.
+            let visible_at = if waits_for_group { SystemTime::UNIX_EPOCH } else { row.visible_at };
+            PagePlace { waits_for_group, visible_at, number: *number }
         });
         let mut places: Vec<_> = places.filter(|place| behind.is_none_or(|behind| *place > behind)).collect();
         places.sort_unstable();
         places.truncate(count);
-        let messages = places.iter().filter_map(|place| self.rows.get(&place.2));
+        let messages = places.iter().filter_map(|place| self.rows.get(&place.number));
         let messages = messages.map(|row| (peeked(row), row.visible_at)).collect();
         let next = places.last().copied().filter(|_| places.len() == count);
-        let waiting_for_group = places.iter().filter(|place| place.0).count();
-        MessagePage::new(messages).with_waiting_for_group(waiting_for_group).with_next(next.map(Place::text))
+        let waiting_for_group = places.iter().filter(|place| place.waits_for_group).count();
+        MessagePage::new(messages)
+            .with_waiting_for_group(waiting_for_group)
+            .with_next(next.map(PagePlace::text))
     }
 
-    /// Makes a message visible that is delayed or put back. Returns whether it was. The receipt of one that was put back ends.
+    /// Makes a delayed or put-back message visible. Returns false if the message was neither. The receipt of
+    /// a message that was put back becomes invalid.
     pub(super) fn make_visible(&mut self, now: SystemTime, message: &MessageId) -> bool {
         let Some(&number) = self.by_id.get(message) else { return false };
         let Some(row) = self.rows.get_mut(&number) else { return false };
@@ -168,7 +173,7 @@ impl MessageTable {
         true
     }
 
-    /// Returns the time until the next hidden message becomes visible, except for messages that expire before.
+    /// Returns the time until the next hidden message becomes visible; skips messages that expire before.
     pub(super) fn next_visible_in(&self, now: SystemTime) -> Option<Duration> {
         let later = self.by_visibility.range((now, u64::MAX)..);
         let lives = |&&(at, number): &&(SystemTime, u64)| {
@@ -177,7 +182,7 @@ impl MessageTable {
         later.into_iter().find(lives).and_then(|(at, _)| at.duration_since(now).ok())
     }
 
-    /// Checks that `message` is the right to change the message; returns the time at which it expires.
+    /// Checks the receipt of `message`; returns the time at which the message expires.
     pub(super) fn authorize(
         &self,
         now: SystemTime,
@@ -219,8 +224,8 @@ impl MessageTable {
         Ok(Updated { receipt: row.message.receipt.clone(), next_visible, granted: None })
     }
 
-    /// Deletes a message after [`authorize`](Self::authorize). Returns whether it belonged to a group, in which another may
-    /// have its turn.
+    /// Deletes a message after [`authorize`](Self::authorize). Returns whether it belonged to a group, whose
+    /// next message may now be receivable.
     pub(super) fn delete(&mut self, message: &MessageRef) -> bool {
         let Some(&number) = self.by_id.get(&message.id) else { return false };
         let is_of_group = self.rows.get(&number).is_some_and(|row| row.group.is_some());
@@ -266,12 +271,14 @@ impl MessageTable {
         }
     }
 
-    /// Removes a message from its group. If it was the first, the next one can be received.
+    /// Removes a message from its group. If it was the first, the next message can be received.
     fn leave(&mut self, group: &str, number: u64) {
         let Some(numbers) = self.groups.get_mut(group) else { return };
         numbers.remove(&number);
         match numbers.first() {
-            None => drop(self.groups.remove(group)),
+            None => {
+                self.groups.remove(group);
+            }
             Some(first) => {
                 let visible_at = self.rows.get(first).map(|row| (row.visible_at, *first));
                 self.by_visibility.extend(visible_at);
@@ -279,33 +286,39 @@ impl MessageTable {
         }
     }
 
-    /// Returns whether a message waits for another of its group.
-    fn waits(&self, number: u64, row: &Row) -> bool {
+    /// Returns whether a message waits for another message of its group.
+    fn waits(&self, number: u64, row: &MessageRow) -> bool {
         let numbers = row.group.as_ref().and_then(|group| self.groups.get(group));
         numbers.is_some_and(|numbers| numbers.first() != Some(&number))
     }
 }
 
-/// The place of a message in the order of a page: whether it waits for another of its group, its time of visibility, its number.
+/// The place of a message in the order of pages: first the visible and hidden messages by time, then the
+/// messages that wait for their group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(bool, SystemTime, u64);
+pub(super) struct PagePlace {
+    waits_for_group: bool,
+    visible_at: SystemTime,
+    number: u64,
+}
 
-impl Place {
+impl PagePlace {
     pub(super) fn text(self) -> String {
-        let since = self.1.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        format!("{}.{}.{}", u8::from(self.0), since.as_nanos(), self.2)
+        let since = self.visible_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        format!("{}.{}.{}", u8::from(self.waits_for_group), since.as_nanos(), self.number)
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('.');
-        let waits = parts.next()? == "1";
-        let nanos = Duration::from_nanos(parts.next()?.parse().ok()?);
-        let place = Self(waits, SystemTime::UNIX_EPOCH.checked_add(nanos)?, parts.next()?.parse().ok()?);
-        parts.next().is_none().then_some(place)
+        let waits_for_group = parts.next()? == "1";
+        let since = Duration::from_nanos(parts.next()?.parse().ok()?);
+        let visible_at = SystemTime::UNIX_EPOCH.checked_add(since)?;
+        let number = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some(Self { waits_for_group, visible_at, number })
     }
 }
 
-fn peeked(row: &Row) -> PeekedMessage {
+fn peeked(row: &MessageRow) -> PeekedMessage {
     PeekedMessage {
         id: row.message.id.clone(),
         text: Ok(row.text.clone()),
@@ -317,8 +330,8 @@ fn peeked(row: &Row) -> PeekedMessage {
     }
 }
 
-/// Hides a message until `visible_at`, also if it waits for another of its group. Its next receipt is valid until then.
-fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, visible_at: SystemTime) {
+/// Hides a message until `visible_at`, even if it waits for its group. Its next receipt is valid until then.
+fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut MessageRow, visible_at: SystemTime) {
     if order.remove(&(row.visible_at, number)) {
         order.insert((visible_at, number));
     }
@@ -326,7 +339,7 @@ fn hide(order: &mut BTreeSet<(SystemTime, u64)>, number: u64, row: &mut Row, vis
     row.good_until = Some(visible_at);
 }
 
-/// Returns a receipt of 128 random bits: one receipt says nothing about another.
+/// Returns a receipt of 128 random bits, so that receipts cannot be guessed from each other.
 fn new_receipt(runtime: &Runtime) -> PopReceipt {
     PopReceipt::new(format!("{:032x}", runtime.random_u128()))
 }

@@ -1,4 +1,4 @@
-//! Implements the queue half of the port over [`MessageTable`]s.
+//! The queue half of the port over [`MessageTable`]s.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 
-use super::clock::Steady;
-use super::message_table::{MessageTable, Place};
+use super::clock::SteadyClock;
+use super::message_table::{MessageTable, PagePlace};
 use crate::name::QueueName;
 use crate::rules::limits;
 use crate::sync::lock;
@@ -20,14 +20,14 @@ use crate::{
 
 #[derive(Debug)]
 pub(super) struct MemoryQueues {
-    clock: Arc<Steady>,
+    clock: Arc<SteadyClock>,
     state: Mutex<QueuesState>,
 }
 
 #[derive(Debug, Default)]
 struct QueuesState {
     queues: BTreeMap<QueueName, Queue>,
-    /// The notifiers. They outlive their queues: a subscription may exist before the queue does.
+    /// The notifiers. They outlive their queues, and a subscription may exist before its queue does.
     notifiers: HashMap<QueueName, Notifier>,
 }
 
@@ -38,7 +38,7 @@ struct Queue {
 }
 
 impl MemoryQueues {
-    pub(super) fn new(clock: Arc<Steady>) -> Self {
+    pub(super) fn new(clock: Arc<SteadyClock>) -> Self {
         Self { clock, state: Mutex::default() }
     }
 
@@ -71,7 +71,7 @@ impl MemoryQueues {
         limits::check_put(name, &message)?;
         let outcome =
             self.with_queue(Operation::Put, name, |queue, now| Ok(queue.message_table.put(now, message)))?;
-        // A delayed message notifies too: it may become visible before the time until which others wait.
+        // A delayed message notifies too: it may become visible earlier than the waiting callers expect.
         self.notify(name);
         Ok(outcome)
     }
@@ -166,7 +166,7 @@ impl QueueStore for MemoryQueues {
             let expires = found.message_table.authorize(now, message, change.expired).map_err(refuse)?;
             let next_visible = now + change.visibility;
             limits::check_before_expiry(queue, next_visible, expires)?;
-            // Waiting callers would otherwise wait until the former time.
+            // Waiting callers would otherwise sleep until the former time.
             let earlier = found.message_table.hidden_until(message).is_some_and(|until| next_visible < until);
             let updated = found
                 .message_table
@@ -250,7 +250,7 @@ impl MessageIndex for MemoryQueues {
     ) -> Result<MessagePage, StoreError> {
         limits::check_page(queue, count)?;
         let behind = from.map(|from| {
-            Place::parse(from).ok_or_else(|| error(StoreErrorKind::InvalidInput, Operation::Peek, queue))
+            PagePlace::parse(from).ok_or_else(|| error(StoreErrorKind::InvalidInput, Operation::Peek, queue))
         });
         let behind = behind.transpose()?;
         self.with_queue(Operation::Peek, queue, |queue, now| {

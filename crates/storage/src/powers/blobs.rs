@@ -12,19 +12,22 @@ use crate::runtime::Runtime;
 /// A storage that grants exclusive leases of blobs.
 ///
 /// # Contract
-/// The actions follow Azure's table ([lease states]), and change neither ETag nor content. While a lease is active, writing
-/// or deleting its blob needs its id, and reading never does. An operator may break a lease by other means: renewals of it then fail
-/// with `LeaseBroken` or `LeaseNotPresent`. Leaders and schedules hold such leases, so without this power
-/// they fail with [`Unsupported`](crate::StoreErrorKind::Unsupported); the sweep of payloads then leaves blobs in
-/// place that a new message may use again.
+/// The actions follow Azure's table ([lease states]), and change neither ETag nor content. While a lease is
+/// active, writing or deleting its blob needs the lease's id, and reading never does. An operator may break a
+/// lease by other means; its renewals then fail with `LeaseBroken` or `LeaseNotPresent`. Leaders and
+/// schedules hold such leases, so without this power they fail with
+/// [`Unsupported`](crate::StoreErrorKind::Unsupported), and the sweep of payloads leaves blobs in place that
+/// a new message may use again.
 ///
 /// [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
 #[async_trait]
 pub trait BlobLeases: fmt::Debug + Send + Sync + 'static {
-    /// Takes the lease for 15–60 whole seconds, under an id that the caller proposes. Repeating the call with the same id is safe.
+    /// Takes the lease for 15–60 whole seconds, under an id that the caller proposes. It is safe to repeat
+    /// the call with the same id.
     ///
     /// # Errors
-    /// `LeaseAlreadyPresent` while another holder has the lease; `LeaseBroken` on some services while it is being broken.
+    /// `LeaseAlreadyPresent` while another holder has the lease; `LeaseBroken` on some services while it is
+    /// being broken.
     async fn acquire_lease(
         &self,
         blob: &BlobName,
@@ -32,17 +35,18 @@ pub trait BlobLeases: fmt::Debug + Send + Sync + 'static {
         proposed: &LeaseId,
     ) -> Result<LeaseId, StoreError>;
 
-    /// Restarts the lease's duration; returns the id that the storage names. The caller must compare it with its own.
+    /// Restarts the lease's duration; returns the id that the storage names. The caller must compare it with
+    /// the id that it holds.
     ///
     /// # Errors
-    /// `LeaseIdMismatch` or `LeaseNotPresent` when the lease is no longer the caller's, `LeaseBroken` once it is being
-    /// broken.
+    /// `LeaseIdMismatch` or `LeaseNotPresent` when the lease is no longer the caller's, `LeaseBroken` once it
+    /// is being broken.
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError>;
 
     /// Releases the lease, so that another holder can take it at once.
     ///
     /// # Errors
-    /// Those of [`renew_lease`](Self::renew_lease). A lease that is being broken can be released.
+    /// As [`renew_lease`](Self::renew_lease). A lease that is being broken can be released.
     async fn release_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<(), StoreError>;
 }
 

@@ -11,16 +11,18 @@ use crate::{MessageId, PeekedMessage, StoreError};
 /// A storage that shows every message of a queue, whatever its state.
 ///
 /// # Contract
-/// Reading changes no message. A page is exact at one moment and has no expired message. The messages of a state come in the
-/// order of the times at which they become visible; those that wait for another of their group come last, each behind those that it waits
-/// for. Without this power operators see the first 32 visible messages only.
+/// Reading changes no message. A page is exact at one moment and has no expired message. The messages of a
+/// state come in the order of the times at which they become visible. Messages that wait for their group come
+/// last, each after the messages for which it waits. Without this power operators see only the first 32
+/// visible messages.
 #[async_trait]
 pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
-    /// Returns up to `count` messages of one state: 1 to 1,000, from the first on or from the [end](MessagePage::next) of an earlier page.
+    /// Returns up to `count` (1 to 1,000) messages of one state, from the first message or from the
+    /// [end](MessagePage::next) of an earlier page.
     ///
     /// # Errors
-    /// `InvalidInput` if no page of this storage ended at `from`; otherwise only those of the contract of
-    /// [`QueueStore`](crate::QueueStore).
+    /// `InvalidInput` if no page of this storage ended at `from`; otherwise only the errors of the contract
+    /// of [`QueueStore`](crate::QueueStore).
     async fn messages(
         &self,
         queue: &QueueName,
@@ -29,11 +31,11 @@ pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
         count: u32,
     ) -> Result<MessagePage, StoreError>;
 
-    /// Makes a delayed or backing-off message visible now. Returns false if the message was neither. Invalidates the receipt of the last
-    /// update, but not the receipt of the put.
+    /// Makes a delayed or backing-off message visible now. Returns false if the message was neither. The call
+    /// invalidates the receipt of the last update, but not the receipt of the put.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn make_visible(&self, queue: &QueueName, message: &MessageId) -> Result<bool, StoreError>;
 }
 
@@ -41,13 +43,13 @@ pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageState {
-    /// A worker can receive it now, or as soon as those before it in its group are gone.
+    /// A worker can receive the message now, or once the messages before it in its group are gone.
     Waiting,
-    /// It was put with a delay and never received.
+    /// The message was put with a delay and never received.
     Delayed,
-    /// It was received and put back for a time.
+    /// The message was received and put back for a time.
     BackingOff,
-    /// It is leased.
+    /// The message is leased.
     Running,
 }
 
@@ -62,9 +64,10 @@ impl MessageState {
 pub struct MessagePage {
     /// The messages, each with the time at which it becomes visible.
     pub messages: Vec<(PeekedMessage, SystemTime)>,
-    /// The number of messages at the end of the page that wait for another of their group. No worker can receive them yet.
+    /// The number of messages at the end of the page that wait for another message of their group. No worker
+    /// can receive them yet.
     pub waiting_for_group: usize,
-    /// The end of the page, if there may be more. Its text has a meaning for the storage only.
+    /// The end of the page, if there may be further messages. Only the storage understands its text.
     pub next: Option<String>,
 }
 
@@ -75,7 +78,7 @@ impl MessagePage {
     }
 
     setters! {
-        /// Sets the number of messages at the end of the page that wait for another of their group.
+        /// Sets the number of messages at the end of the page that wait for another message of their group.
         with_waiting_for_group(waiting_for_group: usize);
         /// Sets the end of the page.
         with_next(next from Option<String>);

@@ -17,27 +17,30 @@ use crate::{
 pub type LeaseRevoked = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// A future that resolves when no message is on its way to this process any more.
 pub type DeliveriesStopped = Pin<Box<dyn Future<Output = ()> + Send>>;
-/// A future that resolves when changes of leased messages can be made without delay.
+/// A future that resolves when leased messages can be changed without the delay of a new connection.
 pub type WarmUp = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A storage that reads metadata more cheaply than [`queue_properties`](crate::QueueStore::queue_properties), and replaces it on condition.
+/// A storage that reads metadata more cheaply than [`queue_properties`](crate::QueueStore::queue_properties),
+/// and replaces it conditionally.
 ///
 /// # Contract
-/// A read returns the `metadata` that `queue_properties` would return. A replacement compares and writes in one step. The framework reads
-/// settings when it opens a queue, and then twice a minute; operators replace them. Without this power it calls `queue_properties`, and
-/// compares before and after the write, so that two operators who write in the same moment may both succeed.
+/// A read returns the `metadata` that `queue_properties` would return. A replacement compares and writes in
+/// one step. The framework reads settings when it opens a queue, and then twice a minute; operators replace
+/// them. Without this power the framework calls `queue_properties`, and compares before and after the write,
+/// so that two operators who write at the same moment may both succeed.
 #[async_trait]
 pub trait MetadataStore: fmt::Debug + Send + Sync + 'static {
     /// Returns the metadata of a queue.
     ///
     /// # Errors
-    /// Those of `queue_properties`.
+    /// As `queue_properties`.
     async fn queue_metadata(&self, queue: &QueueName) -> Result<Metadata, StoreError>;
 
     /// Replaces all metadata if it is `before`.
     ///
     /// # Errors
-    /// `ConditionNotMet` if it is not; those of [`set_queue_metadata`](crate::QueueStore::set_queue_metadata).
+    /// `ConditionNotMet` if the metadata is not `before`; also as
+    /// [`set_queue_metadata`](crate::QueueStore::set_queue_metadata).
     async fn replace_queue_metadata(
         &self,
         queue: &QueueName,
@@ -49,29 +52,30 @@ pub trait MetadataStore: fmt::Debug + Send + Sync + 'static {
 /// A storage that counts messages by state.
 ///
 /// # Contract
-/// The counts are exact at one moment, unless the storage says that it estimates, and expired messages are in none of them. Without this power,
-/// `Queue::counts_by_state` returns `None` and operators see the approximate length only.
+/// The counts are exact at one moment, unless the storage says that it estimates, and exclude expired
+/// messages. Without this power, `Queue::counts_by_state` returns `None` and operators see only the
+/// approximate length.
 #[async_trait]
 pub trait StateCounter: fmt::Debug + Send + Sync + 'static {
     /// Returns the number of messages in each state.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError>;
 }
 
 /// A storage that puts or deletes many messages in one call.
 ///
 /// # Contract
-/// There is one answer for each message, in their order. A batch is not atomic: some messages may succeed and others fail,
-/// and a refused message does not affect the others. Without this power the framework calls
-/// [`put`](crate::QueueStore::put) and [`delete`](crate::QueueStore::delete) one after the other.
+/// There is an answer for each message, in their order. A batch is not atomic: some messages may succeed and
+/// others fail, and a refused message does not affect the others. Without this power the framework calls
+/// [`put`](crate::QueueStore::put) and [`delete`](crate::QueueStore::delete) for one message after the other.
 #[async_trait]
 pub trait Batches: fmt::Debug + Send + Sync + 'static {
-    /// Adds messages. They are shared, because the caller keeps them for another try.
+    /// Adds messages. They are shared, because the caller keeps them for another attempt.
     ///
     /// # Errors
-    /// For each message those of [`put`](crate::QueueStore::put).
+    /// For each message as [`put`](crate::QueueStore::put).
     async fn put_all(
         &self,
         queue: &QueueName,
@@ -81,7 +85,7 @@ pub trait Batches: fmt::Debug + Send + Sync + 'static {
     /// Deletes leased messages.
     ///
     /// # Errors
-    /// For each message those of [`delete`](crate::QueueStore::delete).
+    /// For each message as [`delete`](crate::QueueStore::delete).
     async fn delete_all(
         &self,
         queue: &QueueName,
@@ -90,36 +94,39 @@ pub trait Batches: fmt::Debug + Send + Sync + 'static {
     ) -> Vec<Result<(), StoreError>>;
 }
 
-/// A storage that keeps the order of [groups](PutMessage::group) by itself.
+/// A storage that itself keeps the order of [groups](PutMessage::group).
 ///
 /// # Contract
-/// In a queue for which [`orders_groups`](Self::orders_groups) returns true, the storage delivers one message of a group at a
-/// time, and the next one only after that message was deleted, has expired, or was dead-lettered. A message that is given back
-/// stays the first of its group, whatever its delay and however its receiver ends; so does one that was put with a delay, unless the storage gives it its position when the delay is over. A peek
-/// may show messages that wait for others of their group, after those that are visible. Without this power the framework
-/// keeps the order by a log in the blobs.
+/// In a queue for which [`orders_groups`](Self::orders_groups) returns true, the storage delivers one message
+/// of a group at a time. It delivers the next message only after that message was deleted, has expired, or
+/// was dead-lettered. A message that is given back stays the first of its group, whatever its delay and
+/// however its receiver ends. A message that was put with a delay keeps its position too, unless the storage
+/// assigns the position when the delay is over. A peek may show messages that wait for their group, after the
+/// visible messages. Without this power the framework keeps the order by a log in the blobs.
 #[async_trait]
 pub trait OrderedGroups: fmt::Debug + Send + Sync + 'static {
     /// Returns whether the storage keeps the order of groups in this queue.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn orders_groups(&self, queue: &QueueName) -> Result<bool, StoreError>;
 }
 
-/// A storage with dead-letter queues of its own.
+/// A storage that itself keeps dead-letter queues.
 ///
 /// # Contract
-/// Each queue has one, under the name [`QueueName::dead_letter`], which takes messages by [`dead_letter`](Self::dead_letter)
-/// only. Messages that the storage moves there by itself carry their [cause](crate::DeadLetterCause). Without this
-/// power the framework copies a dead letter to an ordinary queue of that name and deletes the message.
+/// Each queue has a dead-letter queue, under the name [`QueueName::dead_letter`], which accepts messages only
+/// through [`dead_letter`](Self::dead_letter). Messages that the storage moves there on its own initiative
+/// carry their [cause](crate::DeadLetterCause). Without this power the framework copies a dead letter to an
+/// ordinary queue of that name and deletes the message.
 #[async_trait]
 pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
-    /// Moves a leased message to the dead-letter queue of its queue in one step: it is in one of the two, whatever
-    /// happens. There its text is that of `letter`, and it never expires.
+    /// Moves a leased message to the dead-letter queue of its queue in one step: whatever happens, the
+    /// message is in one of the two queues. In the dead-letter queue it has the text of `letter`, and
+    /// never expires.
     ///
     /// # Errors
-    /// Those of [`delete`](crate::QueueStore::delete); `TooLarge` and `InvalidInput` for the text.
+    /// As [`delete`](crate::QueueStore::delete); `TooLarge` and `InvalidInput` for the text.
     async fn dead_letter(
         &self,
         queue: &QueueName,
@@ -131,66 +138,69 @@ pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
 /// A storage that announces messages.
 ///
 /// # Contract
-/// A subscription wakes when a message may have become visible in the queue, or may become so earlier than was known: this
-/// or another process has put it, with or without a delay, an update has shortened its lease, or the message before it in its group was deleted.
-/// It may wake without cause.
-/// A get that is requested after the wake finds the message; a peek or a count may come before the message is committed.
-/// It never wakes when a delay runs out: [`Received::next_visible_in`](crate::Received::next_visible_in) gives that
-/// time. Without this power workers poll.
+/// A subscription wakes when a message may have become visible in the queue, or may become visible earlier
+/// than was known: this or another process has put it, with or without a delay, an update has shortened its
+/// lease, or the message before it in its group was deleted. It may wake without cause. A get requested after
+/// the wake finds the message; a peek or a count may come before the message is committed. The end of a delay
+/// wakes no subscription: [`Received::next_visible_in`](crate::Received::next_visible_in) gives that time.
+/// Without this power workers poll.
 pub trait Arrivals: fmt::Debug + Send + Sync + 'static {
     /// Returns a subscription to a queue, which may be created later.
     fn subscribe(&self, queue: &QueueName) -> Subscription;
 
-    /// Returns a future after which the storage sends this process no message of the queue without a further get, and what came without one
-    /// is given back; `None` (the default) for a storage that sends nothing without a get. A worker that stops waits for it, for a second at
-    /// most. It changes nothing while there is a subscription to the queue.
+    /// Returns a future that resolves once the storage sends this process no message of the queue without a
+    /// further get, and all messages that it sent without a get are given back. `None` (the default) for a
+    /// storage that sends messages only in answer to a get. A worker that stops waits for this future, for at
+    /// most a second. The future changes nothing while the queue has a subscription.
     fn stop_deliveries(&self, _queue: &QueueName) -> Option<DeliveriesStopped> {
         None
     }
 }
 
-/// A storage whose leases depend on connections of this process, as sessions of Service Bus depend on links.
+/// A storage whose leases depend on connections of this process, as Service Bus sessions depend on links.
 ///
 /// # Contract
-/// Both methods only save time: every lease also ends by its own deadline, and every change opens the connection that it
-/// needs. Without this power a lease ends by its time only.
+/// Both methods only save time: every lease also ends by its deadline, and every change opens the connection
+/// that it needs. Without this power a lease ends only by its timeout.
 pub trait LeaseLinks: fmt::Debug + Send + Sync + 'static {
-    /// Returns a future that resolves if the storage revokes this lease early, for example when a Service Bus session link
-    /// closes; `None` for a lease that only ends by its time.
+    /// Returns a future that resolves if the storage revokes this lease early, for example when a Service Bus
+    /// session link closes; `None` for a lease that ends only by its timeout.
     fn lease_revoked(&self, queue: &QueueName, message: &MessageRef) -> Option<LeaseRevoked>;
 
-    /// Returns a future that warms up the connection used for renewals, so that the first renewal of a short lease is not
-    /// delayed; `None` if there is nothing to open, or if an earlier call has done so.
+    /// Returns a future that warms up the connection used for renewals, so that the first renewal of a short
+    /// lease is not delayed; `None` if there is nothing to open, or if an earlier call has done so.
     fn warm_up(&self, queue: &QueueName) -> Option<WarmUp>;
 }
 
-/// A storage with places and settings of its own to look after.
+/// A storage with data and settings that only the adapter can maintain.
 ///
 /// # Contract
-/// A sweep removes only what crashes have left behind in places that no other part of the framework knows, and that no
-/// message needs any more. Advice changes nothing. Without this power there is nothing to sweep and nothing to advise.
+/// A sweep removes only leftovers of crashes in places that no other part of the framework knows, and that no
+/// message needs any more. Advice changes nothing. Without this power there is nothing to sweep and no
+/// advice.
 #[async_trait]
 pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
     /// Removes leftovers of crashes: by default nothing.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore). What was removed before stays removed.
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore). Leftovers removed before the
+    /// error stay removed.
     async fn sweep(&self, _leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         Ok(SweptLeftovers::default())
     }
 
-    /// Returns advice about the storage's own settings of a queue: by default none.
+    /// Returns advice on the settings that a queue has in the storage itself: by default none.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn advice(&self, _queue: &QueueName) -> Result<Vec<Advice>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// Returns advice about the storage as a whole: by default none.
+    /// Returns advice on the settings of the storage as a whole: by default none.
     ///
     /// # Errors
-    /// Only those of the contract of [`QueueStore`](crate::QueueStore).
+    /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
     async fn storage_advice(&self) -> Result<Vec<Advice>, StoreError> {
         Ok(Vec::new())
     }
@@ -202,10 +212,10 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
 pub struct StateCounts {
     /// The messages that a worker can receive now.
     pub waiting: u64,
-    /// Messages that were sent with a delay and never received.
+    /// The messages that were sent with a delay and never received.
     pub delayed: u64,
-    /// The messages that were received and put back for a time: after a failure, by a snooze, or because no worker knows
-    /// their kind yet.
+    /// The messages that were received and put back for a time: after a failure, by a snooze, or because no
+    /// worker knows their kind yet.
     pub backing_off: u64,
     /// The messages that are leased: they run, or wait in a worker for their turn.
     pub running: u64,
@@ -217,7 +227,7 @@ impl StateCounts {
         self.waiting + self.delayed + self.backing_off + self.running
     }
 
-    /// Returns the counts of two parts of a queue together.
+    /// Returns the sum of the counts of two parts of a queue.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {

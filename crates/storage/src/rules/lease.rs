@@ -1,6 +1,6 @@
 //! The states of a blob's lease and the transitions between them.
 //!
-//! Azure's table ([lease states]), without breaks and leases that have no end:
+//! Azure's table ([lease states]), without breaks and without infinite leases:
 //!
 //! ```text
 //!              acquire                       time
@@ -10,8 +10,8 @@
 //!     └─────────────────── release, write ────────────────┘
 //! ```
 //!
-//! A write without a lease id makes an expired lease available. After it the former holder can no longer renew, because the protected
-//! blob has changed.
+//! A write without a lease id makes an expired lease available. Afterwards the former holder can no longer
+//! renew, because the protected blob has changed.
 //!
 //! [lease states]: https://learn.microsoft.com/rest/api/storageservices/lease-blob
 
@@ -19,9 +19,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::{LeaseId, StoreErrorKind};
 
-/// The lease of a blob as it is stored. Time ends it without a write: see [`is_active`](Self::is_active).
+/// The stored lease of a blob. Time ends it without a write: see [`is_active`](Self::is_active).
 ///
-/// Every method is a pure function of this value, the time and the arguments; the result is the value to store.
+/// Every method is a pure function of this value, the time and the arguments; its result is the value to
+/// store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum BlobLease {
     /// The lease has no holder.
@@ -29,11 +30,11 @@ pub enum BlobLease {
     Available,
     /// The lease was taken, and expires at `until`.
     Held {
-        /// The holder.
+        /// The id of the holder.
         id: LeaseId,
-        /// The duration for which it was taken; a renewal restarts it.
+        /// The duration for which the lease was taken; a renewal restarts it.
         duration: Duration,
-        /// The time at which it expires.
+        /// The time at which the lease expires.
         until: SystemTime,
     },
 }
@@ -57,10 +58,11 @@ impl BlobLease {
         Ok(Self::Held { id: proposed, duration, until: now + duration })
     }
 
-    /// Restarts the duration of the lease. An expired lease becomes active again if nothing was written since.
+    /// Restarts the duration of the lease. An expired lease becomes active again if nothing was written since
+    /// its end.
     ///
     /// # Errors
-    /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` for another id.
+    /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` if another id holds it.
     pub fn renew(&self, now: SystemTime, lease: LeaseId) -> Result<Self, Refused> {
         match *self {
             Self::Available => Err(Refused::LeaseNotPresent),
@@ -69,10 +71,10 @@ impl BlobLease {
         }
     }
 
-    /// Releases the lease, also an expired one.
+    /// Releases the lease, even an expired lease.
     ///
     /// # Errors
-    /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` for another id.
+    /// `LeaseNotPresent` if there is no lease, `LeaseIdMismatch` if another id holds it.
     pub fn release(&self, lease: LeaseId) -> Result<Self, Refused> {
         match self.id() {
             None => Err(Refused::LeaseNotPresent),
@@ -84,8 +86,8 @@ impl BlobLease {
     /// Returns the lease after a write or delete of the blob under `lease`.
     ///
     /// # Errors
-    /// `LeaseIdMissing` if there is an active lease and none is named, `LeaseIdMismatch` for another id,
-    /// `LeaseNotPresent` if there is none.
+    /// `LeaseIdMissing` if a lease is active and `lease` is `None`, `LeaseIdMismatch` if another id holds it,
+    /// `LeaseNotPresent` if `lease` is named but no lease is active.
     pub fn write(&self, now: SystemTime, lease: Option<LeaseId>) -> Result<Self, Refused> {
         match (self.is_active(now), lease) {
             (true, None) => Err(Refused::LeaseIdMissing),

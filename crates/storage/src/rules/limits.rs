@@ -1,7 +1,7 @@
 //! Checks arguments in the order and with the limits that Azure documents.
 //!
-//! Azure counts in whole seconds. Storages with clocks of their own take milliseconds, so that tests need not wait for
-//! seconds; they refuse only zero where Azure requires at least one second.
+//! Azure counts in whole seconds. Storages with their own clocks accept milliseconds, so that tests need not
+//! wait for seconds; they refuse only zero where Azure requires at least one second.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,12 +10,12 @@ use super::xml::{MAX_ESCAPED_BYTES, escaped_bytes, illegal_character};
 use crate::name::{BlobName, QueueName};
 use crate::{GetMessages, Metadata, Operation, PutMessage, StoreError, StoreErrorKind, UpdateMessage};
 
-/// The greatest number of bytes in the text of a message, as sent: 64 KiB ([Put Message]).
+/// The maximum size in bytes of a message's text, as sent: 64 KiB ([Put Message]).
 ///
 /// [Put Message]: https://learn.microsoft.com/rest/api/storageservices/put-message
 pub const MAX_TEXT_BYTES: usize = 65_536;
 
-/// The greatest number of messages that one call to get or peek returns ([Get Messages]).
+/// The maximum number of messages that one call to get or peek returns ([Get Messages]).
 ///
 /// [Get Messages]: https://learn.microsoft.com/rest/api/storageservices/get-messages
 pub const MAX_MESSAGES: u32 = 32;
@@ -26,9 +26,9 @@ pub const MAX_MESSAGES: u32 = 32;
 pub const MAX_VISIBILITY: Duration = Duration::from_secs(604_800);
 
 /// The shortest and the longest blob lease.
-pub const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);
+const BLOB_LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(60);
 
-/// The greatest number of blobs in a page of a listing.
+/// The maximum number of blobs in a page of a listing.
 pub const MAX_LISTED_BLOBS: usize = 5_000;
 
 /// Checks a message to add.
@@ -50,10 +50,10 @@ pub fn check_put(queue: &QueueName, message: &PutMessage) -> Result<(), StoreErr
     }
 }
 
-/// A list of messages to add. A refused message does not refuse the others.
+/// A checked list of messages to add. A refused message does not affect the others.
 #[derive(Debug)]
 pub struct CheckedMessages {
-    /// Those that keep the limits, in their order.
+    /// The messages within the limits, in their order.
     pub wanted: Arc<[PutMessage]>,
     refused: Vec<Option<StoreError>>,
 }
@@ -62,17 +62,17 @@ impl CheckedMessages {
     /// Checks each message of a list as [`check_put`] does.
     pub fn new(queue: &QueueName, messages: Arc<[PutMessage]>) -> Self {
         let refused: Vec<_> = messages.iter().map(|message| check_put(queue, message).err()).collect();
-        let wanted = match refused.iter().all(Option::is_none) {
-            true => messages,
-            false => {
-                let wanted = messages.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
-                wanted.map(|(message, _)| message.clone()).collect()
-            }
+        let wanted = if refused.iter().all(Option::is_none) {
+            messages
+        } else {
+            let wanted = messages.iter().zip(&refused).filter(|(_, refused)| refused.is_none());
+            wanted.map(|(message, _)| message.clone()).collect()
         };
         Self { wanted, refused }
     }
 
-    /// Returns the answers for the whole list, from the one for those that keep the limits: an error is that of each.
+    /// Returns the answers for the whole list, given the answer for the messages within the limits; an error
+    /// of `put` applies to each of these.
     pub fn answers<T>(self, put: Result<Vec<T>, StoreError>) -> Vec<Result<T, StoreError>> {
         let answers: Vec<_> = match put {
             Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
@@ -174,14 +174,14 @@ pub fn check_lease_duration(blob: &BlobName, duration: Duration) -> Result<(), S
 ///
 /// # Errors
 /// `InvalidInput` for characters that XML 1.0 cannot carry, `TooLarge` for the sizes.
-pub fn check_text(operation: Operation, queue: &QueueName, text: &str) -> Result<(), StoreError> {
+fn check_text(operation: Operation, queue: &QueueName, text: &str) -> Result<(), StoreError> {
     let large = |detail| {
         Err(StoreError::new(StoreErrorKind::TooLarge, operation.as_str(), queue).with_detail(detail))
     };
     if text.len() > MAX_TEXT_BYTES {
         return large(format!("the text has {} bytes; {MAX_TEXT_BYTES} are allowed", text.len()));
     }
-    // Escaping makes at most five bytes of one, so that short texts need no counting.
+    // Escaping turns one byte into at most five, so short texts need no counting.
     let escaped = if text.len() <= MAX_ESCAPED_BYTES / 5 { text.len() } else { escaped_bytes(text) };
     if escaped > MAX_ESCAPED_BYTES {
         return large(format!("the text has {escaped} bytes in XML; {MAX_ESCAPED_BYTES} are allowed"));

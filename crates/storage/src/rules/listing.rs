@@ -1,19 +1,21 @@
-//! The names on a page of a listing, for storages that search an index of them.
+//! The range of names on a page of a listing, for storages that search an index.
 
-/// The range of names that a page of a listing is taken from, in the order of their bytes: from `from` on, and before `end`. Neither has U+0000,
-/// which not every database accepts.
+/// The range of names of a page of a listing, in the order of their bytes: `from` is included, `end`
+/// excluded. Neither contains U+0000, which not every database accepts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NameRange {
-    /// The first name that there could be.
+    /// The first possible name.
     pub from: String,
-    /// The end, which is no name.
+    /// The end of the range, which is not a valid name.
     pub end: String,
 }
 
 impl NameRange {
-    /// Returns the range of the names of blobs that begin with `prefix` and come after `marker`, the last name of the page before.
+    /// Returns the range of the blob names that begin with `prefix` and come after `marker`, the last name of
+    /// the page before.
     ///
-    /// Names are ASCII without control characters: U+007F is greater than what follows the prefix, and U+0001 less than what follows the marker.
+    /// Blob names are ASCII without control characters. So U+007F sorts after every character that may follow
+    /// the prefix, and U+0001 before every character that may follow the marker.
     pub fn of_page(prefix: &str, marker: Option<&str>) -> Self {
         if let Some((before, _)) = prefix.split_once('\0') {
             return Self { from: before.to_owned(), end: before.to_owned() };

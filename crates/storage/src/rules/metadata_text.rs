@@ -1,4 +1,5 @@
-//! The metadata of a queue or a blob as text, for a column of a table: a JSON list of pairs, so that names keep their case.
+//! The metadata of a queue or a blob as text, for a column of a table: a JSON list of pairs, which keeps the
+//! case of names.
 
 use crate::metadata::Metadata;
 
@@ -8,10 +9,10 @@ pub fn to_text(metadata: &Metadata) -> String {
         .to_string()
 }
 
-/// Reads a text that [`to_text`] has written.
+/// Reads the output of [`to_text`].
 ///
 /// # Errors
-/// The text is not such a list.
+/// If the text is not such a list.
 pub fn from_text(text: &str) -> serde_json::Result<Metadata> {
     serde_json::from_str::<Vec<(String, String)>>(text).map(|pairs| pairs.into_iter().collect())
 }

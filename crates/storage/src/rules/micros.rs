@@ -12,12 +12,13 @@ pub fn to_micros(time: SystemTime) -> i64 {
     }
 }
 
-/// Returns the time that is so many microseconds after 1970; 1970 if the platform cannot represent it.
+/// Returns the time `micros` microseconds after 1970; 1970 if the platform cannot represent it.
 pub fn from_micros(micros: i64) -> SystemTime {
     let distance = Duration::from_micros(micros.unsigned_abs());
-    let time = match micros < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(distance),
-        false => SystemTime::UNIX_EPOCH.checked_add(distance),
+    let time = if micros < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
     };
     time.unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -1,7 +1,7 @@
 //! Checks the characters and the size of a message's text, which Azure carries in an XML document.
 
-/// The greatest number of bytes of a text once escaped for XML: the service's limit of 131,584 for a request, less the
-/// elements around the text.
+/// The maximum size in bytes of a text once escaped for XML: the service's limit of 131,584 for a request,
+/// less the elements around the text.
 pub const MAX_ESCAPED_BYTES: usize = 131_000;
 
 /// Returns the first character that XML 1.0 cannot carry in any form, with its byte offset.
@@ -9,8 +9,8 @@ pub const MAX_ESCAPED_BYTES: usize = 131_000;
 /// Legal are tab, line feed, carriage return and everything from U+0020 except U+FFFE and U+FFFF
 /// ([XML 1.0, production 2](https://www.w3.org/TR/xml/#NT-Char)).
 pub fn illegal_character(text: &str) -> Option<(usize, char)> {
-    // Every message passes here, and few have a suspect byte: U+FFFE and U+FFFF begin with 0xEF. A loop over all bytes
-    // without a break lets the compiler vectorise it.
+    // Every message is checked, and few have a suspect byte: U+FFFE and U+FFFF begin with 0xEF. The compiler
+    // can vectorise a loop over all bytes without a break.
     let suspect = text.bytes().fold(false, |suspect, byte| suspect | (byte < b' ') | (byte == 0xEF));
     if !suspect {
         return None;
@@ -26,9 +26,9 @@ fn is_legal(c: char) -> bool {
     }
 }
 
-/// Returns the number of bytes of `text` as the content of an XML element: `&`, `<`, `>` and carriage returns are
-/// escaped.
-pub fn escaped_bytes(text: &str) -> usize {
+/// Returns the size in bytes of `text` as the content of an XML element: `&`, `<`, `>` and carriage returns
+/// are escaped.
+pub(super) fn escaped_bytes(text: &str) -> usize {
     let extra = |byte: u8| match byte {
         b'&' | b'\r' => 4, // &amp; &#13;
         b'<' | b'>' => 3,  // &lt; &gt;

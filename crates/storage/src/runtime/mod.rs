@@ -1,9 +1,9 @@
 //! The clock, the random numbers and the tasks of a process, as one handle.
 //!
-//! Every storage has a [`Runtime`] (`Storage::runtime` returns it). Queues, workers, leaders and batches
-//! take the time, their ids and jitter, and their tasks from it. Production uses the default, which asks the operating
-//! system and tokio. A simulation gives each of its processes a runtime: with a clock that may be wrong, a seed, and a
-//! gate that stops the tasks of the process.
+//! Every storage has a [`Runtime`] (`Storage::runtime` returns it). Queues, workers, leaders and batches take
+//! the time, their ids and jitter, and their tasks from it. Production uses the default, which asks the
+//! operating system and tokio. A simulation gives each of its processes a runtime with a clock that may be
+//! wrong, a seed, and a gate that stops the tasks of the process.
 
 mod random;
 mod tasks;
@@ -19,8 +19,8 @@ use crate::clock::{Clock, SystemClock, TokioClock};
 
 pub use tasks::TaskGate;
 
-/// The source of time and random numbers, and the place where tasks start. Cheap to clone; all clones share the clock
-/// and the seed.
+/// The source of time and random numbers, and the place where tasks start. Cheap to clone; all clones share
+/// the clock and the seed.
 ///
 /// ```
 /// use jobqueue::{Backoff, Runtime};
@@ -31,11 +31,11 @@ pub use tasks::TaskGate;
 #[derive(Clone, Default)]
 pub struct Runtime(Option<Arc<Custom>>);
 
-/// The parts of a runtime that is not the default.
+/// The parts of a runtime that differ from the default.
 #[derive(Clone)]
 struct Custom {
     clock: Arc<dyn Clock>,
-    /// The generator of all random numbers; `None` for that of the thread.
+    /// The generator of all random numbers; `None` for the thread's generator.
     seeded: Option<Arc<Mutex<StdRng>>>,
     gate: Option<Arc<dyn TaskGate>>,
     starts_threads: bool,
@@ -48,21 +48,21 @@ impl Default for Custom {
 }
 
 impl Runtime {
-    /// Returns the runtime of production: the clock of the operating system, the thread's generator of random numbers,
-    /// tasks of tokio.
+    /// Returns the runtime of production: the clock of the operating system, the thread's generator of random
+    /// numbers, and tasks of tokio.
     pub const fn new() -> Self {
         Self(None)
     }
 
-    /// Returns a runtime for tests on paused time: it follows tokio's clock from the present time, and
-    /// [starts no threads](Self::without_threads). A test that depends on the time of day uses
+    /// Returns a runtime for tests on paused time: it follows tokio's clock from the present time, and starts
+    /// all tasks on the caller's tokio runtime, not on threads. A test that depends on the time of day uses
     /// [`virtual_time`](Self::virtual_time).
     pub fn paused() -> Self {
         Self::virtual_time(Arc::new(TokioClock::new()))
     }
 
-    /// Returns a runtime for tests on paused time that takes the time from `clock`, such as a [`TokioClock`] that starts at a
-    /// chosen moment, and [starts no threads](Self::without_threads).
+    /// Returns a runtime for tests on paused time that takes the time from `clock`, such as a [`TokioClock`]
+    /// that starts at a chosen moment, and starts no threads, as [`paused`](Self::paused).
     pub fn virtual_time(clock: Arc<dyn Clock>) -> Self {
         Self::new().with_clock(clock).without_threads()
     }
@@ -73,23 +73,24 @@ impl Runtime {
         self.with(|custom| custom.clock = clock)
     }
 
-    /// Takes all random numbers and ids from a generator with this seed, and the time within ids from the clock. A run
-    /// on one thread is then repeatable. The numbers can be guessed: not for production.
+    /// Takes all random numbers and ids from a generator with this seed, and the time within ids from the
+    /// clock. A run on one thread is then repeatable. The numbers can be guessed, so do not use it in
+    /// production.
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         self.with(|custom| custom.seeded = Some(Arc::new(Mutex::new(StdRng::seed_from_u64(seed)))))
     }
 
-    /// Starts every task behind `gate`, which can stop it between two polls, and [no threads](Self::without_threads).
+    /// Starts every task behind `gate`, which can stop it between two polls, and starts no threads.
     #[must_use]
     pub fn with_task_gate(self, gate: Arc<dyn TaskGate>) -> Self {
         self.with(|custom| custom.gate = Some(gate)).without_threads()
     }
 
-    /// Starts all tasks on the tokio runtime of the caller. By default leases are renewed on a thread of the library's
-    /// own, which no handler can block, but which does not see the paused time of a test.
+    /// Starts all tasks on the tokio runtime of the caller. By default leases are renewed on a separate
+    /// thread of the library, which no handler can block, but which does not see the paused time of a test.
     #[must_use]
-    pub fn without_threads(self) -> Self {
+    fn without_threads(self) -> Self {
         self.with(|custom| custom.starts_threads = false)
     }
 
@@ -114,7 +115,9 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the library starts threads of its own for tasks; see [`without_threads`](Self::without_threads).
+    /// Returns whether the library starts separate threads for some tasks, such as the renewal of leases.
+    /// Runtimes of [`paused`](Self::paused), [`virtual_time`](Self::virtual_time) and
+    /// [`with_task_gate`](Self::with_task_gate) do not.
     pub fn starts_threads(&self) -> bool {
         self.0.as_ref().is_none_or(|custom| custom.starts_threads)
     }

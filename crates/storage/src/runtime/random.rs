@@ -48,8 +48,8 @@ impl Runtime {
         Builder::from_random_bytes(self.random_bytes()).into_uuid()
     }
 
-    /// Returns a UUID that begins with the time: of a seeded runtime by its clock, otherwise by the operating system's,
-    /// in the order of the calls.
+    /// Returns a UUID that begins with the time. A seeded runtime takes the time from its clock; otherwise it
+    /// is the operating system's time, and the ids are in the order of the calls.
     pub fn uuid_v7(&self) -> Uuid {
         let Some(mut seeded) = self.seeded() else { return Uuid::now_v7() };
         let since = self.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -73,7 +73,7 @@ mod tests {
     use crate::clock::ManualClock;
 
     #[test]
-    fn one_seed_draws_the_same_numbers_and_ids_again() {
+    fn same_seed_draws_the_same_numbers_and_ids() {
         let draw = |seed| {
             let runtime = Runtime::new().with_clock(Arc::new(ManualClock::new())).with_seed(seed);
             (runtime.random_u128(), runtime.uuid_v4(), runtime.uuid_v7())
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_runtime_draws_other_ids_each_time() {
+    fn default_runtime_draws_other_ids_each_time() {
         let runtime = Runtime::new();
         assert_ne!(runtime.uuid_v4(), runtime.uuid_v4());
         assert!(runtime.uuid_v7() < runtime.uuid_v7());

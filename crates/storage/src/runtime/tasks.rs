@@ -10,10 +10,10 @@ use tokio::task::JoinHandle;
 
 use super::Runtime;
 
-/// Decides at each poll of a task whether it is polled. A simulation stops and kills its processes by it.
+/// Decides at each poll of a task whether the task runs. A simulation stops and kills its processes with it.
 pub trait TaskGate: fmt::Debug + Send + Sync + 'static {
-    /// Calls `poll` and returns its answer, or returns [`Poll::Pending`] without calling it. In the second case the
-    /// gate wakes the context's waker when the task may continue.
+    /// Calls `poll` and returns its answer, or returns [`Poll::Pending`] without calling it. In the second
+    /// case the gate wakes the context's waker when the task may continue.
     fn poll(&self, context: &mut Context<'_>, poll: &mut dyn FnMut(&mut Context<'_>) -> Poll<()>)
     -> Poll<()>;
 }
@@ -56,7 +56,8 @@ fn gated<F: Future>(gate: Arc<dyn TaskGate>, future: F) -> impl Future<Output = 
         let mut output = None;
         let mut poll =
             |context: &mut Context<'_>| future.as_mut().poll(context).map(|done| output = Some(done));
-        // A gate that says more than it was told has not ended the task.
+        // The output decides, not the gate's answer: a gate that returns `Ready` wrongly does not end the
+        // task.
         let _ = gate.poll(context, &mut poll);
         output.map_or(Poll::Pending, Poll::Ready)
     })

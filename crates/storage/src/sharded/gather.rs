@@ -1,4 +1,4 @@
-//! Fills one get from many shards: divides the count among them, and joins their answers.
+//! Fills a get from many shards: divides the count among them, and joins their answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -9,24 +9,27 @@ use tokio::time::{Instant, timeout};
 
 use super::map::Shard;
 use super::place::outer_id;
-use super::store::{ShardedQueues, WAVE};
+use super::store::{CONCURRENT_GETS, ShardedQueues};
 use crate::name::QueueName;
 use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
 
-/// The time that the other shards of a wave wait for one that does not answer. Messages that it leased nevertheless
-/// become visible again when their lease ends.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The same for a shard that did not answer last time; it doubles with each failure.
-const SUSPECT_PATIENCE: Duration = Duration::from_secs(1);
-/// One in this many gets asks a shard that did not answer last time before the others; the rest ask it after them.
-const SUSPECT_FIRST: usize = 4;
-/// A get waits for shards that do not answer for the lease divided by this, since what it has leased meanwhile is not renewed yet.
-const LEASE_PART: u32 = 3;
+/// The maximum wait for a shard that does not answer, for which the other shards of its wave wait too.
+/// Messages that the shard leased nevertheless become visible again when their lease ends.
+const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum wait for a shard that did not answer last time; doubles with each failure up to the time
+/// above.
+const SUSPECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// One in this many gets asks a suspect shard, which did not answer last time, before the others; the rest
+/// ask it after them.
+const SUSPECT_FIRST_EVERY: usize = 4;
+/// A get waits for silent shards for at most the lease divided by this number, since the leases of messages
+/// already received are not renewed yet.
+const LEASE_DIVISOR: u32 = 3;
 
 impl ShardedQueues {
-    /// Gets messages from all shards that may be asked, a share from each. Of the shards that did not answer last time
-    /// it asks one. It ends early once it has messages or has waited for shards that do not answer: after a part of the lease, and at once if
-    /// both are so. The next get asks the others first.
+    /// Gets messages from all shards that may be asked, a share from each, but from at most one suspect
+    /// shard. The get ends early once it has waited for silent shards and has messages; after a part of the
+    /// lease, one of the two is enough. The next get then asks the remaining shards first.
     pub(super) async fn gather(
         &self,
         queue: &QueueName,
@@ -38,12 +41,12 @@ impl ShardedQueues {
         shards.rotate_left(turn);
         let mut all = Gathered::default();
         let mut waiting = self.askable(queue, shards, &mut all);
-        let (began, limit, mut asked) = (Instant::now(), options.visibility / LEASE_PART, 0);
+        let (began, limit, mut asked) = (Instant::now(), options.visibility / LEASE_DIVISOR, 0);
         while !waiting.is_empty() && all.messages.len() < options.count as usize {
             let left = options.count as usize - all.messages.len();
-            let wave: Vec<_> = waiting.drain(..WAVE.min(left).min(waiting.len())).collect();
+            let wave: Vec<_> = waiting.drain(..CONCURRENT_GETS.min(left).min(waiting.len())).collect();
             let width = wave.len();
-            // Each shard gets a fair share; together the shares are not more than was asked for.
+            // Each shard gets a fair share; the sum of the shares does not exceed the requested count.
             let share = |place: usize| (left / width + usize::from(place < left % width)) as u32;
             let late = requested.elapsed();
             let gets = wave.into_iter().enumerate().map(|(place, shard)| {
@@ -56,7 +59,8 @@ impl ShardedQueues {
                 }
             }
             asked += width;
-            // Nobody renews what has come yet: slow answers use up its leases, as missing ones do.
+            // The messages received so far are not renewed yet: slow answers use up their leases, as missing
+            // answers do.
             let (is_late, has_some) = (began.elapsed() >= limit, !all.messages.is_empty());
             if !waiting.is_empty() && (is_late && (all.has_waited || has_some) || all.has_waited && has_some)
             {
@@ -70,7 +74,7 @@ impl ShardedQueues {
         self.gathered(queue, all, options.count as usize)
     }
 
-    /// Returns what has come; an error if no shard has served.
+    /// Returns the messages received; an error if no shard has served the get.
     fn gathered(&self, queue: &QueueName, all: Gathered, count: usize) -> Result<Received, StoreError> {
         match all.error {
             Some(error) if error.kind() == K::QueueNotFound && all.messages.is_empty() => {
@@ -80,7 +84,7 @@ impl ShardedQueues {
             Some(error)
                 if all.messages.is_empty() && (all.answers == 0 && !all.is_cut || !error.is_retryable()) =>
             {
-                // No shard serves now: those that were not asked have failed before.
+                // No shard can serve the get now: the shards that were not asked have failed before.
                 Err(error.with_of_part(false))
             }
             _ => {
@@ -91,10 +95,10 @@ impl ShardedQueues {
         }
     }
 
-    /// Returns the shards that may be asked now, and notes when the others may be.
+    /// Returns the shards that may be asked now, and records when the others may be asked.
     fn askable(&self, queue: &QueueName, shards: Vec<Shard>, all: &mut Gathered) -> VecDeque<Shard> {
         let health = &self.maps.health;
-        let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST);
+        let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST_EVERY);
         let mut suspect = None;
         let mut askable = VecDeque::new();
         for shard in shards {
@@ -104,7 +108,7 @@ impl ShardedQueues {
             } else if health.unanswered(queue, &shard).is_none() {
                 askable.push_back(shard);
             } else if suspect.is_some() {
-                all.soonest(Some(SUSPECT_PATIENCE));
+                all.soonest(Some(SUSPECT_TIMEOUT));
                 all.is_partial = true;
             } else {
                 suspect = Some(shard);
@@ -124,13 +128,18 @@ impl ShardedQueues {
         options: GetMessages,
         limit: Duration,
     ) -> (Shard, Result<Received, StoreError>) {
-        let doubled = |failures: u32| SUSPECT_PATIENCE.saturating_mul(1 << (failures - 1).min(10));
-        let patience =
-            self.maps.health.unanswered(queue, &shard).map_or(PATIENCE, doubled).min(PATIENCE).min(limit);
+        let doubled = |failures: u32| SUSPECT_TIMEOUT.saturating_mul(1 << (failures - 1).min(10));
+        let answer_timeout = self
+            .maps
+            .health
+            .unanswered(queue, &shard)
+            .map_or(SHARD_TIMEOUT, doubled)
+            .min(SHARD_TIMEOUT)
+            .min(limit);
         let got = async {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             let expired = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
-            timeout(patience, storage.queues.get(&physical, options)).await.map_err(expired)?
+            timeout(answer_timeout, storage.queues.get(&physical, options)).await.map_err(expired)?
         };
         let got = got.await;
         match &got {
@@ -141,7 +150,7 @@ impl ShardedQueues {
     }
 }
 
-/// Counts the leases of an answer from the beginning of the whole get, as its caller does.
+/// Counts the leases of an answer from the start of the whole get, as the caller does.
 fn counted_from(late: Duration, asked: Duration, mut received: Received) -> Received {
     for message in &mut received.messages {
         message.granted = Some(message.granted.unwrap_or(asked) + late);
@@ -159,7 +168,7 @@ struct Gathered {
     is_uncertain: bool,
     /// True if a shard did not answer in time.
     has_waited: bool,
-    /// True if shards were left out because of that.
+    /// True if shards were left out for this reason.
     is_cut: bool,
     /// True if a shard was not asked or failed.
     is_partial: bool,
@@ -186,7 +195,7 @@ impl Gathered {
                 }));
                 full
             }
-            // A shard that is missing while the home queue exists holds no messages.
+            // A missing shard holds no messages, as long as the home queue exists.
             Err(e) if e.kind() == K::QueueNotFound && shard.generation > 0 => false,
             Err(e) => {
                 self.has_waited |= e.kind() == K::Timeout;

@@ -1,4 +1,4 @@
-//! The shards of a queue, in generations; a JSON document stores them.
+//! The shards of a queue, in generations; stored as a JSON document.
 
 use std::time::SystemTime;
 
@@ -26,11 +26,12 @@ impl Shard {
     }
 }
 
-/// The greatest length of a stem; it leaves room for `-s255v99999`, and for the suffix of that shard's dead-letter queue.
+/// The maximum length of a stem; leaves room for `-s255v99999`, and for the suffix of that shard's
+/// dead-letter queue.
 const MAX_STEM: usize = 45;
 
-/// Returns the stem of the names of a queue's shards: the queue's own name or, if that is too long, its beginning and a
-/// hash of the whole.
+/// Returns the stem of the names of a queue's shards: the queue's name or, if that is too long, its beginning
+/// and a hash of the whole name.
 fn stem(logical: &QueueName) -> String {
     let name = logical.as_str();
     if name.len() <= MAX_STEM {
@@ -40,7 +41,7 @@ fn stem(logical: &QueueName) -> String {
     format!("{}-{hash}", name[..MAX_STEM - 17].trim_end_matches('-'))
 }
 
-/// Returns whether `name` is the name of a shard, or of its dead-letter queue, and not of a logical queue.
+/// Returns whether `name` is the name of a shard or of a shard's dead-letter queue, not of a logical queue.
 pub(super) fn is_shard(name: &QueueName) -> bool {
     let name = name.as_str();
     let name = name.strip_suffix(DEAD_LETTER_SUFFIX).unwrap_or(name);
@@ -49,17 +50,17 @@ pub(super) fn is_shard(name: &QueueName) -> bool {
     numbers.is_some_and(|(shard, generation)| digits(shard) && digits(generation))
 }
 
-/// A generation: shards that were created together. A key belongs to one of them.
+/// A generation: shards that were created together. Each key belongs to one shard of a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Generation {
     pub(super) number: u32,
     /// The time at which a newer generation replaced this one, in seconds since 1970; 0 for the newest.
     pub(super) superseded: u64,
-    /// The account of each shard. An empty list means the home queue alone.
+    /// The account of each shard. An empty list means only the home queue.
     pub(super) accounts: Vec<String>,
 }
 
-/// All generations that are read, oldest first.
+/// All generations whose messages are still delivered, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct Map {
@@ -67,7 +68,7 @@ pub(super) struct Map {
 }
 
 impl Map {
-    /// Returns all shards that are read, the home queue first.
+    /// Returns all shards from which messages are delivered, the home queue first.
     pub(super) fn shards(&self, home: &str) -> Vec<Shard> {
         let first = Shard { generation: 0, number: 0, account: home.to_owned() };
         let rest = self.generations.iter().flat_map(|generation| {
@@ -87,7 +88,7 @@ impl Map {
         self.shards(home).into_iter().filter(|shard| shard.generation == number).collect()
     }
 
-    /// Returns the map with one more generation.
+    /// Returns the map with a new generation.
     pub(super) fn grown(&self, accounts: Vec<String>, now: SystemTime) -> Self {
         let mut generations = self.generations.clone();
         let number = generations.last().map_or(1, |newest| newest.number + 1);
@@ -114,10 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_are_told_from_queues() {
+    fn shard_names_differ_from_queue_names() {
         let name = |text: &str| QueueName::new(text).unwrap();
-        assert!(is_shard(&name("orders-s3v12")) && is_shard(&name("orders-s3v12-poison")));
-        assert!(!is_shard(&name("orders-small")) && !is_shard(&name("orders-sv1")));
+        for shard in ["orders-s3v12", "orders-s3v12-poison"] {
+            assert!(is_shard(&name(shard)), "{shard}");
+        }
+        for queue in ["orders-small", "orders-sv1"] {
+            assert!(!is_shard(&name(queue)), "{queue}");
+        }
     }
 
     #[test]

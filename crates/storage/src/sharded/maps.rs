@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::map::{Map, Shard, seconds};
 use super::shard_health::ShardHealth;
-use super::store::WIDE_WAVE;
+use super::store::CONCURRENT_REQUESTS;
 use super::{MAX_SHARDS, ShardedBuilder};
 use crate::json_blob::{Edit, JsonBlob, Known};
 use crate::name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, QueueName};
@@ -24,15 +24,16 @@ use crate::{
 pub const CONTAINER: &str = "jobqueue-shards";
 const OPERATION: &str = "read shard map";
 /// The maximum size of a map, in bytes.
-const MAX_BYTES: u64 = 1 << 20;
+const MAX_MAP_BYTES: u64 = 1 << 20;
 
-/// The time that readers wait for a newer map, if an older one serves them too.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The time that readers use an older map after a failed read.
-const CONTENT: Duration = Duration::from_secs(10);
+/// The time that readers wait for a newer map if they know an older one.
+const MAP_READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that readers use an older map after a failed read, before they try again.
+const STALE_MAP_TIME: Duration = Duration::from_secs(10);
 
-/// The time that a put may take which began just before its map was too old. In its first half the put tries shards, of which each may
-/// refuse it late; the second half is enough for the last one on Azure. One that takes longer, as on Service Bus while its links are attached, is given up.
+/// The maximum time of a put that began just before its map became too old. In the first half the put tries
+/// shards, each of which may take long to refuse it. The second half is enough for the last shard on Azure. A
+/// put that takes longer, as on Service Bus while links are attached, is given up.
 pub(super) const LONGEST_PUT: Duration = Duration::from_secs(60);
 
 /// The accounts, and the shard maps that this process has read.
@@ -40,7 +41,7 @@ pub(super) const LONGEST_PUT: Duration = Duration::from_secs(60);
 pub(super) struct Maps {
     pub(super) options: ShardedBuilder,
     pub(super) health: ShardHealth,
-    /// The maps that were read last. The handle that renews leases shares them, since it may be unable to read them
+    /// The maps last read. The handle that renews leases shares them, since it may be unable to read maps
     /// itself.
     known: Arc<Mutex<HashMap<QueueName, KnownMap>>>,
 }
@@ -50,7 +51,7 @@ pub(super) struct Maps {
 struct KnownMap {
     map: Map,
     read: Instant,
-    /// The time at which the last attempt to read it again failed.
+    /// The time of the last failed attempt to read the map again.
     failed: Option<Instant>,
 }
 
@@ -86,12 +87,14 @@ impl Maps {
         &self.options.accounts[0].1
     }
 
-    /// Returns whether the accounts have dead-letter queues of their own: then a shard's dead letters are beside it.
+    /// Returns whether the accounts themselves keep dead-letter queues. Then a shard's dead letters are in
+    /// its account.
     pub(super) fn have_dead_letter_queues(&self) -> bool {
         self.options.accounts.iter().all(|(_, storage)| storage.queues.powers().dead_letters.is_some())
     }
 
-    /// Returns the queue whose map holds for `queue`: of a dead-letter queue that accounts have by themselves, its queue.
+    /// Returns the queue whose map applies to `queue`: for a dead-letter queue that the accounts keep
+    /// themselves, its source queue.
     pub(super) fn queue_of<'q>(&self, queue: &'q QueueName) -> Cow<'q, QueueName> {
         let home = queue.as_str().strip_suffix(DEAD_LETTER_SUFFIX).filter(|_| self.have_dead_letter_queues());
         match home.and_then(|home| QueueName::new(home).ok()) {
@@ -130,8 +133,8 @@ impl Maps {
         lock(&self.known).insert(queue.clone(), known);
     }
 
-    /// Returns the map, read at most one refresh interval ago. It fails if the map cannot be read: a put by an older
-    /// map could reach a shard that is being retired.
+    /// Returns the map, read at most one refresh interval ago. Fails if the map cannot be read: a put by an
+    /// older map could reach a shard that is being retired.
     pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let queue = &*self.queue_of(queue);
         let known = lock(&self.known).get(queue).cloned();
@@ -141,16 +144,16 @@ impl Maps {
         }
     }
 
-    /// Returns the newest map that can be had soon, for callers that only read. At worst they miss shards that were
+    /// Returns the newest map available soon, for callers that only read. At worst they miss shards that were
     /// added since.
     pub(super) async fn newest_known(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let queue = &*self.queue_of(queue);
         let Some(known) = lock(&self.known).get(queue).cloned() else { return self.fresh(queue).await };
-        let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < CONTENT);
+        let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < STALE_MAP_TIME);
         if failed_lately || known.read.elapsed() < self.options.refresh {
             return Ok(known.map);
         }
-        match timeout(PATIENCE, self.fresh(queue)).await {
+        match timeout(MAP_READ_TIMEOUT, self.fresh(queue)).await {
             Ok(Ok(map)) => return Ok(map),
             Ok(Err(error)) => {
                 crate::log::warn!(%queue, %error, "reading the shard map failed; the last known map is used")
@@ -173,7 +176,7 @@ impl Maps {
         map.shards(self.home_name())
     }
 
-    /// Returns the current map. Creates it if the queue must be spread and has none.
+    /// Reads the current map. Creates it if the queue should be spread and has no map.
     pub(super) async fn fresh(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let queue = &*self.queue_of(queue);
         let read = Instant::now();
@@ -203,7 +206,7 @@ impl Maps {
     }
 
     fn document(&self, queue: &QueueName) -> Result<JsonBlob<Map>, StoreError> {
-        Ok(JsonBlob::new(&self.home().blobs, &self.home().runtime, Self::blob(queue)?, MAX_BYTES))
+        Ok(JsonBlob::new(&self.home().blobs, &self.home().runtime, Self::blob(queue)?, MAX_MAP_BYTES))
     }
 
     async fn read(&self, queue: &QueueName) -> Result<Map, StoreError> {
@@ -211,8 +214,8 @@ impl Maps {
         Ok(version.map(|version| version.value).unwrap_or_default())
     }
 
-    /// Changes the map as it is now, which another process may have changed since it was read; `edit` returns `None` to leave it so. Returns the map
-    /// as it is then.
+    /// Applies `edit` to the current map, which may differ from the map that the caller read; `edit` returns
+    /// `None` to leave it as it is. Returns the resulting map.
     async fn change(
         &self,
         queue: &QueueName,
@@ -225,7 +228,8 @@ impl Maps {
         Ok(changed.version.map(|version| version.value).unwrap_or_default())
     }
 
-    /// Adds a generation: first its queues, then the map. If another process has added one meanwhile, its map is returned.
+    /// Adds a generation: first its queues, then the map. If another process has added a generation since
+    /// `map` was read, returns that process's map.
     pub(super) async fn grow(&self, queue: &QueueName, map: &Map, shards: u32) -> Result<Map, StoreError> {
         let accounts = self.options.accounts.iter().map(|(name, _)| name.clone()).cycle();
         // One shard in the home account is the home queue itself.
@@ -240,7 +244,7 @@ impl Maps {
     pub(super) async fn create_all(&self, queue: &QueueName, shards: Vec<Shard>) -> Result<(), StoreError> {
         let shards: Vec<_> = shards.into_iter().filter(|shard| shard.generation > 0).collect();
         let creations: Vec<_> = shards.iter().map(|shard| self.create(queue, shard)).collect();
-        stream::iter(creations).buffer_unordered(WIDE_WAVE).try_collect().await
+        stream::iter(creations).buffer_unordered(CONCURRENT_REQUESTS).try_collect().await
     }
 
     async fn create(&self, queue: &QueueName, shard: &Shard) -> Result<(), StoreError> {
@@ -256,11 +260,11 @@ impl Maps {
             let error = StoreError::new(K::InvalidInput, "reshard queue", queue);
             return Err(error.with_detail("a queue has 1 to 256 shards"));
         }
-        // The home queue must exist: the logical queue exists if and only if it does.
+        // The logical queue exists if and only if the home queue exists.
         self.home().queues.queue_metadata(queue).await?;
         let mut map = self.fresh(queue).await?;
         while map.targets(self.home_name()).len() != shards as usize {
-            // Ends with a write of this call. Others may write afterwards.
+            // The loop ends with a write of this call. Other processes may write afterwards.
             map = self.grow(queue, &map, shards).await?;
             self.forget(queue);
         }
@@ -274,8 +278,8 @@ impl Maps {
         let grace = (self.options.refresh * 4 + LONGEST_PUT).as_secs();
         let (mut gone, mut deleted) = (Vec::new(), Vec::new());
         for generation in &map.generations {
-            let of_it = |shard: &Shard| shard.generation == generation.number;
-            let shards: Vec<_> = map.shards(self.home_name()).into_iter().filter(of_it).collect();
+            let is_of_generation = |shard: &Shard| shard.generation == generation.number;
+            let shards: Vec<_> = map.shards(self.home_name()).into_iter().filter(is_of_generation).collect();
             let old = generation.superseded != 0 && now.saturating_sub(generation.superseded) > grace;
             if old && self.are_empty(queue, &shards).await? {
                 gone.push(generation.number);
@@ -283,7 +287,7 @@ impl Maps {
             }
         }
         if !gone.is_empty() {
-            // The queues are deleted first: a put by a map that is older than allowed is then refused instead of lost.
+            // The queues are deleted first, so that a put by an outdated map is refused, not lost.
             self.delete(queue, &deleted).await?;
             map = self.change(queue, |present| Some(present.without(&gone))).await?;
             self.forget(queue);
@@ -291,8 +295,8 @@ impl Maps {
         Ok(map.generations.iter().filter(|old| old.superseded != 0).map(|old| old.accounts.len()).sum())
     }
 
-    /// Returns whether all shards are empty, and their dead-letter queues if they are deleted with them. Looks twice, so that a message that arrived between the first and the last
-    /// shard is not missed.
+    /// Returns whether all shards are empty, including their dead-letter queues if these are deleted with
+    /// them. Checks twice, so that a message that arrived in a shard after its first check is not missed.
     async fn are_empty(&self, queue: &QueueName, shards: &[Shard]) -> Result<bool, StoreError> {
         for shard in shards.iter().chain(shards) {
             let (storage, physical) = self.locate(queue, shard)?;

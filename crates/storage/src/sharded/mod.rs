@@ -1,23 +1,24 @@
-//! Storage that spreads each queue over several physical queues, in one or several accounts. Callers use it like any
-//! other storage.
+//! A storage that spreads each queue over several physical queues, in one or several accounts. Callers use it
+//! like any other storage.
 //!
-//! Azure serves at most 2,000 messages a second from one queue and 20,000 from one account ([scalability targets]). For
-//! more, a queue is spread over shards: physical queues `<queue>-s<shard>v<generation>`.
+//! Azure serves at most 2,000 messages a second from one queue and 20,000 from one account ([scalability
+//! targets]). For more, a queue is spread over shards: physical queues `<queue>-s<shard>v<generation>`.
 //!
-//! - **Home.** The physical queue with the logical name, in the first account, holds the metadata. Workers always read
-//!   it. So they deliver messages that were sent before the queue was sharded, and messages of external producers.
-//! - **Placement.** A message with a key goes to the shard that its key hashes to. A message without a key goes to the
-//!   next shard in turn; throttled shards are skipped.
-//! - **Map.** A blob of the first account, `jobqueue-shards/<queue>`, lists the shards. Writes are conditional.
-//!   [`Sharded::reshard`] changes the number of shards: it adds a generation, to which new
+//! - **Home.** The physical queue with the logical name, in the first account, holds the metadata. Workers
+//!   always read it, so they deliver messages sent before the queue was sharded, and messages of external
+//!   producers.
+//! - **Placement.** A message with a key goes to the shard to which its key hashes. A message without a key
+//!   goes to the next shard in turn; throttled shards are skipped.
+//! - **Map.** A blob of the first account, `jobqueue-shards/<queue>`, lists the shards. Writes are
+//!   conditional. [`Sharded::reshard`] changes the number of shards by adding a generation, to which new
 //!   messages go; messages of all generations are delivered. [`Sharded::retire`] deletes the shards of former
-//!   generations when they are empty and no process can still use an old map: no process puts by a map that is older
-//!   than the refresh interval.
+//!   generations when they are empty and no process can still use an old map, since no process puts by a map
+//!   older than the refresh interval.
 //! - **Dead-letter queues** are not spread unless they are configured by name.
 //! - **Blobs** are in the first account.
 //!
-//! Queue names that end like those of shards are refused. The order of messages is not promised, as for a single queue;
-//! a sender can ask for it (`SendOptions::in_order`).
+//! Queue names that end like the names of shards are refused. The order of messages is not promised, as for a
+//! single queue; a sender can ask for it (`SendOptions::in_order`).
 //!
 //! [scalability targets]: https://learn.microsoft.com/azure/storage/queues/scalability-targets
 
@@ -45,7 +46,7 @@ use crate::{StoreError, StoreErrorKind, Stores};
 /// The maximum number of shards of a queue.
 pub const MAX_SHARDS: u32 = 256;
 
-/// A builder that collects accounts and numbers of shards. [`Sharded::builder`] creates it.
+/// Collects accounts and numbers of shards. [`Sharded::builder`] creates the builder.
 #[derive(Debug)]
 #[must_use = "a sharded storage is made by `build`"]
 pub struct ShardedBuilder {
@@ -56,23 +57,23 @@ pub struct ShardedBuilder {
 }
 
 impl ShardedBuilder {
-    /// Adds an account under a durable name. The first is the home account, whose runtime the storage uses. The map stores the name: do not change it later. Shards are assigned to
-    /// the accounts in turn.
+    /// Adds an account under a durable name. The first account is the home account, whose runtime the storage
+    /// uses. The map stores the name, so do not change it later. Shards are assigned to the accounts in turn.
     pub fn account(mut self, name: impl Into<String>, storage: impl Into<Stores>) -> Self {
         self.accounts.push((name.into(), storage.into()));
         self
     }
 
-    /// Sets the number of shards for a queue that has no map yet; [`Sharded::reshard`] changes it later. 1 is the home
-    /// queue alone.
+    /// Sets the number of shards for a queue that has no map yet; [`Sharded::reshard`] changes it later. A
+    /// queue with 1 shard has only the home queue.
     pub fn shards(mut self, queue: impl Into<String>, shards: u32) -> Self {
         self.shards.insert(queue.into(), shards);
         self
     }
 
     setters! {
-        /// Sets the number of shards for queues that are not configured by name, except dead-letter queues. The default is
-        /// 1.
+        /// Sets the number of shards for queues that are not configured by name, except dead-letter queues.
+        /// The default is 1.
         default_shards(shards: u32) => default_shards;
 
         /// Sets the maximum age of a map, by default 30 seconds. All processes must use the same value.
@@ -82,8 +83,9 @@ impl ShardedBuilder {
     /// Checks the configuration, without requests.
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration): no account was given, two accounts have the same name, some have dead-letter queues of their own and some
-    /// have not (Service Bus and another storage), or a number of shards is outside 1–256.
+    /// [`Configuration`](StoreErrorKind::Configuration): no account was given, two accounts have the same
+    /// name, only some accounts themselves keep dead-letter queues (Service Bus and another storage), or a
+    /// number of shards is outside 1–256.
     pub fn build(self) -> Result<Sharded, StoreError> {
         let fail = |text: &str| {
             Err(StoreError::new(StoreErrorKind::Configuration, "build sharded storage", "").with_detail(text))
@@ -109,8 +111,8 @@ impl ShardedBuilder {
     }
 }
 
-/// A sharded storage with its administration. [`stores`](Self::stores) returns the storage for queues and workers.
-/// Cheap to clone.
+/// A sharded storage with its administration. [`stores`](Self::stores) returns the storage for queues and
+/// workers. Cheap to clone.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -150,33 +152,34 @@ impl Sharded {
             .with_runtime(home.runtime.clone())
     }
 
-    /// Spreads a queue over another number of shards. New messages go to the new shards; messages in the former ones
-    /// are still delivered. Other processes follow within the refresh interval.
+    /// Spreads a queue over another number of shards. New messages go to the new shards; messages in the
+    /// former shards are still delivered. Other processes follow within the refresh interval.
     ///
     /// # Errors
-    /// `InvalidInput` for a number outside 1–256; otherwise the errors of the accounts' storages. After an error, call
-    /// it again.
+    /// `InvalidInput` for a number outside 1–256; otherwise the errors of the accounts' storages. After an
+    /// error, repeat the call.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the change is made or not made. Shards that no map names may have been created; the
-    /// next call uses them.
+    /// If the future is dropped, the change is made or not made. Shards that no map names may have been
+    /// created; the next call uses them.
     pub async fn reshard(&self, queue: &QueueName, shards: u32) -> Result<(), StoreError> {
         self.queues.maps.reshard(queue, shards).await
     }
 
-    /// Deletes former shards that are empty and that no process can put into; returns the number of remaining former
-    /// shards. Call it after [`reshard`](Self::reshard) until it returns 0, for instance on a schedule.
+    /// Deletes former shards that are empty and that no process can put into; returns the number of remaining
+    /// former shards. Call it after [`reshard`](Self::reshard) until it returns 0, for instance on a
+    /// schedule.
     ///
-    /// A generation is deleted when it was superseded more than 4 refresh intervals and a minute ago, so that a put by the map
-    /// before has ended, and all its shards were found without messages, visible or not. The age is measured by the clocks of the processes, which must not differ by
-    /// more than 2 refresh intervals.
+    /// A generation is deleted if it was superseded more than 4 refresh intervals and a minute ago, so that
+    /// every put by the map before has ended, and if no shard has messages, visible or not. The clocks of the
+    /// processes measure the age, and must not differ by more than 2 refresh intervals.
     ///
     /// # Errors
-    /// The errors of the accounts' storages. After an error, call it again.
+    /// The errors of the accounts' storages. After an error, repeat the call.
     ///
     /// # Cancel safety
-    /// If the future is dropped, shards that the map still names may be deleted. No process puts into them any more,
-    /// and the next call continues.
+    /// If the future is dropped, shards that the map still names may have been deleted. No process puts into
+    /// them any more, and the next call continues.
     pub async fn retire(&self, queue: &QueueName) -> Result<usize, StoreError> {
         self.queues.maps.retire(queue).await
     }

@@ -1,4 +1,4 @@
-//! Implements the powers of the queues over shards.
+//! The powers of the queues over shards.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
 
 use super::map::Shard;
-use super::store::{ShardedQueues, WIDE_WAVE};
+use super::store::{CONCURRENT_REQUESTS, ShardedQueues};
 use crate::name::QueueName;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, DeliveriesStopped, Detach, ExpiredReceipt,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl ShardedQueues {
-    /// Returns the powers that the accounts have together.
+    /// Returns the powers that the accounts offer together.
     pub(super) fn all_powers(self: Arc<Self>) -> QueuePowers {
         let accounts = || self.maps.options.accounts.iter().map(|(_, storage)| &*storage.queues);
         let all = |has: fn(&QueuePowers) -> bool| accounts().all(|queues| has(queues.powers()));
@@ -33,10 +33,10 @@ impl ShardedQueues {
             peek_reach: accounts().filter_map(|queues| queues.powers().peek_reach).min(),
             metadata: Some(Arc::clone(&self) as _),
             counts: all(|powers| powers.counts.is_some()).then(|| Arc::clone(&self) as _),
-            // A page would have to be put together from those of the shards.
+            // A page would have to be merged from the pages of the shards.
             index: None,
             batches: Some(Arc::clone(&self) as _),
-            // The messages of a key may lie in two shards while their number changes.
+            // Two shards may hold messages of a key while the number of shards changes.
             groups: None,
             dead_letters: all(|powers| powers.dead_letters.is_some()).then(|| Arc::clone(&self) as _),
             arrivals: all(|powers| powers.arrivals.is_some()).then(|| Arc::clone(&self) as _),
@@ -44,7 +44,7 @@ impl ShardedQueues {
             upkeep: any(|powers| powers.upkeep.is_some()).then(|| Arc::clone(&self) as _),
             permissions: any(|powers| powers.permissions.is_some()).then(|| Arc::clone(&self) as _),
             detach: Some(self),
-            // A transaction is on one file, or in one database.
+            // A transaction covers only one file or one database.
             transaction_place: None,
         }
     }
@@ -71,7 +71,7 @@ impl StateCounter for ShardedQueues {
     async fn counts_by_state(&self, queue: &QueueName) -> Result<StateCounts, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.counts_by_state(&shard).await };
         let all = self.ask_all(queue, ask).await?;
-        // All accounts have this power, or the sharded storage does not.
+        // All accounts have this power; otherwise the sharded storage does not have it.
         Ok(all.into_iter().filter_map(|(_, counts)| counts).fold(StateCounts::default(), StateCounts::plus))
     }
 }
@@ -84,7 +84,7 @@ impl Batches for ShardedQueues {
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
         let mut answers = Vec::with_capacity(messages.len());
-        for wave in messages.chunks(WIDE_WAVE) {
+        for wave in messages.chunks(CONCURRENT_REQUESTS) {
             answers.extend(join_all(wave.iter().map(|message| self.put(queue, message.clone()))).await);
         }
         answers
@@ -97,7 +97,7 @@ impl Batches for ShardedQueues {
         messages: Vec<MessageRef>,
         expired: ExpiredReceipt,
     ) -> Vec<Result<(), StoreError>> {
-        // In an order of its own, not by hash: the same calls make the same requests.
+        // Ordered, not hashed, so that the same calls make the same requests.
         let mut of_shards: BTreeMap<Shard, Vec<(usize, MessageRef)>> = BTreeMap::new();
         for (place, message) in messages.iter().enumerate() {
             if let Some((shard, message)) = self.known_shard(queue, message) {
@@ -110,7 +110,7 @@ impl Batches for ShardedQueues {
             let answers = storage.queues.delete_all(&physical, messages, expired).await;
             Some(places.into_iter().zip(answers).collect::<Vec<_>>())
         });
-        let answered: Vec<_> = stream::iter(deletions).buffer_unordered(WIDE_WAVE).collect().await;
+        let answered: Vec<_> = stream::iter(deletions).buffer_unordered(CONCURRENT_REQUESTS).collect().await;
         let mut answered: HashMap<_, _> = answered.into_iter().flatten().flatten().collect();
         let mut answers = Vec::with_capacity(messages.len());
         for (place, message) in messages.iter().enumerate() {
@@ -144,8 +144,9 @@ impl NativeDeadLetters for ShardedQueues {
 }
 
 impl Arrivals for ShardedQueues {
-    /// Notifies of messages that this process puts, and of those that others put into the shards known now. A worker
-    /// finds a shard that another process creates later by its regular poll every few seconds.
+    /// Notifies of messages that this process puts, and of messages that other processes put into the shards
+    /// known now. A worker finds a shard that another process creates later by its regular poll every few
+    /// seconds.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         let mut all = self.own_subscription(queue);
         for shard in self.maps.known_shards(queue) {
@@ -169,14 +170,14 @@ impl LeaseLinks for ShardedQueues {
         storage.queues.lease_revoked(&physical, &message)
     }
 
-    /// Prepares all shards, since the next lease may come from any of them.
+    /// Warms up all shards, since the next lease may come from any of them.
     fn warm_up(&self, queue: &QueueName) -> Option<WarmUp> {
         self.in_known_shards(queue, Queues::warm_up)
     }
 }
 
 impl ShardedQueues {
-    /// Joins the futures of the shards that are known; `None` if no shard has one.
+    /// Joins the futures of the known shards; `None` if no shard has a future.
     fn in_known_shards(
         &self,
         queue: &QueueName,
@@ -228,7 +229,7 @@ impl Upkeep for ShardedQueues {
 
 #[async_trait]
 impl Permissions<QueueName> for ShardedQueues {
-    /// Asks every shard: accounts may grant different permissions.
+    /// Asks every shard, since accounts may grant different permissions.
     async fn check_access(&self, queue: &QueueName, access: Access) -> Result<(), StoreError> {
         self.ask_all(queue, |queues, shard| async move { queues.check_access(&shard, access).await }).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Chooses the shard that takes a message.
+//! Chooses the shard that accepts a message.
 
 use std::sync::atomic::Ordering;
 
@@ -12,10 +12,11 @@ use crate::name::QueueName;
 use crate::{MessageRef, PutMessage, PutOutcome, StoreError, StoreErrorKind as K};
 
 impl ShardedQueues {
-    /// Puts a message into a shard that takes it. Creates the shards again if one is missing.
+    /// Puts a message into a shard that accepts it. Creates the shards again if one is missing.
     ///
-    /// A shard may take its whole time to refuse a message, and a queue has up to 256 of them. So no further shard is tried in the second
-    /// half of [`LONGEST_PUT`], nor one that the map does not name any more.
+    /// A shard may take its whole time limit to refuse a message, and a queue has up to 256 shards. So the
+    /// put tries no further shard in the second half of [`LONGEST_PUT`], and no shard that the current map
+    /// does not name.
     pub(super) async fn put_somewhere(
         &self,
         queue: &QueueName,
@@ -23,7 +24,8 @@ impl ShardedQueues {
     ) -> Result<PutOutcome, StoreError> {
         let began = Instant::now();
         match self.put_once(queue, message, began).await {
-            // The shard was retired or deleted since the map was read, or lost: the message was certainly not stored.
+            // The shard was retired, deleted or lost since the map was read: the message was certainly not
+            // stored.
             Err(e) if e.kind() == K::QueueNotFound => {
                 let map = self.maps.fresh(queue).await?;
                 self.home().queues.queue_metadata(queue).await?;
@@ -34,7 +36,8 @@ impl ShardedQueues {
         }
     }
 
-    /// Returns the shards to try for a put, best first: of those that are paused the one that opens first, after all that are open.
+    /// Returns the shards to try for a put, best first: all open shards, then the paused shard that opens
+    /// first.
     fn candidates(&self, queue: &QueueName, targets: Vec<Shard>, key: Option<&str>) -> Vec<Shard> {
         if let Some(key) = key {
             let place = by_key(key, targets.len());
@@ -42,7 +45,8 @@ impl ShardedQueues {
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let closed_for = |shard: &Shard| self.maps.health.closed_for(queue, shard);
-        // The turns of paused shards are divided among all that are open: a single neighbour could not carry them.
+        // The turns of paused shards are divided among all open shards; a single neighbour could not carry
+        // them.
         let (mut open, closed): (Vec<_>, Vec<_>) =
             targets.into_iter().partition(|shard| closed_for(shard).is_none());
         let first = turn % open.len().max(1);
@@ -59,7 +63,8 @@ impl ShardedQueues {
     ) -> Result<PutOutcome, StoreError> {
         let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
         let key = message.shard_key.as_deref();
-        // The shards that a key excludes may serve; those that are paused beside the one that is tried have failed lately.
+        // The shards that the key excludes may be able to serve. Paused shards that are not tried have failed
+        // lately.
         let excluded = key.map_or(0, |_| targets.len() - 1);
         let candidates = self.candidates(queue, targets, key);
         let (all, mut tried, mut last) = (candidates.len() + excluded, 0, None);
@@ -75,7 +80,7 @@ impl ShardedQueues {
             }
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             tried += 1;
-            // Later the shard may be retired: the map that names it is too old.
+            // After that time the shard may be retired, because the map that names it is too old.
             let put = timeout_at(began + LONGEST_PUT, storage.queues.put(&physical, message.clone())).await;
             let late = |_| Err(StoreError::new(K::Timeout, "put message", queue).with_ambiguous(true));
             match put.unwrap_or_else(late) {
@@ -84,13 +89,14 @@ impl ShardedQueues {
                     let message = MessageRef { id, ..outcome.message };
                     return Ok(PutOutcome { message, ..outcome });
                 }
-                // The message was certainly not stored: the next shard may take it.
+                // The message was certainly not stored: the next shard may accept it.
                 Err(e) if (e.is_retryable() || e.kind() == K::Stopped) && !e.is_ambiguous() => {
                     self.maps.health.failed(queue, &shard, &e);
                     last = Some(e);
                 }
                 Err(e) => {
-                    // It may be stored, which the caller must learn; other messages need not wait for this shard.
+                    // The message may be stored, and the caller must learn that. Other messages need not wait
+                    // for this shard.
                     if e.is_throttled() {
                         self.maps.health.failed(queue, &shard, &e);
                     }

@@ -1,4 +1,4 @@
-//! Pauses shards that are throttled or fail. Other shards are not affected.
+//! Pauses shards that are throttled or fail, so that they do not slow down the others.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -11,12 +11,12 @@ use crate::name::QueueName;
 use crate::sync::lock;
 use crate::{StoreError, StoreErrorKind};
 
-const FIRST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(30);
-const UNANSWERED: Duration = Duration::from_secs(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+const UNANSWERED_PAUSE: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Behaviour {
+struct ShardState {
     failures: u32,
     closed_until: Option<Instant>,
     /// True if the last request was not answered in time.
@@ -25,10 +25,10 @@ struct Behaviour {
 
 /// The recent behaviour of each shard.
 #[derive(Debug, Default)]
-pub(super) struct ShardHealth(Mutex<HashMap<(QueueName, Shard), Behaviour>>);
+pub(super) struct ShardHealth(Mutex<HashMap<(QueueName, Shard), ShardState>>);
 
 impl ShardHealth {
-    fn with<T>(&self, queue: &QueueName, shard: &Shard, action: impl FnOnce(&mut Behaviour) -> T) -> T {
+    fn with<T>(&self, queue: &QueueName, shard: &Shard, action: impl FnOnce(&mut ShardState) -> T) -> T {
         let mut states = lock(&self.0);
         action(states.entry((queue.clone(), shard.clone())).or_default())
     }
@@ -39,20 +39,21 @@ impl ShardHealth {
         until.map(|until| until.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// Returns the number of failures in a row, at least 1, of a shard that did not answer last time.
+    /// Returns the number of consecutive failures, at least 1, of a shard that did not answer last time.
     pub(super) fn unanswered(&self, queue: &QueueName, shard: &Shard) -> Option<u32> {
         self.with(queue, shard, |state| state.is_suspect.then_some(state.failures.max(1)))
     }
 
-    /// Notes that a get was answered.
+    /// Records that a get was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
-        self.with(queue, shard, |state| *state = Behaviour::default());
+        self.with(queue, shard, |state| *state = ShardState::default());
     }
 
-    /// Notes that the shard failed. A shard that may serve later is paused: as long as it asks for, or else from 250 ms
-    /// doubling to 30 s, and at least 20 s if it did not answer.
+    /// Records a failure of the shard. A shard that may serve later is paused: for the time that it asks for,
+    /// or else from 250 ms doubling to 30 s, and at least 20 s if it did not answer.
     pub(super) fn failed(&self, queue: &QueueName, shard: &Shard, error: &StoreError) {
-        // The other shards answer for this one: only the log shows the failure. A missing shard is retired, or is created again.
+        // The other shards hide the failure from the caller, so only the log shows it. A missing shard is
+        // retired, or is created again.
         if error.kind() != StoreErrorKind::QueueNotFound {
             let Shard { generation, number, account } = shard;
             crate::log::warn!(%queue, account, shard = number, generation, %error, "a request to a shard failed");
@@ -61,12 +62,12 @@ impl ShardHealth {
             return;
         }
         self.with(queue, shard, |state| {
-            let own = FIRST.saturating_mul(1 << state.failures.min(10)).min(LONGEST);
+            let own = FIRST_PAUSE.saturating_mul(1 << state.failures.min(10)).min(MAX_PAUSE);
             // A shard that does not answer has already delayed the others.
-            let own = if error.kind() == StoreErrorKind::Timeout { own.max(UNANSWERED) } else { own };
+            let own = if error.kind() == StoreErrorKind::Timeout { own.max(UNANSWERED_PAUSE) } else { own };
             state.failures += 1;
             state.is_suspect = error.kind() == StoreErrorKind::Timeout;
-            state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(LONGEST));
+            state.closed_until = Some(Instant::now() + error.retry_after().unwrap_or(own).min(MAX_PAUSE));
         });
     }
 }

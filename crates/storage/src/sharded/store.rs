@@ -1,4 +1,4 @@
-//! Implements the queue half of the port over shards.
+//! The queue half of the port over shards.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,10 +20,10 @@ use crate::{
     StoreErrorKind as K, Stores, Subscription, UpdateMessage, Updated,
 };
 
-/// The number of shards that a get asks at once.
-pub(super) const WAVE: usize = 8;
-/// The number of requests at once where each shard is asked for itself.
-pub(super) const WIDE_WAVE: usize = 32;
+/// The maximum number of concurrent requests of a get.
+pub(super) const CONCURRENT_GETS: usize = 8;
+/// The maximum number of concurrent requests that ask every shard.
+pub(super) const CONCURRENT_REQUESTS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
@@ -53,13 +53,14 @@ impl ShardedQueues {
         }
     }
 
-    /// Returns all known shards. Reading continues while the map cannot be read.
+    /// Returns all known shards, even while the map cannot be read.
     pub(super) async fn readable_shards(&self, queue: &QueueName) -> Result<Vec<Shard>, StoreError> {
         Ok(self.maps.newest_known(queue).await?.shards(self.maps.home_name()))
     }
 
-    /// Asks all shards of the queue by the present map, many at once: by an older one the messages of newer shards would not count. Returns their answers in order,
-    /// that of the home queue first. A shard that is missing while the home queue exists holds no messages, and has no answer.
+    /// Asks all shards of the current map, many at once; an older map would miss the messages of newer
+    /// shards. Returns their answers in order, the home queue's first. A shard that is missing while the home
+    /// queue exists holds no messages, and has no answer.
     pub(super) async fn ask_all<T: Send, F: Future<Output = Result<T, StoreError>> + Send>(
         &self,
         queue: &QueueName,
@@ -80,7 +81,7 @@ impl ShardedQueues {
         let mut shards = shards.into_iter().peekable();
         while shards.peek().is_some() {
             let mut wave = Vec::new();
-            for shard in shards.by_ref().take(WIDE_WAVE) {
+            for shard in shards.by_ref().take(CONCURRENT_REQUESTS) {
                 let (storage, physical) = self.maps.locate(queue, &shard)?;
                 let asked = ask(Arc::clone(&storage.queues), physical);
                 wave.push(async move { (shard, asked.await) });
@@ -96,16 +97,16 @@ impl ShardedQueues {
         Ok(answers)
     }
 
-    /// Returns the shard of a message by the last map that was read, and the message as the shard knows it. A message never
-    /// moves, so that map is good enough, however old it is.
+    /// Returns the shard of a message by the last map read, and the message with the id within the shard. A
+    /// message never moves, so the age of the map does not matter.
     pub(super) fn known_shard(&self, queue: &QueueName, message: &MessageRef) -> Option<(Shard, MessageRef)> {
         let (generation, number, message) = inner(message);
         let it = |shard: &Shard| (shard.generation, shard.number) == (generation, number);
         Some((self.maps.known_shards(queue).into_iter().find(it)?, message))
     }
 
-    /// Performs a change of a message in its shard. The messages of a shard that was retired since the map was read are gone
-    /// with it.
+    /// Changes a message in its shard. If the shard was retired since the map was read, its messages are gone
+    /// too.
     pub(super) async fn in_shard<T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         operation: Operation,
@@ -133,7 +134,7 @@ impl ShardedQueues {
         }
     }
 
-    /// Returns the error for a message that no shard has: `MessageNotFound`, if its queue exists.
+    /// Returns the error for a message that no shard has: `MessageNotFound` if its queue exists.
     async fn gone(&self, operation: Operation, queue: &QueueName) -> StoreError {
         let there = self.home().queues.queue_metadata(queue).await;
         there.err().unwrap_or_else(|| StoreError::new(K::MessageNotFound, operation.as_str(), queue))
@@ -155,7 +156,7 @@ impl QueueStore for ShardedQueues {
     }
 
     async fn delete_queue(&self, queue: &QueueName) -> Result<(), StoreError> {
-        // The dead letters of shards go with the shards.
+        // The dead letters of shards are deleted with the shards.
         if self.maps.queue_of(queue) == Cow::Borrowed(queue) {
             self.maps.delete_shards(queue).await?;
         }
@@ -171,7 +172,7 @@ impl QueueStore for ShardedQueues {
         let ask = |queues: Arc<Queues>, shard| async move { queues.queue_properties(&shard).await };
         let all = self.ask_all(queue, ask).await?;
         let count = all.iter().map(|(_, properties)| properties.approximate_count).sum();
-        // The first is the home queue, which holds the metadata.
+        // The first answer is the home queue's, which holds the metadata.
         let home = all.into_iter().next().map(|(_, home)| (home.metadata, home.now));
         let (metadata, now) = home.unwrap_or_default();
         Ok(QueueProperties::new(metadata, count).with_now(now))
@@ -197,8 +198,8 @@ impl QueueStore for ShardedQueues {
         let ask = |queues: Arc<Queues>, shard| async move { queues.peek(&shard, count).await };
         let shards = self.readable_shards(queue).await?;
         let mut all = Vec::new();
-        // After each wave all but those that are wanted are dropped: a queue may have hundreds of shards.
-        for wave in shards.chunks(WIDE_WAVE) {
+        // Each wave is cut to the requested count, because a queue may have hundreds of shards.
+        for wave in shards.chunks(CONCURRENT_REQUESTS) {
             for (shard, peeked) in self.ask_each(queue, wave.to_vec(), ask).await? {
                 all.extend(peeked.into_iter().map(|message| PeekedMessage {
                     id: outer_id(&shard, &message.id),

@@ -1,7 +1,7 @@
-//! Locks for plain data that is consistent between any two statements, and a token to stop.
+//! Locks for plain data that is consistent between any two statements, and a stop token.
 //!
-//! A panic while such a lock is held leaves nothing half done, so its poison is ignored: one failed task must not stop
-//! all others.
+//! A panic while such a lock is held leaves no data half changed, so poisoning is ignored: a failed task must
+//! not stop all others.
 
 mod stop_token;
 

@@ -13,11 +13,11 @@ pub struct StopToken {
 }
 
 impl StopToken {
-    /// Returns the token, for those that wait for it.
+    /// Returns the token, for callers that wait for it.
     #[inline]
     pub fn get(&self) -> &CancellationToken {
         let token = self.token.get_or_init(CancellationToken::new);
-        // The two fences: either this sees that it has fired, or `fire` sees the token.
+        // With the two fences, either this call sees the flag, or `fire` sees the token.
         fence(Ordering::SeqCst);
         if self.has_fired() {
             token.cancel();
@@ -47,18 +47,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_fires_whether_it_is_asked_for_before_or_after() {
+    fn token_fires_whether_it_is_asked_for_before_or_after() {
         let before = StopToken::default();
         assert!(!before.get().is_cancelled());
         before.fire();
-        assert!(before.get().is_cancelled() && before.has_fired());
+        assert!(before.has_fired());
+        assert!(before.get().is_cancelled());
         let after = StopToken::default();
         after.fire();
         assert!(after.get().is_cancelled());
     }
 
     #[test]
-    fn a_token_fires_while_it_is_asked_for() {
+    fn token_fires_while_it_is_asked_for() {
         for _ in 0..2_000 {
             let stop = StopToken::default();
             std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The requests that send children: their options, and their futures.
+//! The requests that send children, with their options and futures.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ pub type ChildFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send
 pub struct Child<'a, M> {
     batch: &'a mut Batch,
     message: &'a M,
-    /// The queue, if it is not that of the type.
+    /// The queue, if it is not the queue of the type.
     queue: Option<Arc<QueueCore>>,
 }
 
@@ -27,15 +27,15 @@ pub struct Child<'a, M> {
 pub struct Children<'a, M, I> {
     batch: &'a mut Batch,
     children: I,
-    /// The queue, if it is not that of the type.
+    /// The queue, if it is not the queue of the type.
     queue: Option<Arc<QueueCore>>,
     message: PhantomData<fn() -> M>,
 }
 
 impl Batch {
-    /// Sends one child when the returned request is awaited, with the options that any [send](crate::Queue::send) has.
-    /// An earlier start that has certainly sent it is recognised. Each call writes two small blobs;
-    /// [`send_all`](Self::send_all) writes them once for 100 children.
+    /// Sends one child when the returned request is awaited, with the options of any
+    /// [send](crate::Queue::send). Skips a child that an earlier start has certainly sent. Each call writes
+    /// two small blobs; [`send_all`](Self::send_all) writes them once for 100 children.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,8 +55,9 @@ impl Batch {
     /// # Ok(()) }
     /// ```
     ///
-    /// The id of a child is `<batch>/<n>`, and its source is the same for all programs, unless you set them. A restart
-    /// must set the same id and key; other options may differ, and a child that was sent keeps those of its first send.
+    /// The id of a child is `<batch>/<n>`, and its source is the same for all programs, unless you set them.
+    /// A restart must set the same id and key; other options may differ, and a child that was sent keeps the
+    /// options of its first send.
     ///
     /// # Errors
     /// As [`send_all`](Self::send_all).
@@ -67,18 +68,20 @@ impl Batch {
         SendRequest::new(Child { batch: self, message: child, queue: None })
     }
 
-    /// Sends children when the returned request is awaited, 100 at a time, and skips children that an earlier start has
-    /// certainly sent. You can call it several times, with different types, or with parts of a list that is read meanwhile.
+    /// Sends children when the returned request is awaited, 100 at a time, and skips children that an earlier
+    /// start has certainly sent. You can call it several times, for example with different types, or with
+    /// parts of a list that is still being read.
     ///
-    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The options of the
-    /// request apply to all children; the options of a child have priority.
+    /// The list holds messages, references to them, or pairs of a message and its [`SendOptions`]. The
+    /// options of the request apply to all children; the options of a child have priority.
     ///
     /// # Errors
-    /// - [`Invalid`](ErrorKind::Invalid): a message breaks a rule of its type, options contradict each other, or the batch
-    ///   has too many children.
+    /// - [`Invalid`](ErrorKind::Invalid): a message breaks a rule of its type, options contradict each other,
+    ///   or the batch has too many children.
     /// - [`Conflict`](ErrorKind::Conflict): an earlier start has sent other children.
-    /// - [`Rejected`](ErrorKind::Rejected), [`Unknown`](ErrorKind::Unknown) or [`Storage`](ErrorKind::Storage): the
-    ///   storage failed. Start again with the same children and the same id; no child is doubled.
+    /// - [`Rejected`](ErrorKind::Rejected), [`Unknown`](ErrorKind::Unknown) or
+    ///   [`Storage`](ErrorKind::Storage): the storage failed. Start again with the same children and the same
+    ///   id; no child is duplicated.
     ///
     /// # Cancel safety
     /// Dropping the future is an interruption: start again with the same children.
@@ -92,8 +95,9 @@ impl Batch {
 }
 
 impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
-    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type: one of another storage is refused, and one
-    /// that was opened under another name of its server. A child that an earlier start has sent stays where it is.
+    /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type. A queue of
+    /// another storage is refused, and so is a queue that was opened under another name of its server. A
+    /// child that an earlier start has sent stays where it is.
     pub fn to(self, queue: &Queue<M>) -> Self {
         let core = Arc::clone(queue.core());
         self.map_target(|child| Child { queue: Some(core), ..child })
@@ -120,9 +124,9 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
 }
 
 impl<M: QueueMessage, I> SendRequest<Children<'_, M, I>> {
-    /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for instance to that of
-    /// one tenant. One of another storage is refused, and one that was opened under another name of its server. Children that
-    /// an earlier start has sent stay where they are.
+    /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for
+    /// instance to the queue of a tenant. A queue of another storage is refused, and so is a queue that was
+    /// opened under another name of its server. Children that an earlier start has sent stay where they are.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,5 +1,5 @@
-//! Sends the children of a batch, for the requests of `child_requests`. Each step can be repeated: the records of a chunk are announced, then its messages are
-//! put, then the cursor moves.
+//! Sends the children of a batch, for the requests of `child_requests`. Each step can be repeated: the
+//! records of a chunk are announced, then its messages are put, then the cursor moves.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::ledger::Ledger;
 use super::names::{BATCH, BatchId, COPY, GROUP_SIZE, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
-use super::roster::{Announced, ChildRecord, announced};
+use super::roster::{ChildRecord, GroupAnnouncement, announce_children};
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::Known;
@@ -16,12 +16,12 @@ use crate::queue_core::{QueueCore, QueueOf};
 use crate::send;
 use crate::send::{Draft, Prepared, Purpose, Render, SendItem, SendOptions};
 
-/// The number of children that are sent with one request and one update of the cursor.
+/// The number of children that are sent together, with one update of the cursor.
 pub(super) const CHUNK: usize = 100;
 
 impl Batch {
-    /// Waits until the queue of the children has room, if requested: `queue`, or that of their type. Returns it, and the secret of
-    /// the batch.
+    /// Opens the queue of the children (`queue`, or the queue of their type) and waits until it is shorter
+    /// than `below`, if that is set. Returns the queue, and the secret of the batch.
     pub(super) fn ready_to_send(
         &mut self,
         queue: Option<Arc<QueueCore>>,
@@ -61,7 +61,7 @@ impl Batch {
         (self.next..).zip(children).map(draft).collect()
     }
 
-    /// Sends the next children, together.
+    /// Sends the next children together.
     pub(super) fn send_chunk<'b>(
         &'b mut self,
         core: &'b QueueCore,
@@ -72,13 +72,13 @@ impl Batch {
             let (records, drafts): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
             let new = (self.next..).zip(drafts).filter(|(index, _)| *index >= self.sent_before);
             let prepare = |(index, draft)| Ok((index, render(core, draft, Purpose::OneOfMany)?));
-            // Mistakes show before the children are announced.
+            // Invalid children are refused before any child is announced.
             let prepared: Vec<_> = new.map(prepare).collect::<Result<_, Error>>()?;
             let (announced_now, end) = self.announce(&records).await?;
             if !prepared.is_empty() {
-                let mark = |(index, mut one): (u64, Prepared)| match index < announced_now {
-                    true => (index, one.mark_copy().map(|()| one)),
-                    false => (index, Ok(one)),
+                let mark = |(index, mut child): (u64, Prepared)| {
+                    let marked = if index < announced_now { child.mark_copy() } else { Ok(()) };
+                    (index, marked.map(|()| child))
                 };
                 let (indices, prepared): (Vec<_>, Vec<_>) = prepared.into_iter().map(mark).unzip();
                 for (index, sent) in indices.into_iter().zip(send::dispatch_all(core, prepared).await) {
@@ -93,8 +93,8 @@ impl Batch {
         })
     }
 
-    /// Announces the next children. Returns the number of the first that no earlier start has announced, and of the child behind the
-    /// last.
+    /// Announces the next children. Returns the number of the first child that no earlier start has
+    /// announced, and the number after the last child.
     async fn announce(&self, children: &[ChildRecord]) -> Result<(u64, u64), Error> {
         let (first, end) = (self.next, self.next + children.len() as u64);
         if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
@@ -112,10 +112,12 @@ impl Batch {
         let own_id = format!("{}/{index}", self.id.as_str());
         let policy = match self.on_dead {
             OnDeadLetters::Wait => SendOptions::new().own_header(ON_DEAD, "wait").own_header(COPY, "0"),
-            // Only a message that has the turn can fail such a child: each makes its claim at once.
+            // Only the message that has the turn can fail such a child, so each message makes its claim
+            // immediately.
             OnDeadLetters::Continue => SendOptions::new().own_header(ON_DEAD, "continue"),
         };
-        // The batch's own headers have priority over those of the caller, and the caller's id over that of the batch.
+        // The batch's headers have priority over the caller's headers, and the caller's id over the batch's
+        // id.
         let index = index.to_string();
         let options = policy
             .own_header(BATCH, self.id.as_str())
@@ -129,12 +131,12 @@ impl Batch {
 }
 
 impl Ledger<'_> {
-    /// Announces the children from number `first` on, before they are sent. Returns the number of the first that no earlier start has
-    /// announced.
+    /// Announces the children from number `first` on, before they are sent. Returns the number of the first
+    /// child that no earlier start has announced.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these numbers,
-    /// [`Storage`](ErrorKind::Storage) if the storage fails.
+    /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these
+    /// numbers, [`Storage`](ErrorKind::Storage) if the storage fails.
     pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
         let (mut at, mut new) = (first, first);
         let mut rest = children;
@@ -147,14 +149,14 @@ impl Ledger<'_> {
         Ok(new)
     }
 
-    /// Returns the number of children that were announced before.
+    /// Announces children of a single group. Returns the number of them that an earlier start has announced.
     async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
         let blob = self.id.roster(first / GROUP_SIZE)?;
         let place = usize::try_from(first % GROUP_SIZE).unwrap_or(usize::MAX);
-        let announce = |found| announced(found, place, children);
+        let announce = |found| announce_children(found, place, children);
         let document = self.document(&blob);
         let announced = document.change(Known::Nothing, announce).await?.result;
-        let Announced { before, changed } = announced.ok_or_else(|| other_children(&self.id))?;
+        let GroupAnnouncement { before, changed } = announced.ok_or_else(|| other_children(&self.id))?;
         if changed {
             let batch = self.id.as_str();
             crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
@@ -162,7 +164,7 @@ impl Ledger<'_> {
         Ok(before as u64)
     }
 
-    /// Checks that exactly this number of children was announced.
+    /// Checks that no more than this number of children was announced.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced more.

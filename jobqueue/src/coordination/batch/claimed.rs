@@ -1,4 +1,4 @@
-//! The place in a batch that a job claims to have, and the proof of it.
+//! The place in a batch that a job claims to have, and the proof of the claim.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ pub struct ClaimedChild {
     pub batch: String,
     /// The number of the child.
     pub index: u64,
-    /// True if its batch waits while it is a dead letter. The identity of a job does not show it.
+    /// True if the batch waits while the child is a dead letter. The identity of a job does not show this.
     pub waits: bool,
     proof: Proof,
 }
 
 #[derive(Clone, PartialEq, Eq)]
 enum Proof {
-    /// The token in its headers.
+    /// The token in the headers of the job.
     Token(String),
-    /// Its source, if its id is that of its place.
+    /// The source of the job, if the job has the default id of its place.
     Source,
 }
 
@@ -40,14 +40,14 @@ impl ClaimedChild {
         })
     }
 
-    /// Returns the place that the identity of a job claims: the one that a child has unless it was given another.
+    /// Returns the place that the identity of a job claims, which is the default identity of a child.
     pub fn of_identity(job_source: &str, id: &str) -> Option<Self> {
         let (batch, index) = id.rsplit_once('/').filter(|_| job_source.starts_with(SOURCES))?;
         let (batch, index) = (batch.to_owned(), index.parse().ok()?);
         Some(Self { batch, index, waits: true, proof: Proof::Source })
     }
 
-    /// Returns whether the batch with this secret has made the job for this place.
+    /// Returns whether the batch with this secret made the job for this place.
     pub fn is_proven(&self, secret: &str, job_source: &str, id: &str) -> bool {
         match &self.proof {
             Proof::Token(proof) => token(secret, &self.index.to_string(), job_source, id) == *proof,
@@ -61,7 +61,7 @@ jobqueue_storage::debug_fields! {
     ClaimedChild { batch, index }
 }
 
-/// Returns the source of the children of a batch that were given no other; `None` if there is no such batch.
+/// Returns the default source of the children of a batch; `None` if there is no such batch.
 ///
 /// # Errors
 /// The storage cannot be read.

@@ -1,15 +1,15 @@
 //! Seals a batch with its continuation, and sends the continuation.
 //!
-//! A child that sees its batch complete deletes its own message only after the continuation was certainly sent. The
-//! continuation is put twice if the process dies between the two steps here, or if two children end at once. Its
-//! copies have the same id and take turns like those of a child.
+//! The message of the child that completes the batch is deleted only after the continuation was certainly
+//! sent. The continuation is put twice if the process dies between the put and its record, or if two children
+//! end concurrently. Its copies have the same id and take turns like the copies of a child.
 
 use futures_util::future::BoxFuture;
 
 use super::claimed::ClaimedChild;
 use super::ledger::{Ledger, Plan};
-use super::names::{BATCH, BatchId, INDEX, OF, OF_TOKEN, ON_DEAD, THEN, TOKEN, token};
-use super::sweep::name_of;
+use super::names::{BATCH, BatchId, CONTINUATION, INDEX, OF, OF_TOKEN, ON_DEAD, TOKEN, token};
+use super::sweep::job_digest;
 use super::{Batch, source};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
@@ -24,9 +24,9 @@ pub(super) struct Outer<'b> {
     ledger: Ledger<'b>,
     index: u64,
     secret: String,
-    /// Its policy about dead letters, as a header has it.
+    /// The child's policy about dead letters, in the form of its header.
     on_dead: String,
-    /// The batch that the job continues.
+    /// The batch that the job continues, if it is a continuation.
     from: Option<String>,
 }
 
@@ -44,12 +44,12 @@ impl Batch {
                 return Err(Error::new(ErrorKind::TooLarge, text));
             }
             let (queue, text) = (core.name.to_string(), prepared.put.text);
-            let job = self.context.as_ref().map(|context| name_of(context.info()));
+            let job = self.context.as_ref().map(|context| job_digest(context.info()));
             let plan = Plan { children: self.next, queue, text, job };
             let ledger = self.ledger();
             if self.is_swept {
                 self.check_sealed(self.sealed.unwrap_or_default())?;
-                // The batch has ended the child that recorded it, and ends no other.
+                // The batch ended the child that recorded it, and ends no other child.
                 if let Some(Outer { ledger, index, .. }) = &outer
                     && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
                 {
@@ -64,7 +64,8 @@ impl Batch {
             }
             ledger.check_announced(self.next).await?;
             if let Some(Outer { ledger, index, from, .. }) = &outer {
-                // Before the batch is sealed, so that a later attempt of the sending job knows that it ends elsewhere.
+                // Recorded before the batch is sealed, so that a later attempt of the sending job knows that
+                // its end was handed over.
                 ledger.hand_over(*index, &self.id, from.as_deref()).await?;
             }
             ledger.seal(&plan).await?;
@@ -77,11 +78,11 @@ impl Batch {
             }
             self.check_sealed(plan.children)?;
             self.note_hand_over();
-            ledger.settle(&plan).await
+            ledger.complete_after_seal(&plan).await
         })
     }
 
-    /// Notes that another message ends the sending job.
+    /// Tells the context that another message ends the sending job.
     fn note_hand_over(&self) {
         if let Some(context) = &self.context {
             context.hand_over();
@@ -103,7 +104,7 @@ impl Batch {
 
     pub(super) fn continuation_options(&self, secret: &str, outer: Option<&Outer<'_>>) -> SendOptions {
         let (id, source) = (self.id.as_str(), source(secret));
-        let own = token(secret, THEN, &source, id);
+        let own = token(secret, CONTINUATION, &source, id);
         let options = SendOptions::new().source(&*source).id(id).own_header(OF, id).own_header(OF_TOKEN, own);
         let Some(Outer { ledger, index, secret, on_dead, .. }) = outer else { return options };
         let index = index.to_string();
@@ -115,14 +116,16 @@ impl Batch {
             .own_header(TOKEN, token)
     }
 
-    /// Returns the place of the job that sends this batch in a batch of its own, which it hands over to this one.
+    /// Returns the place of the sending job in the batch of which it is a child; the job hands the end of
+    /// that child over to this batch.
     pub(super) async fn outer(&self) -> Result<Option<Outer<'_>>, Error> {
         let Some(context) = &self.context else { return Ok(None) };
         let JobInfo { headers, source, id, .. } = context.info();
         let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
         let Ok(outer) = BatchId::new(&claimed.batch) else { return Ok(None) };
         let (ledger, index) = (Ledger::new(&self.storage, outer), claimed.index);
-        // Otherwise the headers were copied or written by another program, and there is nothing to hand over.
+        // Without a proof, the headers were copied or written by another program, and there is nothing to
+        // hand over.
         let secret = ledger.secret().await?.filter(|secret| claimed.is_proven(secret, source, id));
         let on_dead = headers.get(ON_DEAD).cloned().unwrap_or_default();
         let from = headers.get(OF).cloned();
@@ -158,6 +161,6 @@ impl Ledger<'_> {
 
     async fn message(&self, queue: &QueueName, text: &str) -> Result<PutMessage, StoreError> {
         let message = send::message_of(self.storage.queues(), queue, text).await?;
-        Ok(message.with_job(self.id.as_str(), THEN))
+        Ok(message.with_job(self.id.as_str(), CONTINUATION))
     }
 }

@@ -1,12 +1,14 @@
-//! A child that ends with another batch, because its handler has sent one. The continuation of that batch may send a further one.
+//! A child that ends with another batch, because its handler has sent that batch. The continuation of that
+//! batch may send a further batch.
 //!
 //! ```text
 //! child ──► batch X ──► continuation of X ──► batch Y ──► continuation of Y
 //!   0                          1                                 end
 //! ```
 //!
-//! Each batch is recorded before it is sealed, so that every later attempt finds it. The child is done when the last continuation is,
-//! and all the handlers before it have returned: one that fails after its batch is sealed is tried again, and its child fails with it.
+//! Each batch is recorded before it is sealed, so that every later attempt finds it. The child is done when
+//! the last continuation is done and all handlers before it have returned: a handler that fails after its
+//! batch is sealed is retried, and if it fails for good, the child fails with it.
 
 use super::claimed::ClaimedChild;
 use super::ledger::{Ledger, Marker, Plan, damaged};
@@ -18,8 +20,8 @@ use crate::settings::Metadata;
 use crate::storage::BlobName;
 
 impl Plan {
-    /// Returns whether the continuation ends child `index` of the batch with this secret. It ends one child at most: that of the job that
-    /// has sealed the batch.
+    /// Returns whether the continuation ends child `index` of the batch with this secret. A continuation ends
+    /// at most one child: the child whose job has sealed the batch.
     pub(super) fn ends_child(&self, batch: &BatchId, index: u64, secret: &str) -> bool {
         let Ok(Parsed::Event(event)) = parse(&self.text) else { return false };
         ClaimedChild::of_headers(&event.headers()).is_some_and(|child| {
@@ -31,8 +33,8 @@ impl Plan {
 }
 
 impl Ledger<'_> {
-    /// Records that child `index` ends with the continuation of the batch `inner`. `from` is set if the continuation
-    /// of that batch passes the end on.
+    /// Records that child `index` ends with the continuation of the batch `inner`. `from` is the batch whose
+    /// continuation hands the end over, if the sending job is a continuation.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if the child already ends with another batch: a job has one end.
@@ -56,8 +58,8 @@ impl Ledger<'_> {
         self.chain(index)?.change(Known::Absent, add).await.map_err(damaged)?.result
     }
 
-    /// Removes the record that child `index` ends with the batch `inner`. Returns the error for the job that wrote it: the continuation of
-    /// `inner` does not end the child.
+    /// Removes the record that child `index` ends with the batch `inner`. Returns the error for the job that
+    /// wrote the record: the continuation of `inner` does not end the child.
     pub(super) async fn retract_handover(&self, index: u64, inner: &BatchId) -> Result<Error, Error> {
         let remove = |chain: Option<Vec<String>>| match chain {
             Some(mut chain) if chain.last().is_some_and(|last| last == inner.as_str()) => {
@@ -74,16 +76,18 @@ impl Ledger<'_> {
         Ok(Error::new(ErrorKind::Conflict, text))
     }
 
-    /// Returns the batches through which child `index` ends, in their order; none if it ends by itself.
+    /// Returns the batches through which child `index` ends, in their order; empty if the child ends by
+    /// itself.
     pub(super) async fn handovers(&self, index: u64) -> Result<Vec<String>, Error> {
         let found = self.read_version(&self.chain(index)?).await?;
         Ok(found.map(|found| found.value).unwrap_or_default())
     }
 
-    /// Leaves the last batch of `chain` out if it was recorded and never sealed, or sealed by another job: the process ended between the two,
-    /// and this attempt of the job that has recorded it has not sent it again. Nothing ends the child with it.
+    /// Removes the last batch from `chain` if it was recorded but not sealed, or was sealed by another job:
+    /// the process ended between the two steps, and this attempt of the recording job has not sent the batch
+    /// again. The continuation of such a batch never ends the child.
     pub(super) async fn leave_out_unsealed(&self, index: u64, chain: &mut Vec<String>) -> Result<(), Error> {
-        // The last batch has ended, and may be swept.
+        // The last batch has ended, and may have been swept.
         if self.read::<Marker>(&self.continued(index)?).await?.is_some() {
             return Ok(());
         }
@@ -94,27 +98,30 @@ impl Ledger<'_> {
             crate::log::warn!(batch = %last, "the job has not sealed the batch, and has ended without it");
             chain.pop();
             if !chain.is_empty() {
-                // A handler of the chain that returns later reads the whole record.
+                // A handler of the chain that returns later reads the whole record, and must find this
+                // handler returned.
                 self.create(&self.returned(index, chain.len())?, &true).await?;
             }
         }
         Ok(())
     }
 
-    /// Returns whether the job of a child is over, so that no message of it runs: it has ended with success, or has handed its end over and
-    /// returned.
+    /// Returns whether the job of a child is over, so that none of its messages runs: the job has succeeded,
+    /// or its handler has handed the end over and returned.
     pub(super) async fn is_over(&self, index: u64) -> Result<bool, Error> {
         let is_done = matches!(self.read(&self.id.marker(0, index)?).await?, Some(Marker::Done(_)));
         Ok(is_done || self.read::<bool>(&self.returned(index, 0)?).await?.is_some())
     }
 
-    /// Notes that a handler has returned which handed the end of child `index` over to batch number `to` of `chain`.
+    /// Records the return of the handler that handed the end of child `index` over to batch number `to` of
+    /// `chain`. Ends the child if all handlers have returned.
     pub(super) async fn has_returned(&self, index: u64, to: usize, chain: &[String]) -> Result<(), Error> {
         self.create(&self.returned(index, to)?, &true).await?;
         self.end_if_all_returned(index, chain).await
     }
 
-    /// Ends child `index` if the last continuation of `chain` has returned before one of the handlers, and those have returned since.
+    /// Ends child `index` if the last continuation of `chain` returned before a handler of the chain, and all
+    /// handlers have returned since.
     async fn end_if_all_returned(&self, index: u64, chain: &[String]) -> Result<(), Error> {
         match self.read::<Marker>(&self.continued(index)?).await? {
             Some(marker) if self.have_all_returned(index, chain).await? => {
@@ -124,11 +131,13 @@ impl Ledger<'_> {
         }
     }
 
-    /// Ends child `index` with the last continuation of `chain`; if a handler before it has not returned yet, that one ends the child.
+    /// Ends child `index` with the last continuation of `chain`. If a handler before it has not returned yet,
+    /// that handler ends the child.
     pub(super) async fn end_with(&self, index: u64, chain: &[String], marker: &Marker) -> Result<(), Error> {
         if !self.have_all_returned(index, chain).await? {
             self.create(&self.continued(index)?, marker).await?;
-            // Each side writes before it reads, so that one of them sees both.
+            // Continuation and handler each write before they read, so that at least one of them sees both
+            // records.
             if !self.have_all_returned(index, chain).await? {
                 return Ok(());
             }
@@ -136,8 +145,8 @@ impl Ledger<'_> {
         self.end_child(index, marker).await
     }
 
-    /// Ends child `index`, whose own message does not run: another job does its work, or its job is over. A child that has handed over to a
-    /// batch ends with that.
+    /// Ends child `index`, whose own message does not run: another job does its work, or its job is over. A
+    /// child that has handed over to a batch ends with that batch.
     pub(super) async fn end_elsewhere(&self, index: u64) -> Result<(), Error> {
         let ended = self.read::<Marker>(&self.id.marker(0, index)?).await?;
         if !matches!(ended, Some(Marker::Done(_))) {
@@ -165,7 +174,7 @@ impl Ledger<'_> {
 
     /// Returns the record of the batches through which a child ends.
     fn chain(&self, index: u64) -> Result<JsonBlob<Vec<String>>, Error> {
-        // In the metadata as well, so that a listing shows the tree of batches.
+        // The metadata repeats the last batch, so that a listing shows the tree of batches.
         let last = |chain: &Vec<String>| match chain.last() {
             Some(last) => Metadata::new().with(INNER, last),
             None => Metadata::new(),
@@ -198,7 +207,8 @@ mod tests {
     use super::*;
     use crate::storage::Storage;
 
-    /// A continuation has announced a batch and returned without it, before the handler that has sent its own batch.
+    /// A continuation has announced a batch and returned without it, before the handler that has sent its own
+    /// batch.
     #[tokio::test]
     async fn batch_that_is_left_out_holds_up_no_handler_that_returns_later() {
         let storage = Storage::memory();
@@ -219,7 +229,8 @@ mod tests {
         assert!(outer.read::<Marker>(&outer.id.marker(0, 0).unwrap()).await.unwrap().is_some());
     }
 
-    /// The process died between the record and the look at the plan, and the next attempt of its job does not send the batch.
+    /// The process died between the record and the check of the plan, and the next attempt of its job does
+    /// not send the batch.
     #[tokio::test]
     async fn batch_that_another_job_has_sealed_is_left_out() {
         let storage = Storage::memory();

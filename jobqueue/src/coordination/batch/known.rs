@@ -1,4 +1,5 @@
-//! The memory of a worker of the batches whose children it runs: facts that do not change, because the id of a batch is not used again.
+//! A worker's cache of the batches whose children it runs. It keeps facts that never change, because the id
+//! of a batch is not used again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ impl KnownBatches {
         lock(&self.0).get(id).cloned()
     }
 
-    /// Keeps a batch whose secret was read. Children that begin together share it.
+    /// Keeps a batch whose secret was read. Children that begin together share the entry.
     pub(super) fn insert(&self, id: &str, secret: String) -> Arc<KnownBatch> {
         let mut batches = lock(&self.0);
         if let Some(known) = batches.get(id).filter(|known| known.secret == secret) {
@@ -37,7 +38,8 @@ pub(super) struct KnownBatch {
     pub(super) secret: String,
     /// The number of children, once the batch is sealed.
     children: OnceLock<u64>,
-    /// The completions of the groups above groups of children, which the children that end at the same time share.
+    /// The running completions of groups, by the group of the children. Children that end together share a
+    /// completion.
     completions: Mutex<BTreeMap<u64, Arc<SharedCompletion>>>,
 }
 
@@ -45,14 +47,14 @@ pub(super) struct KnownBatch {
 struct SharedCompletion {
     /// The number of children whose markers were written.
     marked: AtomicU64,
-    /// The number of these before the last completion that succeeded.
+    /// The number of children whose markers were written before the last successful completion began.
     covered: tokio::sync::Mutex<u64>,
 }
 
 impl KnownBatch {
-    /// Completes the groups above a group one of whose children has just been marked. A completion of another child that begins after this
-    /// call counts for both: one listing of the group shows all their markers. `complete` gets and returns the number of children, if it is
-    /// known.
+    /// Completes the groups above `group`, in which a child has just been marked. A completion for another
+    /// child that begins after this call counts for both, because one listing of the group shows both
+    /// markers. `complete` gets and returns the number of the batch's children, if that is known.
     pub(super) async fn complete_ancestors<F>(
         &self,
         group: u64,
@@ -70,7 +72,7 @@ impl KnownBatch {
             }
             let marked = shared.marked.load(Ordering::SeqCst);
             if let Some(children) = complete(self.children.get().copied()).await? {
-                // Another completion may have set the same number.
+                // Fails if another completion has set the same number.
                 let _ = self.children.set(children);
             }
             *covered = marked;
@@ -78,7 +80,7 @@ impl KnownBatch {
         };
         let completed = completed.await;
         let mut completions = lock(&self.completions);
-        // Only the map and this call have it.
+        // Only the map and this call refer to the completion.
         if Arc::strong_count(&shared) == 2 {
             completions.remove(&group);
         }

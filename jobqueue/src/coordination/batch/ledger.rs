@@ -1,8 +1,8 @@
-//! The blobs of one batch. Each is written once and read by every process that ends a child. The table in `names` says for each event
-//! which blob is written, and who continues after a crash.
+//! The blobs of one batch. Most are written once; every process that ends a child reads them. The table in
+//! `names` lists for each event the blob that is written, and the process that continues after a crash.
 //!
-//! Every step can be repeated, and several processes may take it at once. A step that must happen once is a blob that
-//! is created if absent, or a message whose duplicates do not run.
+//! Every step can be repeated, and several processes may take it concurrently. A step that must happen once
+//! is a blob that is created if absent, or a message whose duplicates do not run.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -22,9 +22,9 @@ use crate::storage::{
 
 /// The maximum size of a marker or plan, in bytes.
 pub(super) const MAX_BYTES: u64 = 32 * 1024 * 1024;
-/// The metadata key on the marker of a failed child, so that a listing shows it.
+/// The metadata key on the marker of a failed child, so that a listing shows the failure.
 pub(super) const FAILED: &str = "failed";
-/// The number of times that a request is sent again which the storage could not serve.
+/// The number of times that a request is sent again if the storage could not serve it.
 const RESENDS: u32 = 4;
 
 /// A sealed batch.
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     pub(super) queue: String,
     /// The text of the continuation's message.
     pub(super) text: String,
-    /// The [name](super::sweep::name_of) of the job that has sent the batch, if a job has.
+    /// The [digest](super::sweep::job_digest) of the job that sent the batch, if a job did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) job: Option<String>,
 }
@@ -55,7 +55,7 @@ pub(super) enum Marker {
 pub(super) struct Ledger<'a> {
     pub(super) storage: &'a Storage,
     pub(super) id: BatchId,
-    /// The parts of the batch that this worker has read before.
+    /// The worker's cache of this batch.
     known: Option<Arc<KnownBatch>>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Ledger<'a> {
         JsonBlob::new(self.storage.blobs(), self.storage.runtime(), blob.clone(), MAX_BYTES)
     }
 
-    /// Creates a blob if it is absent. Returns whether an answer says so.
+    /// Creates a blob if it is absent. Returns whether the storage confirmed that this call created it.
     pub(super) async fn create<T: Serialize>(&self, blob: &BlobName, value: &T) -> Result<bool, Error> {
         Ok(self.document(blob).create(value, tries(self.storage)).await?)
     }
@@ -97,7 +97,7 @@ impl<'a> Ledger<'a> {
         Ok(tries(self.storage).run(|| delete_if_present(blobs, blob)).await?)
     }
 
-    /// Returns the batch's secret. Creates one if the batch is new.
+    /// Returns the batch's secret. Creates a secret if the batch is new.
     pub(super) async fn make_secret(&self) -> Result<String, Error> {
         let document = self.document::<String>(&self.id.blob("token")?);
         if let Some(known) = self.read_version(&document).await? {
@@ -120,14 +120,15 @@ impl<'a> Ledger<'a> {
         self.read(&self.id.blob("plan")?).await
     }
 
-    /// Writes the plan, unless there is one. A listing shows the number of children.
+    /// Writes the plan, unless a plan exists. The metadata shows the number of children in listings.
     pub(super) async fn seal(&self, plan: &Plan) -> Result<(), Error> {
         let children = |plan: &Plan| Metadata::new().with(CHILDREN, plan.children.to_string());
         let document = self.document(&self.id.blob("plan")?).with_metadata(children);
         Ok(document.create(plan, tries(self.storage)).await.map(drop)?)
     }
 
-    /// Marks a child as ended, then the groups that this completes. Sends the continuation if the batch is complete.
+    /// Marks a child as ended, then the groups that this completes. Sends the continuation if the batch is
+    /// complete.
     pub(super) async fn end_child(&self, index: u64, marker: &Marker) -> Result<(), Error> {
         let failed = |marker: &Marker| match marker {
             Marker::Failed { .. } => Metadata::new().with(FAILED, "true"),
@@ -156,7 +157,8 @@ impl<'a> Ledger<'a> {
         self.create(&self.id.blob("done")?, &true).await.map(drop)
     }
 
-    /// Marks the groups above the marker of a child as far as they are complete. Sends the continuation if all are.
+    /// Marks the complete groups above the marker of a child. Sends the continuation if all groups are
+    /// complete.
     pub(super) async fn complete_ancestors(&self, index: u64) -> Result<(), Error> {
         let complete = |sealed| self.mark_complete_groups(index, sealed);
         match &self.known {
@@ -165,17 +167,19 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Marks the complete groups of a batch with `sealed` children, if that number is known. Returns the number, if the batch is sealed.
+    /// Marks the complete groups above child `index`. `sealed` is the number of the batch's children, if it
+    /// is known. Returns that number, if the batch is sealed.
     async fn mark_complete_groups(&self, index: u64, sealed: Option<u64>) -> Result<Option<u64>, Error> {
         let mut children = sealed;
         let mut at = index;
         for level in 0.. {
-            // Read after the marker at this level was written: if there is no plan yet, the process that seals the
-            // batch later sees the marker.
+            // The plan is read after the marker at this level was written: if there is no plan yet, the
+            // process that seals the batch later sees the marker.
             if children.is_none() {
                 children = self.plan().await?.map(|plan| plan.children);
             }
-            // The children of a leaf share one pass: a child that a start has sent beyond the plan may make it for another.
+            // The children of a leaf share one pass, so a child beyond the plan may make the pass for a child
+            // of the plan.
             if children.is_some_and(|children| index / GROUP_SIZE * GROUP_SIZE >= children) {
                 break;
             }
@@ -195,9 +199,9 @@ impl<'a> Ledger<'a> {
         Ok(children)
     }
 
-    /// Marks the groups that only the sealing process can complete: the last group of each level, whose size is known
-    /// only now.
-    pub(super) async fn settle(&self, plan: &Plan) -> Result<(), Error> {
+    /// Marks the groups that only the sealing process can complete: the last group of each level, whose size
+    /// is known only after the seal. Sends the continuation if the batch is complete.
+    pub(super) async fn complete_after_seal(&self, plan: &Plan) -> Result<(), Error> {
         if plan.children == 0 {
             return self.send_continuation().await;
         }
@@ -228,17 +232,17 @@ impl<'a> Ledger<'a> {
     }
 }
 
-/// Calls `look` for each blob whose name begins with `prefix`, in order of name. Returns the time at the beginning by the clock that
-/// stamps the blobs, if the storage returns it.
+/// Calls `visit` for each blob whose name begins with `prefix`, in order of name. Returns the time at the
+/// beginning by the clock that stamps the blobs, if the storage returns it.
 pub(super) async fn for_each_blob(
     storage: &Storage,
     prefix: &str,
-    mut look: impl FnMut(&str, &BlobProperties),
+    mut visit: impl FnMut(&str, &BlobProperties),
 ) -> Result<Option<SystemTime>, Error> {
     let (mut began, mut next) = (None, None::<String>);
     loop {
         let page = page(storage, prefix, next.as_deref()).await?;
-        page.blobs.iter().for_each(|(name, properties)| look(name, properties));
+        page.blobs.iter().for_each(|(name, properties)| visit(name, properties));
         began = began.or(page.now);
         next = page.next;
         if next.is_none() {
@@ -247,7 +251,7 @@ pub(super) async fn for_each_blob(
     }
 }
 
-/// Returns a page of the blobs whose names begin with `prefix`; an empty one if there are no batches.
+/// Returns a page of the blobs whose names begin with `prefix`; an empty page if there are no batches.
 pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) -> Result<BlobListing, Error> {
     let container = container()?;
     match tries(storage).run(|| storage.blobs().list_blobs(&container, prefix, from)).await {
@@ -256,7 +260,7 @@ pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) ->
     }
 }
 
-/// Returns the error of a blob that cannot be read or changed.
+/// Returns the error for a blob that cannot be read or changed.
 pub(super) fn damaged(error: StoreError) -> Error {
     if error.kind() != StoreErrorKind::Corrupt {
         return error.into();
@@ -265,7 +269,7 @@ pub(super) fn damaged(error: StoreError) -> Error {
     Error::new(ErrorKind::Undecodable, text).with_source(error)
 }
 
-/// Returns the attempts of a request. None of them does harm when it is repeated.
+/// Returns the attempts of a request. Every request of this module can be repeated without harm.
 pub(super) fn tries(storage: &Storage) -> Tries {
     Tries::brief(storage.runtime(), RESENDS, RESENDS)
 }
@@ -276,7 +280,7 @@ mod tests {
     use crate::coordination::batch::known::KnownBatches;
     use crate::storage::QueueName;
 
-    /// A child that another start has sent into a sealed batch can lead the pass that its leaf shares.
+    /// A child that another start has sent into a sealed batch can make the pass that its leaf shares.
     #[tokio::test(start_paused = true)]
     async fn child_beyond_the_plan_completes_its_leaf() {
         for (children, ended, continues) in [(2, 2, true), (1, 1, true), (2, 1, false), (1, 0, false)] {

@@ -1,4 +1,4 @@
-//! The worker's hook for children and continuations of batches.
+//! The worker's hook for the children and continuations of batches.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,21 @@ use super::claim::Turn;
 use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BatchId, COPY, OF, OF_TOKEN, THEN, TOKEN, token};
+use super::names::{BatchId, CONTINUATION, COPY, OF, OF_TOKEN, TOKEN, token};
 use crate::delivery::{AdmissionContext, Disposition, Hook, HookContext};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::storage::Storage;
 
-/// Takes part in every delivery whose headers name a batch, and in no other.
+/// Takes part in every delivery whose headers name a batch, and in no other delivery.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
     batches: KnownBatches,
 }
 
-/// Removes the tokens of batches from headers that people see, because a token makes any message pass for the same child.
+/// Removes the tokens of batches from headers that are shown, because a token makes any message pass for the
+/// same child.
 pub fn remove_tokens(headers: &mut BTreeMap<String, String>) {
     headers.retain(|name, _| name != TOKEN && name != OF_TOKEN);
 }
@@ -32,20 +33,22 @@ pub fn remove_own<V>(attributes: &mut BTreeMap<String, V>) {
     attributes.retain(|name, _| !super::names::BATCH_HEADERS.contains(&name.as_str()));
 }
 
-fn claim(index: u64) -> String {
+/// Returns the place of a child, under which its turn is claimed.
+fn place_of(index: u64) -> String {
     format!("{index:010}")
 }
 
-struct Child<'a> {
+struct ChildPlace<'a> {
     ledger: Ledger<'a>,
     index: u64,
     waits: bool,
-    /// True if another message of the child may have been put before this one; `None` if each of them makes its claim at once.
+    /// True if another message of the child may have been put before this message; `None` if each message of
+    /// the child makes its claim immediately.
     is_copy: Option<bool>,
 }
 
 impl Membership {
-    /// Returns a batch if it has made a job, as `proves` says of its secret.
+    /// Returns the batch `id` if it made the job, which `proves` decides by the batch's secret.
     async fn batch<'a>(
         &self,
         storage: &'a Storage,
@@ -64,20 +67,22 @@ impl Membership {
         Ok(is_member.then(|| ledger.knowing(known)))
     }
 
-    async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Child<'a>>, Error> {
+    /// Returns the place of a child, if the job is a child.
+    async fn child<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<ChildPlace<'a>>, Error> {
         let JobInfo { headers, source, id, .. } = hook_context.job;
         let Some(claimed) = ClaimedChild::of_headers(headers) else { return Ok(None) };
         let proves = |secret: &str| claimed.is_proven(secret, source, id);
         let ledger = self.batch(hook_context.storage, &claimed.batch, proves).await?;
         let (index, waits) = (claimed.index, claimed.waits);
         let is_copy = is_copy(hook_context.job);
-        Ok(ledger.map(|ledger| Child { ledger, index, waits, is_copy }))
+        Ok(ledger.map(|ledger| ChildPlace { ledger, index, waits, is_copy }))
     }
 
+    /// Returns the batch that the job continues, if it is a continuation.
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
         let JobInfo { headers, source, id, .. } = hook_context.job;
         let (Some(batch), Some(proof)) = (headers.get(OF), headers.get(OF_TOKEN)) else { return Ok(None) };
-        let proves = |secret: &str| token(secret, THEN, source, id) == *proof;
+        let proves = |secret: &str| token(secret, CONTINUATION, source, id) == *proof;
         self.batch(hook_context.storage, batch, proves).await
     }
 }
@@ -102,31 +107,33 @@ impl Hook for Membership {
         _: AdmissionContext<'_>,
     ) -> Result<Option<Disposition>, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
-            // Its membership in a batch above is that of the job it continues; it takes no turn of its own there.
-            return Ok(match ledger.turn_of(THEN, hook_context, false).await? {
+            // A continuation is a member of the outer batch in place of the job that sent its batch; it takes
+            // no turn there.
+            return Ok(match ledger.turn_of(CONTINUATION, hook_context, false).await? {
                 Turn::First => None,
                 _ if ledger.has_continued().await? => Some(Disposition::Discard),
                 Turn::Again => None,
                 Turn::Wait(wait) => Some(Disposition::Release(wait)),
             });
         }
-        let Some(Child { ledger, index, is_copy, .. }) = self.child(hook_context).await? else {
+        let Some(ChildPlace { ledger, index, is_copy, .. }) = self.child(hook_context).await? else {
             return Ok(None);
         };
         let is_first = hook_context.leased_job.fence() == 1 && hook_context.job.attempt == 1;
         if is_first && is_copy == Some(false) {
-            // A delivery that the storage has not counted may have ended the child.
+            // A delivery that the storage did not count may have ended the child.
             if !hook_context.leased_job.is_certainly_first() && ledger.is_over(index).await? {
                 return Ok(Some(Disposition::Discard));
             }
-            ledger.keep_turn(&claim(index), hook_context, false)?;
+            ledger.keep_turn(&place_of(index), hook_context, false)?;
             return Ok(None);
         }
-        let turn = ledger.turn_of(&claim(index), hook_context, is_copy == Some(true)).await?;
+        let turn = ledger.turn_of(&place_of(index), hook_context, is_copy == Some(true)).await?;
         if turn == Turn::First && is_copy.is_none() {
             return Ok(None);
         }
-        // Either a copy of a child whose job is over, or a job that has ended without what follows from that.
+        // The message is a copy of a child whose job is over, or the end of the job was recorded without its
+        // consequences.
         if ledger.is_over(index).await? {
             return Ok(Some(Disposition::Discard));
         }
@@ -144,17 +151,19 @@ impl Hook for Membership {
     ) -> Result<(), Error> {
         let continued = self.continued(hook_context).await?;
         if let Some(child) = self.child(hook_context).await? {
-            // An earlier delivery may have handed the end over, also before a redrive.
+            // An earlier delivery, even before a redrive, may have handed the end over.
             let has_past = !hook_context.leased_job.is_certainly_first() || hook_context.job.attempt > 1;
-            let mut chain = match handed_over || has_past || continued.is_some() {
-                true => child.ledger.handovers(child.index).await?,
-                false => Vec::new(),
+            let mut chain = if handed_over || has_past || continued.is_some() {
+                child.ledger.handovers(child.index).await?
+            } else {
+                Vec::new()
             };
             let own = continued.as_ref().map(|ledger| ledger.id.as_str());
             let own = own.and_then(|own| chain.iter().position(|inner| inner == own));
-            // The place of the batch that this job announces: behind the one that it continues.
+            // The place in the chain of the batch that this job announces: behind the batch that it
+            // continues.
             let to = own.map_or(0, |own| own + 1);
-            // The batch of another job of the chain may be sealed later.
+            // Only the last place is checked: the batch of another job of the chain may be sealed later.
             if !handed_over && to + 1 == chain.len() {
                 child.ledger.leave_out_unsealed(child.index, &mut chain).await?;
             }
@@ -172,12 +181,12 @@ impl Hook for Membership {
     }
 
     async fn discarding(&self, hook_context: HookContext<'_>) -> Result<(), Error> {
-        // The job that a continuation continues has ended before.
+        // The job that sent the continuation's batch has ended before.
         if self.continued(hook_context).await?.is_some() {
             return Ok(());
         }
         match self.child(hook_context).await? {
-            Some(Child { ledger, index, .. }) => ledger.end_elsewhere(index).await,
+            Some(ChildPlace { ledger, index, .. }) => ledger.end_elsewhere(index).await,
             None => Ok(()),
         }
     }
@@ -187,7 +196,7 @@ impl Hook for Membership {
             return ledger.has_continued().await;
         }
         match self.child(hook_context).await? {
-            Some(Child { ledger, index, .. }) => ledger.is_over(index).await,
+            Some(ChildPlace { ledger, index, .. }) => ledger.is_over(index).await,
             None => Ok(false),
         }
     }
@@ -199,17 +208,19 @@ impl Hook for Membership {
         detail: &str,
     ) -> Result<(), Error> {
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
-        if let Some(Child { ledger, index, waits: false, .. }) = &child
-            // A copy that does not have the turn cannot fail the child.
-            && (continued.is_some() || ledger.may_end(&claim(*index), hook_context).await?)
+        if let Some(ChildPlace { ledger, index, waits: false, .. }) = &child
+            // A copy without the turn cannot fail the child.
+            && (continued.is_some() || ledger.may_end(&place_of(*index), hook_context).await?)
         {
             let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
             ledger.end_child(*index, &failed).await?;
         }
-        // A redrive would send it as another message.
+        // A redrive would send the job as another message, which needs a free turn.
         match (continued, child) {
-            (Some(ledger), _) => ledger.end_turn(THEN, hook_context).await,
-            (None, Some(Child { ledger, index, .. })) => ledger.end_turn(&claim(index), hook_context).await,
+            (Some(ledger), _) => ledger.end_turn(CONTINUATION, hook_context).await,
+            (None, Some(ChildPlace { ledger, index, .. })) => {
+                ledger.end_turn(&place_of(index), hook_context).await
+            }
             (None, None) => Ok(()),
         }
     }

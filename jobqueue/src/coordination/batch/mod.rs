@@ -1,27 +1,29 @@
 //! Batches: many jobs, and a continuation that runs once when all of them are done.
 //!
 //! # How it works
-//! - **No hot blob.** Each child that ends writes a marker of its own. The child that completes a group of 100 writes
-//!   the group's marker, and so on up. The end of a child costs one write, and a listing of at most 100 names, which children that
-//!   end together share.
-//! - **Named, not counted.** Children are announced before they are sent: a record holds their digests, and a restart
-//!   compares what it sends. A token in their headers, for this job only, distinguishes them from events that merely claim to
-//!   belong to the batch.
-//! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds how many were certainly sent, and a restart
-//!   begins there.
-//! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The record that the
-//!   child is done, or has handed over to a batch of its own, ends both. The one that runs renews its claim; if it cannot
-//!   for a minute, the other takes over. The first message runs for 15 seconds without a claim.
-//! - **Once.** The end of a child, or that it has handed over, is recorded before its message is deleted. If the process
-//!   crashes in between, the next delivery does not run the handler again, but continues from the record. The continuation may be put twice:
-//!   by two children that end together, or by a crash between the put and its record. Its copies take turns like
-//!   those of a child.
+//! - **No hot blob.** Each child that ends writes its own marker. The child that completes a group of 100
+//!   writes the group's marker, and so on up the tree. The end of a child costs one write, and a listing of
+//!   at most 100 names, which children that end together share.
+//! - **Named, not counted.** Children are announced before they are sent: a record holds their digests, and a
+//!   restart compares its children with the record. A token in the headers, valid for this job only,
+//!   distinguishes children from events that merely claim to belong to the batch.
+//! - **Restartable.** Children have the ids `<batch>/<n>`. A cursor holds the number of children that were
+//!   certainly sent, and a restart begins there.
+//! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The
+//!   record that the child is done, or has handed over to another batch, ends both. The running message
+//!   renews its claim; if it cannot for a minute, the other message takes over. The first message runs for 15
+//!   seconds without a claim.
+//! - **Once.** The end or the handover of a child is recorded before its message is deleted. If the process
+//!   crashes in between, the next delivery does not run the handler again, but continues from the record. The
+//!   continuation may be put twice: by two children that end together, or by a crash between the put and its
+//!   record. Its copies take turns like the copies of a child.
 //! - As everywhere, a message is delivered *at least* once.
 //!
 //! # Limits
-//! A [`Worker`](crate::Worker) must run the children: a [`Delivery`](crate::Delivery) that is completed by hand ends
-//! no child. A child that expires or is cleared never ends, and neither does one whose dead letter is purged unless its batch has
-//! [`OnDeadLetters::Continue`]: its batch waits forever. Give children a time to live only if that is intended.
+//! A [`Worker`](crate::Worker) must run the children: a [`Delivery`](crate::Delivery) that is completed by
+//! hand ends no child. A child that expires or is cleared never ends. Nor does a child whose dead letter is
+//! purged, unless its batch has [`OnDeadLetters::Continue`]. The batch of such a child waits forever. Give
+//! children a time to live only if that is intended.
 
 mod child_requests;
 mod children;
@@ -66,10 +68,10 @@ pub use sweep::{BatchSweepOptions, sweep_batches};
 /// The beginning of the sources of all batches.
 pub(crate) const SOURCES: &str = "/jobqueue/batch";
 
-/// Returns the source of the children and the continuation of a batch. It is the same for all programs, so that a repeated send is the
-/// same job, and no other program can guess it.
+/// Returns the source of the children and the continuation of a batch. The source is the same for all
+/// programs that send the batch, so that a repeated send is the same job, and no other program can guess it.
 fn source(secret: &str) -> String {
-    // Sources are shown.
+    // A digest, because sources are shown and the secret must not be.
     format!("{SOURCES}/{}", to_hex(&Sha256::digest(secret)[..8]))
 }
 
@@ -77,22 +79,26 @@ fn source(secret: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDeadLetters {
-    /// The batch waits until the child is redriven and completed. It waits forever once the dead letter is purged.
+    /// The batch waits until the child is redriven and completed; if the dead letter is purged, the batch
+    /// waits forever.
     #[default]
     Wait,
     /// The child counts as ended; the results of the batch contain the failure.
     Continue,
 }
 
-/// A batch whose children are being sent. It sends the children, then the continuation when all of them have ended.
+/// A batch whose children are being sent. It sends the children, then the continuation when all of them have
+/// ended.
 ///
-/// Use an id that is the same after a restart of the program, and send the same children in the same order. The program
-/// can then be interrupted anywhere and restarted, without duplicating a child. Use each id for one batch only.
+/// Use an id that is the same after a restart of the program, and send the same children in the same order.
+/// The program can then be interrupted anywhere and restarted, without duplicating a child. Use each id for
+/// one batch only.
 ///
-/// A child is its place in the list, with its key and its id if you set one. Between two starts, a new release may rename
-/// the kind, raise the version or add and remove members of the payload. A restart with other keys or ids is refused
-/// ([`Conflict`](crate::ErrorKind::Conflict)), and so are JSON payloads of the same kind, version and members with other values.
-/// Payloads in other formats are not compared: give such children keys.
+/// A child is identified by its place in the list, with its key and its id if you set them. Between two
+/// starts, a new release may rename the kind, raise the version or add and remove members of the payload. A
+/// restart with other keys or ids is refused ([`Conflict`](crate::ErrorKind::Conflict)), and so is a JSON
+/// payload with the same kind, version and members but other values. Payloads in other formats are not
+/// compared: give such children keys.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -128,16 +134,17 @@ pub struct Batch {
     storage: Storage,
     id: BatchId,
     on_dead: OnDeadLetters,
-    /// The job that sends this batch, if a job does.
+    /// The context of the job that sends this batch, if a job does.
     context: Option<Context>,
+    /// The number of the next child.
     next: u64,
     /// The number of children that an earlier start has certainly sent.
     sent_before: u64,
     /// The number of children with which an earlier start has sealed the batch.
     sealed: Option<u64>,
-    /// True if the batch has ended and was swept, and the job that has sent it sends it again.
+    /// True if the batch has ended and was swept, and its sending job sends it again.
     is_swept: bool,
-    /// The queues of the types of children.
+    /// The opened queues, by name.
     opened: BTreeMap<&'static str, Arc<QueueCore>>,
     /// The secret from which the tokens of the children are made, read once.
     secret: Option<String>,
@@ -148,26 +155,29 @@ impl Storage {
     /// underscores.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Conflict`](crate::ErrorKind::Conflict) for that of a batch that was
-    /// [swept](sweep_batches) in the last year, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for an invalid id, [`Conflict`](crate::ErrorKind::Conflict) for
+    /// the id of a batch that was [swept](sweep_batches) in the last year,
+    /// [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.clone(), id, None).await
     }
 }
 
 impl Context {
-    /// Begins a batch within a job, or continues one that an earlier attempt began. The `id` has 1–128 ASCII letters,
-    /// digits, dashes and underscores.
+    /// Begins a batch within a job, or continues one that an earlier attempt began. The `id` has 1–128 ASCII
+    /// letters, digits, dashes and underscores.
     ///
-    /// Batches nest: if the job is itself a child of a batch, it ends there when its handler has returned and the
-    /// continuation of this batch is done, with the result of that continuation.
+    /// Batches nest: if the job is itself a child of a batch, that child ends when the handler has returned
+    /// and the continuation of this batch is done, with the result of that continuation.
     ///
-    /// A job that has sent a batch does not send it again for a year after its [sweep](sweep_batches): its children are skipped. A job that runs
-    /// each month under one id must therefore name the month in the batch's id.
+    /// A job that has sent a batch does not send it again for a year after the [sweep](sweep_batches) of the
+    /// batch: the children are skipped. A job that runs each month under one id must therefore name the month
+    /// in the batch's id.
     ///
     /// # Errors
-    /// [`Invalid`](crate::ErrorKind::Invalid) for a bad id, [`Conflict`](crate::ErrorKind::Conflict) for that of a batch that was
-    /// swept in the last year, unless this job had sent it and it had ended, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
+    /// [`Invalid`](crate::ErrorKind::Invalid) for an invalid id, [`Conflict`](crate::ErrorKind::Conflict) for
+    /// the id of a batch that was swept in the last year, unless this job had sent the batch and it had
+    /// ended, [`Storage`](crate::ErrorKind::Storage) if the batch cannot be read.
     pub async fn batch(&self, id: &str) -> Result<Batch, Error> {
         Batch::open(self.storage().clone(), id, Some(self.clone())).await
     }
@@ -181,7 +191,7 @@ impl Batch {
             let ledger = Ledger::new(&storage, id.clone());
             let plan = ledger.plan().await;
             let cursor: Option<u64> = ledger.read(&id.blob("cursor")?).await?;
-            // Read last: a sweep writes its note before it removes the rest.
+            // Read last: a sweep writes its tombstone before it removes the rest.
             let swept = ledger.swept(context.as_ref().map(Context::info)).await?;
             let is_swept = swept.is_some();
             let sealed = match swept {
@@ -221,8 +231,8 @@ impl Batch {
         self.id.as_str()
     }
 
-    /// Returns the number of children so far, including children that were skipped because an earlier start had sent
-    /// them.
+    /// Returns the number of children so far, including children that were skipped because an earlier start
+    /// had sent them.
     pub fn children(&self) -> u64 {
         self.next
     }
@@ -231,21 +241,23 @@ impl Batch {
         if let Some(secret) = &self.secret {
             return Ok(secret.clone());
         }
-        // Nothing is sent with the secret of a batch that was swept.
+        // A batch that was swept sends nothing, so its secret is not needed.
         let secret = if self.is_swept { SWEPT.to_owned() } else { self.ledger().make_secret().await? };
         self.secret = Some(secret.clone());
         Ok(secret)
     }
 
-    /// Seals the batch: it accepts no more children. The `continuation` is sent once when all children have ended; at
-    /// once if they have ended already or if there are none. Its handler reads the results with
-    /// [`Context::batch_results`]. If an earlier start has sealed the batch, its continuation holds.
+    /// Seals the batch, which then accepts no more children. The `continuation` is sent once when all
+    /// children have ended; immediately if they have already ended or if there are none. Its handler reads
+    /// the results with [`Context::batch_results`]. If an earlier start has sealed the batch, the
+    /// continuation of that start is sent.
     ///
     /// # Errors
-    /// - [`Conflict`](crate::ErrorKind::Conflict): an earlier start has sealed the batch with another number of children; or the sending job is
-    ///   a child of a batch, and another job has sealed this one, whose continuation ends the child of that job only.
-    /// - [`Invalid`](crate::ErrorKind::Invalid) or [`TooLarge`](crate::ErrorKind::TooLarge): the continuation breaks a rule of its
-    ///   type, or does not fit into one message.
+    /// - [`Conflict`](crate::ErrorKind::Conflict): an earlier start has sealed the batch with another number
+    ///   of children; or the sending job is a child of a batch, and another job has sealed this batch, whose
+    ///   continuation ends only the child of that job.
+    /// - [`Invalid`](crate::ErrorKind::Invalid) or [`TooLarge`](crate::ErrorKind::TooLarge): the continuation
+    ///   breaks a rule of its type, or does not fit into one message.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed. Start again.
     ///
     /// # Cancel safety

@@ -3,18 +3,18 @@
 //! | event | blob, below the id of the batch | after a crash |
 //! |---|---|---|
 //! | begun | `token`: the secret from which the tokens in the children's headers are made | a restart reads it |
-//! | children announced, before they are sent | `names/<leaf>`: digests of the children with these numbers | a restart announces the same ones, and sends them as copies |
-//! | children certainly sent | `cursor`: their number | a restart begins behind them |
-//! | end of the sending job handed over | `handover/<index>` in its batch: the batches through which this child ends, in their order | the next attempt of the job seals the batch, or leaves it out |
+//! | children announced, before they are sent | `names/<leaf>`: digests of the children with these numbers | a restart announces the same children, and sends them as copies |
+//! | children certainly sent | `cursor`: their number | a restart begins after them |
+//! | end of the sending job handed over | `handover/<index>` in the job's batch: the batches through which this child ends, in their order | the next attempt of the job seals the batch, or ignores the record |
 //! | sealed | `plan`: the number of children and the continuation, written once | a restart marks the groups that no child can complete |
-//! | a copy runs, or waits | `claim/<who>`: see `claim`; none for most first deliveries | the message itself, or a copy that has waited |
-//! | a child has ended | `0/<leaf>/<place>`: its result, or its failure (with metadata that says so) | its message is delivered again, does not run, and marks the groups above |
-//! | a leaf of 100 children is done | `1/<group>/<place>`; `2/…` for a hundred leaves, and so on up to one | the message of the child that has ended last goes on from there |
+//! | a copy runs, or waits | `claim/<place>`: see `claim`; none for most first deliveries | the message itself, or a copy that has waited |
+//! | a child has ended | `0/<leaf>/<place>`: its result, or its failure (marked in the metadata) | its message is delivered again, does not run, and marks the groups above |
+//! | a leaf of 100 children is done | `1/<group>/<place>`; `2/…` for a hundred leaves, and so on up to a single group | the message of the child that ended last continues from there |
 //! | continuation certainly sent | `sent` | before this blob, the same message puts another copy, which waits for its turn |
 //! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again, does not run, and ends the child if it was the last to return |
 //! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
 //! | the continuation has run | `done` | its message is delivered again and discarded |
-//! | swept | `swept`, for a year: the id is refused, except for the job that has sent the batch; then all others are removed | a later sweep removes the rest |
+//! | swept | `swept`, for a year: the id is refused, except for the job that sent the batch; then all other blobs are removed | a later sweep removes the rest |
 
 use sha2::{Digest, Sha256};
 
@@ -27,15 +27,17 @@ use crate::storage::{BlobName, ContainerName};
 use jobqueue_storage::fast::hex::to_hex;
 
 const CONTAINER: &str = "jobqueue-batches";
-/// The number of markers in a group, and so the names that are listed when one of them is written.
+/// The number of markers in a group, and so the maximum number of names that are listed after a marker was
+/// written.
 pub(super) const GROUP_SIZE: u64 = 100;
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
 
-/// The place of the continuation.
-pub(super) const THEN: &str = "then";
+/// The place of the continuation, which has no number.
+pub(super) const CONTINUATION: &str = "then";
 
-/// Returns the [`TOKEN`] or [`OF_TOKEN`]: the proof that a batch has made the job `source`, `id` for this place, which is the number of a
-/// child or [`THEN`]. In the headers of another job it proves nothing, so that an application may copy headers.
+/// Returns the [`TOKEN`] or [`OF_TOKEN`]: the proof that a batch made the job `source`, `id` for this place,
+/// which is the number of a child or [`CONTINUATION`]. In the headers of another job the token proves
+/// nothing, so that an application may copy headers.
 pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String {
     let mut hash = Sha256::new();
     for part in [secret, place, source, id] {
@@ -44,7 +46,7 @@ pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String
     to_hex(&hash.finalize()[..16])
 }
 
-/// The blob that a sweep leaves of a batch.
+/// The tombstone that a sweep leaves of a batch.
 pub(super) const SWEPT: &str = "swept";
 
 /// The metadata key on a handover: the batch with whose continuation the child ends.
@@ -112,8 +114,8 @@ pub(super) fn width(children: u64, level: u32) -> u64 {
     (0..level).fold(children, |width, _| width.div_ceil(GROUP_SIZE))
 }
 
-/// Returns the number of markers of a complete group at a level. Before the batch is sealed, `children` is `None`,
-/// and every group counts as full.
+/// Returns the number of markers of a complete group at a level. Before the batch is sealed, `children` is
+/// `None`, and every group counts as full.
 pub(super) fn group_size(children: Option<u64>, level: u32, group: u64) -> u64 {
     children.map_or(GROUP_SIZE, |children| {
         (width(children, level).saturating_sub(group * GROUP_SIZE)).min(GROUP_SIZE)
@@ -125,18 +127,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_narrows_to_one() {
-        assert_eq!(
-            (width(10_001, 0), width(10_001, 1), width(10_001, 2), width(10_001, 3)),
-            (10_001, 101, 2, 1)
-        );
-        assert_eq!(group_size(Some(10_001), 0, 100), 1);
-        assert_eq!(group_size(Some(10_001), 0, 99), 100);
-        assert_eq!(group_size(None, 0, 7), 100);
+    fn tree_narrows_to_a_single_group() {
+        const TOTAL: u64 = 10_001;
+        let widths = [0, 1, 2, 3].map(|level| width(TOTAL, level));
+        assert_eq!(widths, [TOTAL, 101, 2, 1]);
+        assert_eq!(group_size(Some(TOTAL), 0, 100), 1);
+        assert_eq!(group_size(Some(TOTAL), 0, 99), GROUP_SIZE);
+        assert_eq!(group_size(None, 0, 7), GROUP_SIZE);
     }
 
     #[test]
-    fn an_id_cannot_leave_its_folder() {
+    fn id_cannot_leave_its_folder() {
         for bad in ["", "a/b", "..", "a b", &"x".repeat(129)] {
             assert!(BatchId::new(bad).is_err(), "{bad}");
         }

@@ -1,4 +1,4 @@
-//! All batches of a storage, and the children that hold one up.
+//! All batches of a storage, and the children for which a batch waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use crate::envelope::{Parsed, parse};
 use crate::error::Error;
 use crate::storage::{BlobProperties, Storage};
 
-/// The data of a batch that a listing contains.
+/// The data of a batch that a listing shows.
 #[derive(Debug, Clone, Default)]
 pub struct BatchRecord {
     /// The id.
@@ -19,11 +19,12 @@ pub struct BatchRecord {
     pub parent: Option<(String, u64)>,
     /// The number of children, once the batch is sealed.
     pub children: Option<u64>,
-    /// The numbers of the children that have ended: of a sealed batch, those of its plan.
+    /// The numbers of the children that have ended; for a sealed batch, only children of its plan.
     pub ended: BTreeSet<u64>,
-    /// The numbers of those that were dead-lettered and count as ended.
+    /// The numbers of the children that were dead-lettered and count as ended.
     pub failed: BTreeSet<u64>,
-    /// The last child whose end was listed, if the listing ended there: later ones may have ended as well.
+    /// The last child whose end was listed, if the listing stopped within this batch: later children may have
+    /// ended too.
     pub listed_until: Option<u64>,
     /// True if no more children are sent.
     pub sealed: bool,
@@ -33,10 +34,11 @@ pub struct BatchRecord {
     pub modified: Option<SystemTime>,
 }
 
-/// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all. The state of the batch in which the last page ends
-/// is read apart: its blobs come behind one for each child that has ended.
+/// Returns the batches that `pages` pages of 5,000 blobs show, and whether these are all batches. The state
+/// of the batch in which the last page ends is read separately, because its blobs are listed after the
+/// markers of its children.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let (mut found, mut next) = (Found::default(), None::<String>);
+    let (mut found, mut next) = (BatchListing::default(), None::<String>);
     for _ in 0..pages {
         let page = page(storage, "", next.as_deref()).await?;
         page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
@@ -57,16 +59,16 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
 
 /// The batches that a listing shows.
 #[derive(Default)]
-struct Found {
+struct BatchListing {
     records: BTreeMap<String, BatchRecord>,
     /// Each batch that a child has begun, with the batch and the number of that child.
     parents: Vec<(String, (String, u64))>,
-    /// The batch of the last blob, and the child if it is the marker of one.
+    /// The batch of the last blob, and the child if the blob is the marker of a child.
     last: Option<(String, Option<u64>)>,
 }
 
-impl Found {
-    /// Adds a blob. Those of a batch come in order of name.
+impl BatchListing {
+    /// Adds a blob. The blobs of a batch are added in order of name.
     fn add(&mut self, name: &str, properties: &BlobProperties) {
         let Some((id, rest)) = batch_of(name).filter(|(_, rest)| *rest != SWEPT) else { return };
         let batch = self.records.entry(id.to_owned()).or_default();
@@ -97,9 +99,10 @@ impl Found {
             }
         }
         for batch in self.records.values_mut() {
-            // A start that ran beside the one that sealed the batch may have sent more.
+            // A start that ran concurrently with the sealing start may have sent more children.
             let children = batch.children.unwrap_or(u64::MAX);
-            drop((batch.ended.split_off(&children), batch.failed.split_off(&children)));
+            batch.ended.retain(|child| *child < children);
+            batch.failed.retain(|child| *child < children);
         }
         self.records.into_values().collect()
     }
@@ -116,7 +119,7 @@ pub struct BatchChildren {
     pub continuation_queue: Option<String>,
     /// The batch that waits for this one, and the number of its child that ends with it.
     pub parent: Option<(String, u64)>,
-    /// The batches with whose continuations children end, by the numbers of the children.
+    /// The batches with whose continuations children end, by the number of the child.
     pub nested: BTreeMap<u64, String>,
 }
 
@@ -137,7 +140,7 @@ pub async fn children(storage: &Storage, id: &str) -> Result<Option<BatchChildre
     Ok(Some(BatchChildren { progress, ended, continuation_queue, parent, nested }))
 }
 
-/// Returns the batch to which a continuation belongs, and the number of its child.
+/// Returns the batch in which a continuation ends a child, and the number of that child.
 fn parent(continuation: &str) -> Option<(String, u64)> {
     let Ok(Parsed::Event(event)) = parse(continuation) else { return None };
     let headers = event.headers();
@@ -152,7 +155,8 @@ mod tests {
     use crate::settings::{MessageEncoding, Metadata};
     use crate::storage::{PutBlob, put_creating};
 
-    /// Puts a batch that has continued, of whose children the first ones have ended, and number 0 has failed and begun a batch.
+    /// Puts a batch that has continued. Its first `ended` children have ended, and number 0 has failed and
+    /// begun a batch.
     async fn put(storage: &Storage, id: &str, ended: u64, children: u64) {
         let ledger = Ledger::new(storage, BatchId::new(id).unwrap());
         for index in 0..ended {
@@ -184,7 +188,8 @@ mod tests {
         assert!(ended < 5_001 && batch.listed_until == Some(ended - 1), "{batch:?}");
         let (listed, complete) = batches(&storage, 2).await.unwrap();
         assert!(complete && listed.iter().all(|batch| batch.listed_until.is_none()));
-        assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (5_001, 1));
+        assert_eq!(listed[0].ended.len(), 5_001);
+        assert_eq!(listed[0].failed.len(), 1);
     }
 
     #[tokio::test]
@@ -192,7 +197,8 @@ mod tests {
         let storage = Storage::memory();
         put(&storage, "b", 3, 2).await;
         let (listed, _) = batches(&storage, 1).await.unwrap();
-        assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (2, 1));
+        assert_eq!(listed[0].ended.len(), 2);
+        assert_eq!(listed[0].failed.len(), 1);
     }
 
     #[test]

@@ -11,22 +11,22 @@ use crate::job::outcome::Reason;
 use crate::worker::Context;
 
 /// The number of results that are read concurrently.
-const AT_ONCE: usize = 16;
+const CONCURRENT_READS: usize = 16;
 
-/// The result of one child. [`Context::batch_results`] returns those of all children.
+/// The result of one child. [`Context::batch_results`] returns the results of all children.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildResult<T> {
     /// The child's number, from 0, in the order of sending.
     pub index: u64,
-    /// The value that its handler gave to [`Context::set_result`] (`None` if it gave none), or the reason for its
-    /// dead letter.
+    /// The value that the child's handler passed to [`Context::set_result`] (`None` if it set no value), or
+    /// the failure of a dead-lettered child.
     pub outcome: Result<Option<T>, ChildFailure>,
 }
 
 impl<T> ChildResult<T> {
-    /// Returns the value that the child's handler has set; `None` if it has set none, or if the child was dead-lettered
-    /// (see [`outcome`](Self::outcome)).
+    /// Returns the value that the child's handler has set; `None` if it has set no value, or if the child was
+    /// dead-lettered (see [`outcome`](Self::outcome)).
     pub fn value(&self) -> Option<&T> {
         self.outcome.as_ref().ok()?.as_ref()
     }
@@ -37,7 +37,8 @@ impl<T> ChildResult<T> {
 #[error("the child has failed ({reason}): {detail}")]
 #[non_exhaustive]
 pub struct ChildFailure {
-    /// The reason for dead-lettering; [`Reason::CANCELLED`] also of a job in order that its sender has cancelled.
+    /// The reason for dead-lettering; [`Reason::CANCELLED`] also for a job in order that its sender has
+    /// cancelled.
     pub reason: Reason,
     /// The last error.
     pub detail: String,
@@ -45,10 +46,11 @@ pub struct ChildFailure {
 
 impl Context {
     /// Returns the results of the children in the order in which they were sent. For the handler of a batch's
-    /// continuation. A child that was dead-lettered and [does not hold up](super::OnDeadLetters::Continue) its batch has a result too.
+    /// continuation. A dead-lettered child for which the batch [does not
+    /// wait](super::OnDeadLetters::Continue) has a result too.
     ///
-    /// All results are held in memory. Let the children of large batches return small results, for instance the names
-    /// of blobs.
+    /// All results are held in memory. Let the children of large batches return small results, for instance
+    /// the names of blobs.
     ///
     /// # Errors
     /// - [`Invalid`](ErrorKind::Invalid): the job is not the continuation of a batch.
@@ -60,7 +62,7 @@ impl Context {
     }
 }
 
-/// Returns the number of each child and the record of its end.
+/// Returns the number of each child, and the record of its end.
 fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>> {
     Box::pin(async move {
         let none = || {
@@ -90,7 +92,7 @@ fn markers(context: &Context) -> BoxFuture<'_, Result<Vec<(u64, Marker)>, Error>
             let marker = ledger.read(&ledger.id.marker(0, index)?).await?;
             Ok((index, marker.ok_or_else(swept)?))
         };
-        stream::iter(ended.into_iter().map(read)).buffered(AT_ONCE).try_collect().await
+        stream::iter(ended.into_iter().map(read)).buffered(CONCURRENT_READS).try_collect().await
     })
 }
 

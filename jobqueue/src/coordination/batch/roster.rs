@@ -1,12 +1,14 @@
 //! The children of a batch: announced before they are sent, and identified by a token.
 //!
-//! Membership is named, not counted. Before a child is sent, the record of its group holds a [`ChildRecord`]; a restart
-//! compares what it sends with it. A child is identified by its position in the batch, with its key and the id set by the sender.
-//! Payloads only show that a restart sends another list, and only where they can be compared: a release between two
-//! starts may add a member or rename the kind, and a codec may write other bytes each time.
+//! Membership is named, not counted. Before a child is sent, the record of its group gets a [`ChildRecord`];
+//! a restart compares its children with the records. A child is identified by its position in the batch, with
+//! its key and the id set by the sender. Payloads only show that a restart sends another list, and only where
+//! they can be compared: a release between two starts may add a member or rename the kind, and a codec may
+//! write other bytes each time.
 //!
-//! The batch has a random secret. The headers of a child have a token, which is made from the secret, the child's place and its identity.
-//! An event that names the batch without the token for its own identity is an ordinary job: it runs, and ends no child.
+//! The batch has a random secret. The headers of a child contain a token, which is made from the secret, the
+//! child's place and its identity. An event that names the batch without the token for its own identity is an
+//! ordinary job: it runs, and ends no child.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +21,7 @@ use crate::json_blob::Edit;
 use crate::message::QueueMessage;
 use jobqueue_storage::fast::hex::to_hex;
 
-/// An announced child. Digests in hexadecimal digits.
+/// An announced child. The fields are digests in hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ChildRecord {
     /// The id that the sender has set, and the key.
@@ -44,7 +46,7 @@ impl ChildRecord {
             identity.update([u8::from(text.is_some())]);
             hash_part(&mut identity, text.unwrap_or_default());
         }
-        let identity = digits(identity, 12);
+        let identity = hex_prefix(identity, 12);
         let Ok(json) = serde_json::from_slice::<Value>(payload) else {
             return Self { identity, shape: String::new(), value: String::new() };
         };
@@ -54,11 +56,11 @@ impl ChildRecord {
         member_names(&json, &mut Vec::new(), &mut names);
         names.iter().flatten().for_each(|name| hash_part(&mut shape, name));
         let mut value = Sha256::new();
-        canonical(&json, &mut value);
-        Self { identity, shape: digits(shape, 6), value: digits(value, 12) }
+        hash_canonical(&json, &mut value);
+        Self { identity, shape: hex_prefix(shape, 6), value: hex_prefix(value, 12) }
     }
 
-    /// Returns whether this child takes the place of `known` in a restart.
+    /// Returns whether this child of a restart is the same as `known`.
     fn continues(&self, known: &Self) -> bool {
         self.identity == known.identity && (self.shape != known.shape || self.value == known.value)
     }
@@ -80,7 +82,8 @@ fn member_names<'a>(value: &'a Value, path: &mut Vec<&'a str>, names: &mut BTree
     }
 }
 
-fn canonical(value: &Value, hash: &mut Sha256) {
+/// Hashes a value independently of the order of its members.
+fn hash_canonical(value: &Value, hash: &mut Sha256) {
     match value {
         Value::Object(members) => {
             let mut members: Vec<_> = members.iter().collect();
@@ -88,38 +91,39 @@ fn canonical(value: &Value, hash: &mut Sha256) {
             hash.update(b"{");
             for (name, value) in members {
                 hash_part(hash, name);
-                canonical(value, hash);
+                hash_canonical(value, hash);
             }
             hash.update(b"}");
         }
         Value::Array(elements) => {
             hash.update(b"[");
-            elements.iter().for_each(|element| canonical(element, hash));
+            elements.iter().for_each(|element| hash_canonical(element, hash));
             hash.update(b"]");
         }
         scalar => hash_part(hash, scalar.to_string()),
     }
 }
 
-fn digits(hash: Sha256, bytes: usize) -> String {
+fn hex_prefix(hash: Sha256, bytes: usize) -> String {
     to_hex(&hash.finalize()[..bytes])
 }
 
 /// The announcement of children in the record of their group.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Announced {
-    /// The number of them that an earlier start has announced.
+pub(super) struct GroupAnnouncement {
+    /// The number of these children that an earlier start has announced.
     pub(super) before: usize,
-    /// True if one of these had another form.
+    /// True if the earlier start announced a child with another form.
     pub(super) changed: bool,
 }
 
-/// Announces `children` at a place of a group: behind those that are announced, or as the same ones again. Returns `None` for others.
-pub(super) fn announced(
+/// Announces `children` at a place of a group: after the announced children, or as the same children again.
+/// Returns `None` if other children are announced there.
+pub(super) fn announce_children(
     found: Option<Vec<ChildRecord>>,
     place: usize,
     children: &[ChildRecord],
-) -> Edit<Vec<ChildRecord>, Option<Announced>> {
+) -> Edit<Vec<ChildRecord>, Option<GroupAnnouncement>> {
     let mut records = found.unwrap_or_default();
     let known = records.get(place..).unwrap_or_default();
     let is_other = known.iter().zip(children).any(|(known, new)| !new.continues(known));
@@ -129,10 +133,10 @@ pub(super) fn announced(
     let changed = known.iter().zip(children).any(|(known, new)| known != new);
     let before = known.len().min(children.len());
     if before == children.len() {
-        return Edit::Keep(Some(Announced { before, changed }));
+        return Edit::Keep(Some(GroupAnnouncement { before, changed }));
     }
     records.extend_from_slice(&children[before..]);
-    Edit::Write(records, Some(Announced { before, changed }))
+    Edit::Write(records, Some(GroupAnnouncement { before, changed }))
 }
 
 #[cfg(test)]
@@ -146,7 +150,7 @@ mod tests {
     const PAYLOAD: &[u8] = br#"{"a":1,"b":[1,{"c":null}]}"#;
 
     #[test]
-    fn the_order_of_members_does_not_count_and_values_do() {
+    fn order_of_members_does_not_count_and_values_do() {
         let known = child("k", PAYLOAD);
         assert_eq!(known, child("k", br#"{ "b":[1, {"c":null}], "a":1 }"#));
         for other in [r#"{"a":1,"b":[{"c":null},1]}"#, r#"{"a":"1","b":[1,{"c":null}]}"#] {
@@ -155,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn another_form_is_the_same_child_with_the_same_id_and_key() {
+    fn child_with_another_form_is_the_same_by_its_id_and_key() {
         let known = child("k", PAYLOAD);
         assert!(child("k", br#"{"a":1,"b":[1,{"c":null}],"new":null}"#).continues(&known));
         assert!(child("renamed", PAYLOAD).continues(&known));
@@ -166,23 +170,28 @@ mod tests {
     }
 
     #[test]
-    fn children_are_announced_behind_the_others_or_as_the_same_again() {
-        let all = ["0", "1", "2", "3"].map(|kind| child("k", kind.as_bytes())).to_vec();
-        let announce =
-            |found: &[ChildRecord], place, children| match announced(Some(found.to_vec()), place, children) {
-                Edit::Write(records, announced) => (Some(records), announced),
-                Edit::Keep(announced) => (None, announced),
-            };
-        let same = |before| Some(Announced { before, changed: false });
-        assert!(
-            matches!(announced(None, 0, &all), Edit::Write(written, new) if written == all && new == same(0))
-        );
+    fn children_are_announced_after_the_others_or_as_the_same_again() {
+        let all = ["0", "1", "2", "3"].map(|payload| child("k", payload.as_bytes())).to_vec();
+        let announce = |found: &[ChildRecord], place, children| match announce_children(
+            Some(found.to_vec()),
+            place,
+            children,
+        ) {
+            Edit::Write(records, announced) => (Some(records), announced),
+            Edit::Keep(announced) => (None, announced),
+        };
+        let same = |before| Some(GroupAnnouncement { before, changed: false });
+        let Edit::Write(written, new) = announce_children(None, 0, &all) else {
+            panic!("nothing is written")
+        };
+        assert_eq!(written, all);
+        assert_eq!(new, same(0));
         assert_eq!(announce(&all[..2], 2, &all[2..]), (Some(all.clone()), same(0)));
         assert_eq!(announce(&all[..3], 1, &all[1..]), (Some(all.clone()), same(2)));
         assert_eq!(announce(&all, 1, &all[1..3]), (None, same(2)));
         let renamed = [child("renamed", b"3")];
-        assert_eq!(announce(&all, 3, &renamed), (None, Some(Announced { before: 1, changed: true })));
-        // Another child, and one behind a gap.
+        assert_eq!(announce(&all, 3, &renamed), (None, Some(GroupAnnouncement { before: 1, changed: true })));
+        // Another child, and a child after a gap.
         assert_eq!(announce(&all, 2, &all[..1]), (None, None));
         assert_eq!(announce(&all[..1], 2, &all[2..]), (None, None));
     }

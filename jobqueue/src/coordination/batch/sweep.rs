@@ -15,13 +15,14 @@ use crate::job::JobInfo;
 use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
 use jobqueue_storage::fast::hex::to_hex;
 
-/// The time for which the id of a removed batch is refused, and a job that is redriven finds that it has sent the batch before.
-const NOTE_LIFE: Duration = Duration::from_secs(365 * 86_400);
-/// The number of batches that are removed at the same time.
-const BATCHES_AT_ONCE: usize = 8;
-/// The number of blobs of all these batches that are deleted at the same time.
-const DELETED_AT_ONCE: usize = 32;
-/// The number of batches in a row that cannot be removed after which the sweep ends: the storage is out of reach.
+/// The life of a tombstone, during which the id of the removed batch is refused, and a redriven job finds
+/// that it has sent the batch before.
+const TOMBSTONE_LIFE: Duration = Duration::from_secs(365 * 86_400);
+/// The number of batches that are removed concurrently.
+const CONCURRENT_BATCHES: usize = 8;
+/// The number of blobs that are deleted concurrently, over all batches.
+const CONCURRENT_DELETIONS: usize = 32;
+/// The number of failed removals in a row after which the sweep ends, because the storage is out of reach.
 const MAX_FAILURES: u32 = 16;
 
 /// Selects the batches that [`sweep_batches`] removes.
@@ -38,40 +39,46 @@ impl Default for BatchSweepOptions {
 }
 
 impl BatchSweepOptions {
-    /// Selects batches whose continuation has ended and in which nothing has happened for 14 days. Unfinished batches are kept forever.
+    /// Selects batches whose continuation has ended and in which nothing has happened for 14 days. Unfinished
+    /// batches are kept forever.
     pub fn new() -> Self {
         Self::default()
     }
 
     jobqueue_storage::setters! {
-        /// Sets the age at which finished batches are removed, since the last change in them. It must be longer than a message can stay in a queue,
-        /// including delays and redeliveries: 8 days are enough, unless jobs are sent with longer delays.
+        /// Sets the age at which finished batches are removed, counted from the last change in them. The age
+        /// must be longer than a message can stay in a queue, including delays and redeliveries: 8 days are
+        /// enough, unless jobs are sent with longer delays.
         ///
-        /// A dead letter can be redriven after that. If its job has sent the batch, it does not send it again.
+        /// A dead letter can still be redriven after that. If its job has sent the batch, the job does not
+        /// send it again.
         finished(age: Duration) => finished;
 
-        /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs still run, but end no child; those of
-        /// a worker that knows the batch may leave blobs, which a later sweep removes. A job that had sent such a batch and is redriven cannot send
-        /// it again for a year: its start is a conflict.
+        /// Also removes unfinished batches in which nothing has happened for this time. Their remaining jobs
+        /// still run, but end no child; jobs on a worker that has cached the batch may leave blobs, which a
+        /// later sweep removes. A job that had sent such a batch and is redriven cannot send it again for a
+        /// year: the start is refused as a conflict.
         abandoned(age: Duration) => abandoned;
     }
 }
 
-/// Removes the blobs of old batches and returns the number of removed batches. It can run on any machine and can be interrupted; of two sweeps
-/// at once each may count a batch that both remove. It deletes up to 32 blobs at the same time.
+/// Removes the blobs of old batches and returns the number of removed batches. The sweep can run on any
+/// machine and can be interrupted. Two concurrent sweeps may both count a batch that both remove. A sweep
+/// deletes up to 32 blobs concurrently.
 ///
-/// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are recognised. One blob of some hundred
-/// bytes stays for a year: until then no other batch can begin under the id.
-/// Run this once a day, for instance on a schedule; [`sweep`](crate::maintenance::sweep) does not remove batches.
+/// The blobs of a batch stay for a while after its continuation, so that late copies of its messages are
+/// recognised. A blob of some hundred bytes stays for a year, in which no other batch can begin under the id.
+/// Run this once a day, for instance on a schedule; [`sweep`](crate::maintenance::sweep) does not remove
+/// batches.
 ///
 /// # Errors
-/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, or if some of them cannot be removed: the others are removed all the
-/// same, and the next call removes the rest.
+/// [`Storage`](crate::ErrorKind::Storage) if the batches cannot be listed, or if some of them cannot be
+/// removed. The other batches are removed nevertheless, and the next call removes the rest.
 ///
 /// # Cancel safety
 /// If the future is dropped, a batch may be half removed; the next call removes the rest.
 pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Result<u64, Error> {
-    let mut batches: BTreeMap<String, Found> = BTreeMap::new();
+    let mut batches: BTreeMap<String, ListedBatch> = BTreeMap::new();
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
         let found = batches.entry(id.to_owned()).or_default();
@@ -89,16 +96,16 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
     };
     batches.retain(|_, found| {
         if found.newest.is_none() {
-            return is_older(found.swept, NOTE_LIFE);
+            return is_older(found.swept, TOMBSTONE_LIFE);
         }
-        // The rest of a batch whose removal was interrupted goes like one that is done.
+        // The rest of a batch whose removal was interrupted is removed like a finished batch.
         let unfinished = options.abandoned.or(found.swept.map(|_| options.finished));
         let age = if found.is_done { Some(options.finished) } else { unfinished };
         age.is_some_and(|age| is_older(found.newest, age))
     });
-    let deletions = Semaphore::new(DELETED_AT_ONCE);
+    let deletions = Semaphore::new(CONCURRENT_DELETIONS);
     let removals = batches.into_iter().map(|(id, found)| remove(storage, id, found, &deletions));
-    let mut removals = stream::iter(removals).buffer_unordered(BATCHES_AT_ONCE);
+    let mut removals = stream::iter(removals).buffer_unordered(CONCURRENT_BATCHES);
     let (mut removed, mut failed, mut failed_in_a_row) = (0, 0, 0);
     let mut failure = None;
     while failed_in_a_row < MAX_FAILURES
@@ -118,36 +125,37 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
 }
 
 #[derive(Debug, Default)]
-struct Found {
-    /// True if its continuation has run.
+struct ListedBatch {
+    /// True if the continuation has run.
     is_done: bool,
-    /// The time of the last change of the batch; `None` if only the note of its sweep is there.
+    /// The time of the last change of the batch; `None` if only its tombstone exists.
     newest: Option<SystemTime>,
+    /// The time at which the tombstone was written.
     swept: Option<SystemTime>,
 }
 
-/// The note that a sweep leaves of a batch: its id is not used again.
+/// The record that a sweep leaves of a batch, so that the id is not used again.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Swept {
-    /// The job that has sent the batch, if it had ended.
+struct Tombstone {
+    /// The [digest](job_digest) of the job that sent the batch, if the batch had ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     job: Option<String>,
     children: u64,
 }
 
-/// Returns a short name for a job.
-pub(super) fn name_of(job: &JobInfo) -> String {
+/// Returns a digest of the identity of a job.
+pub(super) fn job_digest(job: &JobInfo) -> String {
     to_hex(&Sha256::digest(format!("{} {}", job.source, job.id))[..16])
 }
 
 impl Ledger<'_> {
-    /// Returns the number of children of the batch if it was swept.
+    /// Returns the number of children of the batch if the batch was swept.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if it was, and this job has not sent it.
+    /// [`Conflict`](ErrorKind::Conflict) if the batch was swept, and `job` has not sent it.
     pub(super) async fn swept(&self, job: Option<&JobInfo>) -> Result<Option<u64>, Error> {
-        let Some(swept) = self.read::<Swept>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
-        if swept.job.is_some() && swept.job == job.map(name_of) {
+        let Some(swept) = self.read::<Tombstone>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
+        if swept.job.is_some() && swept.job == job.map(job_digest) {
             return Ok(Some(swept.children));
         }
         let text = format!(
@@ -157,49 +165,55 @@ impl Ledger<'_> {
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
-    /// Returns the note of a batch that is about to be swept.
-    async fn note(&self, is_done: bool) -> Result<Swept, Error> {
+    /// Returns the tombstone for a batch that is about to be swept.
+    async fn tombstone(&self, is_done: bool) -> Result<Tombstone, Error> {
         let plan = match self.plan().await {
             Err(error) if error.kind() == ErrorKind::Undecodable => None,
             plan => plan?.filter(|_| is_done),
         };
-        Ok(plan.map(|plan| Swept { job: plan.job, children: plan.children }).unwrap_or_default())
+        Ok(plan.map(|plan| Tombstone { job: plan.job, children: plan.children }).unwrap_or_default())
     }
 }
 
-/// Deletes the blobs of a batch, one page after the other, except for the note of its sweep, which it writes first. Returns the number of
-/// removed batches: 0 if only a note was left, or if a blob was written since the batch was listed: it goes on, although its first pages may be
-/// gone.
-async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
+/// Deletes the blobs of a batch page by page, except for its tombstone, which is written first. Returns the
+/// number of removed batches: 0 if only a tombstone was left, or if a blob was written after the batch was
+/// listed. Such a batch is active again, although its first pages may be gone.
+async fn remove(
+    storage: &Storage,
+    id: String,
+    found: ListedBatch,
+    deletions: &Semaphore,
+) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
     let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.blob(SWEPT)?);
     let Some(newest) = found.newest else {
         ledger.remove(swept).await?;
         return Ok(0);
     };
-    let note = ledger.note(found.is_done).await?;
+    let tombstone = ledger.tombstone(found.is_done).await?;
     let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
-    let mut goes_on = false;
-    for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
-    if goes_on {
+    let mut is_active = false;
+    for_each_blob(storage, &prefix, |name, blob| is_active |= is_newer(name, blob)).await?;
+    if is_active {
         return Ok(0);
     }
-    let (mut next, mut is_noted) = (None::<String>, false);
+    let (mut next, mut has_tombstone) = (None::<String>, false);
     loop {
         let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
-        // The removal of many blobs takes minutes: its program may have begun again meanwhile.
+        // The removal of many blobs takes minutes, in which the program may have resumed the batch.
         if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
-            if is_noted {
-                crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, it may never end, and no job can send it again");
+            if has_tombstone {
+                crate::log::warn!(batch = %id, "the batch was resumed during its sweep: some of its blobs are gone, it may never end, and no job can send it again");
             }
             return Ok(0);
         }
-        if !is_noted {
-            // From now on no batch begins under the id. An earlier sweep may have written it, and was interrupted.
-            ledger.create(swept, &note).await?;
-            // Before the records of what was sent and has run: without a plan nothing continues, however much of the rest an interruption leaves.
+        if !has_tombstone {
+            // From now on no batch begins under the id. An earlier sweep that was interrupted may have
+            // written the tombstone.
+            ledger.create(swept, &tombstone).await?;
+            // Delete the plan first: a partly swept batch without a plan cannot continue.
             ledger.remove(&ledger.id.blob("plan")?).await?;
-            is_noted = true;
+            has_tombstone = true;
         }
         let blobs = blobs.into_iter().filter(|(name, _)| name != swept.name());
         let delete = async |(name, _): (String, BlobProperties)| {
@@ -207,7 +221,7 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
             let _permit = deletions.acquire().await;
             ledger.remove(&blob).await
         };
-        stream::iter(blobs.map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
+        stream::iter(blobs.map(Ok)).try_for_each_concurrent(CONCURRENT_DELETIONS, delete).await?;
         next = following;
         if next.is_none() {
             return Ok(1);

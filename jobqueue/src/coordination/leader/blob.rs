@@ -28,7 +28,7 @@ pub(super) fn name(name: &str) -> Result<BlobName, NameError> {
 /// The result of an attempt to become leader.
 #[derive(Debug)]
 pub(super) enum Attempt {
-    /// This process leads. The lease counts from `requested`.
+    /// This process leads. The duration of the lease counts from `requested`.
     Acquired { requested: Instant, term: u64 },
     /// Another candidate leads.
     Taken,
@@ -43,26 +43,28 @@ pub(super) struct LeaderBlob {
 }
 
 impl LeaderBlob {
-    /// Returns a blob that is reached through the connections of the renewer.
+    /// Returns a blob that uses the connections of the lease renewer.
     ///
     /// # Errors
     /// `Unsupported` if the storage has no leases.
     pub(super) fn new(storage: &Storage, name: BlobName, lease: Duration) -> Result<Self, StoreError> {
-        let apart = storage.apart();
-        Ok(Self { blobs: Arc::clone(&apart.blobs), leases: Arc::clone(apart.leases()?), name, lease })
+        let stores = storage.detached_stores();
+        Ok(Self { blobs: Arc::clone(&stores.blobs), leases: Arc::clone(stores.leases()?), name, lease })
     }
 
-    /// Returns whether a candidate has the lease, by a read, which costs a storage in the cloud less than an attempt to acquire it.
+    /// Returns whether a candidate has the lease, by a read, which costs less in a cloud storage than an
+    /// attempt to acquire the lease.
     pub(super) async fn is_held(&self) -> Result<bool, Error> {
-        match self.in_time("look at the lease", self.blobs.blob_properties(&self.name)).await {
+        match self.with_timeout("look at the lease", self.blobs.blob_properties(&self.name)).await {
             Ok(found) => Ok(found.is_leased),
             Err(e) if e.is_missing_blob() => Ok(false),
             Err(e) => Err(unavailable(e)),
         }
     }
 
-    /// Acquires the lease under the id `proposed` and raises the term. If that fails, releases the lease: the next attempt proposes `next`,
-    /// because a release without an answer may still be on its way, and would end the lease of a later acquisition under the same id.
+    /// Acquires the lease under the id `proposed` and raises the term. If raising the term fails, releases
+    /// the lease; the next attempt then proposes the id `next`, because a release without an answer may
+    /// arrive late, and would end a lease that was acquired later under the same id.
     pub(super) async fn acquire(
         &self,
         proposed: &mut LeaseId,
@@ -71,11 +73,12 @@ impl LeaderBlob {
         now: SystemTime,
     ) -> Result<Attempt, Error> {
         let mut failure = None;
-        // Up to five attempts: a missing container, a missing blob, a lost answer, and one of them again.
+        // A missing container, a missing blob and a lost answer cost an attempt each, and one of them may
+        // happen twice.
         for _ in 0..5 {
             let requested = Instant::now();
             let call = self.leases.acquire_lease(&self.name, self.lease, proposed);
-            match self.in_time("acquire lease", call).await {
+            match self.with_timeout("acquire lease", call).await {
                 Ok(id) if id == *proposed => match self.raise_term(id, seen, now).await {
                     Ok(term) => return Ok(Attempt::Acquired { requested, term }),
                     Err(error) => {
@@ -90,7 +93,8 @@ impl LeaderBlob {
                     self.create(seen, now).await.map_err(unavailable)?;
                     failure = Some(e);
                 }
-                // Repeating the request with the same id is safe, and shows whether the first one was applied.
+                // Repeating the request under the same id is safe, and shows whether the first request was
+                // applied.
                 Err(e) if e.is_ambiguous() => failure = Some(e),
                 Err(e) => return Err(unavailable(e)),
             }
@@ -102,9 +106,9 @@ impl LeaderBlob {
         let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(first_term(now))));
         for _ in 0..2 {
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options.clone());
-            match self.in_time("create lease blob", put).await {
+            match self.with_timeout("create lease blob", put).await {
                 Err(e) if e.kind() == Kind::ContainerNotFound => {
-                    self.in_time("create container", self.blobs.create_container(self.name.container()))
+                    self.with_timeout("create container", self.blobs.create_container(self.name.container()))
                         .await?;
                 }
                 Err(e) if e.kind() == Kind::BlobAlreadyExists || e.is_ambiguous() => return Ok(()),
@@ -119,9 +123,9 @@ impl LeaderBlob {
     async fn raise_term(&self, lease: LeaseId, seen: u64, now: SystemTime) -> Result<u64, StoreError> {
         let mut tries = 0;
         loop {
-            let found = self.in_time("read term", self.blobs.blob_properties(&self.name)).await?;
+            let found = self.with_timeout("read term", self.blobs.blob_properties(&self.name)).await?;
             let stored = found.metadata.get(TERM).and_then(|text| text.parse().ok());
-            // Somebody has overwritten the blob.
+            // Another program has overwritten the blob.
             let stored = stored.unwrap_or_else(|| first_term(now));
             let term = seen.max(stored).saturating_add(1);
             let options = PutBlob::new()
@@ -129,26 +133,27 @@ impl LeaderBlob {
                 .with_lease(lease)
                 .with_metadata(term_metadata(term).with(HOLDER, holder()));
             let put = self.blobs.put_blob(&self.name, Bytes::new(), options);
-            match self.in_time("write term", put).await {
+            match self.with_timeout("write term", put).await {
                 Ok(_) => return Ok(term),
-                // Written or not, a higher term belongs to no other process.
+                // Whether or not the term was written, no other process has it; the next attempt raises it
+                // again.
                 Err(e) if tries < 2 && (e.is_ambiguous() || e.kind() == Kind::ConditionNotMet) => tries += 1,
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Releases the lease. If that fails, the lease expires.
+    /// Releases the lease. If the release fails, the lease expires.
     pub(super) async fn release(&self, lease: LeaseId) {
         for _ in 0..2 {
-            match self.in_time("release lease", self.leases.release_lease(&self.name, &lease)).await {
+            match self.with_timeout("release lease", self.leases.release_lease(&self.name, &lease)).await {
                 Err(e) if e.is_ambiguous() || e.is_retryable() => {}
                 _ => return,
             }
         }
     }
 
-    async fn in_time<T>(
+    async fn with_timeout<T>(
         &self,
         operation: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
@@ -158,7 +163,8 @@ impl LeaderBlob {
     }
 }
 
-/// Returns the seconds since 1970, so that terms grow even if the last one is lost, provided that clocks agree.
+/// Returns the seconds since 1970, so that terms grow even if the last term is lost, provided that clocks
+/// agree.
 fn first_term(now: SystemTime) -> u64 {
     now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
@@ -167,7 +173,8 @@ fn term_metadata(term: u64) -> Metadata {
     Metadata::new().with(TERM, term.to_string())
 }
 
-/// Returns the host and the process id of this process. Only ASCII is sure to arrive in metadata.
+/// Returns the host and the process id of this process in ASCII, because other characters may not survive in
+/// metadata.
 fn holder() -> String {
     let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
     let host: String = host().chars().map(plain).collect();
@@ -175,9 +182,9 @@ fn holder() -> String {
 }
 
 fn unavailable(error: StoreError) -> Error {
-    // Permissions may change; only a call that is wrong in itself stays wrong.
-    let lasting = matches!(error.kind(), Kind::Unsupported | Kind::InvalidInput);
+    // Missing permissions may be granted later; an unsupported or invalid call always fails.
+    let is_permanent = matches!(error.kind(), Kind::Unsupported | Kind::InvalidInput);
     Error::new(ErrorKind::Storage, "acquiring the leader's lease failed")
-        .with_retryable(!lasting)
+        .with_retryable(!is_permanent)
         .with_source(error)
 }

@@ -1,4 +1,4 @@
-//! A lease that is held: its renewal, and the times at which it ends.
+//! The lease of a leader: its renewal, and the times at which it ends.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::sync::lock;
 
 /// The reason why leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::coordination) enum End {
+pub(in crate::coordination) enum LeadershipEnd {
     /// The lease could not be renewed in time.
     Expired,
     /// An operator has broken the lease.
@@ -21,12 +21,13 @@ pub(in crate::coordination) enum End {
     Taken,
 }
 
+/// A lease that this process has acquired.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(super) struct LeaderLease {
     blob: LeaderBlob,
     lease: LeaseId,
     term: u64,
-    state: Mutex<HoldState>,
+    state: Mutex<LeaderLeaseState>,
     /// Fires when the work must end.
     pub(super) ending: CancellationToken,
     /// Fires when the lease is no longer needed.
@@ -34,20 +35,20 @@ pub(super) struct Hold {
 }
 
 #[derive(Debug)]
-struct HoldState {
+struct LeaderLeaseState {
     /// The time before the request that began the current lease.
     begun: Instant,
-    end: Option<End>,
+    end: Option<LeadershipEnd>,
 }
 
-impl Hold {
+impl LeaderLease {
     pub(super) fn new(blob: LeaderBlob, lease: LeaseId, term: u64, begun: Instant) -> Arc<Self> {
-        let state = Mutex::new(HoldState { begun, end: None });
+        let state = Mutex::new(LeaderLeaseState { begun, end: None });
         let (ending, closed) = (CancellationToken::new(), CancellationToken::new());
         Arc::new(Self { blob, lease, term, state, ending, closed })
     }
 
-    fn state(&self) -> MutexGuard<'_, HoldState> {
+    fn state(&self) -> MutexGuard<'_, LeaderLeaseState> {
         lock(&self.state)
     }
 
@@ -55,7 +56,7 @@ impl Hold {
         self.term
     }
 
-    pub(super) fn end(&self) -> Option<End> {
+    pub(super) fn end(&self) -> Option<LeadershipEnd> {
         self.state().end
     }
 
@@ -63,19 +64,19 @@ impl Hold {
         self.closed.is_cancelled()
     }
 
-    /// Returns whether the lease cannot have expired yet.
+    /// Returns whether the lease certainly has not expired yet.
     pub(super) fn has_control(&self) -> bool {
         let state = self.state();
-        let lost = matches!(state.end, Some(End::Broken | End::Taken));
+        let lost = matches!(state.end, Some(LeadershipEnd::Broken | LeadershipEnd::Taken));
         !lost && !self.is_closed() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Returns when control ends unless the lease is renewed.
+    /// Returns the time at which control ends unless the lease is renewed.
     pub(super) fn control_until(&self) -> Instant {
         self.state().begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Renews the lease every third of its duration; releases it when closed.
+    /// Renews the lease every third of its duration, and releases it when it is closed.
     pub(super) async fn renew_until_closed(self: Arc<Self>) {
         let lease = self.blob.lease;
         let mut next = self.state().begun + lease / 3;
@@ -85,7 +86,7 @@ impl Hold {
                 break;
             }
             if Instant::now() >= step_down {
-                self.finish(End::Expired);
+                self.finish(LeadershipEnd::Expired);
                 break;
             }
             match self.renew(step_down).await {
@@ -101,34 +102,34 @@ impl Hold {
             }
         }
         self.closed.cancelled().await;
-        if self.end() != Some(End::Taken) {
+        if self.end() != Some(LeadershipEnd::Taken) {
             self.blob.release(self.lease).await;
         }
     }
 
-    fn finish(&self, end: End) {
+    fn finish(&self, end: LeadershipEnd) {
         self.state().end = Some(end);
         self.ending.cancel();
     }
 
-    /// Renews the lease. Returns the time before the request; `None` if the answer was lost.
-    async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, End> {
+    /// Renews the lease. Returns the time before the request, or `None` if the answer was lost.
+    async fn renew(&self, step_down: Instant) -> Result<Option<Instant>, LeadershipEnd> {
         let requested = Instant::now();
         let limit = (self.blob.lease / 6).min(step_down - requested).max(Duration::from_millis(10));
         let call = self.blob.leases.renew_lease(&self.blob.name, &self.lease);
         let Ok(answer) = timeout(limit, call).await else { return Ok(None) };
         let error = match answer {
             Ok(id) if id == self.lease => return Ok(Some(requested)),
-            // The storage has renewed somebody else's lease under our name.
-            Ok(_) => return Err(End::Taken),
+            // The storage renewed another owner's lease.
+            Ok(_) => return Err(LeadershipEnd::Taken),
             Err(error) => error,
         };
         match error.kind() {
-            StoreErrorKind::LeaseBroken | StoreErrorKind::LeaseNotPresent => Err(End::Broken),
+            StoreErrorKind::LeaseBroken | StoreErrorKind::LeaseNotPresent => Err(LeadershipEnd::Broken),
             StoreErrorKind::LeaseIdMismatch
             | StoreErrorKind::LeaseAlreadyPresent
             | StoreErrorKind::BlobNotFound
-            | StoreErrorKind::ContainerNotFound => Err(End::Taken),
+            | StoreErrorKind::ContainerNotFound => Err(LeadershipEnd::Taken),
             _ => {
                 crate::log::debug!(%error, "renewing the leadership failed; trying again");
                 Ok(None)

@@ -1,4 +1,4 @@
-//! The leader's view of a leadership.
+//! A leadership, as the leader sees it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -7,11 +7,11 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::hold::{End, Hold};
+use super::hold::{LeaderLease, LeadershipEnd};
 use crate::sync::lock;
 
-/// One term of leadership. The lease is renewed as long as this value exists. Dropping it releases the lease in the
-/// background; [`release`](Self::release) waits for that.
+/// One term of leadership. The lease is renewed as long as this value exists. Dropping the value releases the
+/// lease in the background; [`release`](Self::release) waits until the lease is released.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -27,53 +27,54 @@ use crate::sync::lock;
 /// ```
 #[must_use = "a leadership that is dropped is released"]
 pub struct Leadership {
-    hold: Arc<Hold>,
-    /// The renewal task; only in the value that releases the lease when it is dropped.
+    lease: Arc<LeaderLease>,
+    /// The renewal task; `None` in copies for the work, which do not release the lease.
     renewals: Option<Mutex<Option<JoinHandle<()>>>>,
 }
 
 impl Leadership {
-    pub(super) fn new(hold: Arc<Hold>, renewals: JoinHandle<()>) -> Self {
-        Self { hold, renewals: Some(Mutex::new(Some(renewals))) }
+    pub(super) fn new(lease: Arc<LeaderLease>, renewals: JoinHandle<()>) -> Self {
+        Self { lease, renewals: Some(Mutex::new(Some(renewals))) }
     }
 
     /// Returns a copy for the work. Dropping the copy does not end the leadership.
     pub(super) fn share(&self) -> Self {
-        Self { hold: Arc::clone(&self.hold), renewals: None }
+        Self { lease: Arc::clone(&self.lease), renewals: None }
     }
 
-    /// Returns the number of this term. It grows with every change of the leader, and no two leaders ever have the
-    /// same. Use it as a fence: a resource that refuses a lower term than it has seen cannot be changed by a former
-    /// leader.
+    /// Returns the number of this term. The number grows with every change of the leader, and no two leaders
+    /// ever have the same number. Use it as a fencing token: a resource that refuses a lower term than it has
+    /// seen cannot be changed by a former leader.
     ///
-    /// Terms begin at the seconds since 1970, not at 1. If the blob that holds the term is deleted or overwritten,
-    /// the next term is still higher, provided that clocks agree and leaders changed less than once a second.
+    /// Terms begin at the seconds since 1970, not at 1. If the blob that holds the term is deleted or
+    /// overwritten, the next term is still higher, provided that clocks agree and leaders changed less than
+    /// once a second.
     pub fn term(&self) -> u64 {
-        self.hold.term()
+        self.lease.term()
     }
 
-    /// Returns a token that fires when the work must end: one sixth of the lease before the lease can expire, or when
-    /// the lease is lost.
+    /// Returns a token that fires when the work must end: one sixth of the lease before the lease can expire,
+    /// or when the lease is lost.
     pub fn token(&self) -> &CancellationToken {
-        &self.hold.ending
+        &self.lease.ending
     }
 
-    /// Returns whether the lease certainly has not expired yet, by the monotonic clock. Check before every step that
-    /// only a leader may take.
+    /// Returns whether the lease certainly has not expired yet, by the monotonic clock. Check before every
+    /// step that only a leader may take.
     pub fn has_control(&self) -> bool {
-        self.hold.has_control()
+        self.lease.has_control()
     }
 
-    /// Releases the leadership and waits until others can take it. It has no effect on the copy that
-    /// [`run_while_leader`](super::Leader::run_while_leader) gives to the work; the work ends its leadership by
-    /// returning.
+    /// Releases the leadership and waits until other candidates can acquire it. The call has no effect on the
+    /// copy that [`run_while_leader`](super::Leader::run_while_leader) gives to the work; the work ends its
+    /// leadership by returning.
     ///
     /// # Cancel safety
     /// The lease is released even if the future is dropped.
     pub async fn release(&self) {
         let Some(renewals) = &self.renewals else { return };
-        self.hold.ending.cancel();
-        self.hold.closed.cancel();
+        self.lease.ending.cancel();
+        self.lease.closed.cancel();
         let task = lock(renewals).take();
         if let Some(task) = task {
             drop(task.await);
@@ -81,28 +82,28 @@ impl Leadership {
     }
 
     /// Waits until control has ended.
-    pub(super) async fn over(&self) {
+    pub(super) async fn control_ended(&self) {
         while self.has_control() {
-            let until = self.hold.control_until();
+            let until = self.lease.control_until();
             tokio::select! {
                 biased;
                 () = sleep_until(until) => {}
-                // At once, if the lease is lost; else the work has until then.
-                () = self.hold.ending.cancelled(), if !self.hold.ending.is_cancelled() => {}
+                // Wakes once, to check whether the lease is lost. If it is not, the work has until `until`.
+                () = self.lease.ending.cancelled(), if !self.lease.ending.is_cancelled() => {}
             }
         }
     }
 
-    pub(super) fn end(&self) -> Option<End> {
-        self.hold.end()
+    pub(super) fn end(&self) -> Option<LeadershipEnd> {
+        self.lease.end()
     }
 }
 
 impl Drop for Leadership {
     fn drop(&mut self) {
         if self.renewals.is_some() {
-            self.hold.ending.cancel();
-            self.hold.closed.cancel();
+            self.lease.ending.cancel();
+            self.lease.closed.cancel();
         }
     }
 }

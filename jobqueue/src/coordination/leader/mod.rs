@@ -8,9 +8,10 @@
 //!                                        └── released, broken, taken: at once
 //! ```
 //!
-//! All times are monotonic and count from before the request that began the lease was sent, so a leadership ends in
-//! this process before it ends in the storage. This is not a proof: on a suspended machine, the clock may have stood
-//! still. Pass the [term](Leadership::term) as a fence to effects that must never happen twice.
+//! All times are monotonic and count from before the request that began the lease was sent, so a leadership
+//! ends in this process before it ends in the storage. This is not a proof: while a machine is suspended, its
+//! clock may stand still. Pass the [term](Leadership::term) as a fencing token to effects that must never
+//! happen twice.
 
 pub(crate) mod blob;
 mod hold;
@@ -32,7 +33,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub use leadership::Leadership;
 
-pub(super) use hold::End;
+pub(super) use hold::LeadershipEnd;
 
 use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
@@ -42,16 +43,17 @@ use crate::queue_core::no_renewer;
 use crate::storage::{LeaseId, Storage};
 use crate::sync::lock;
 use blob::{Attempt, LeaderBlob};
-use hold::Hold;
+use hold::LeaderLease;
 
 pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A candidate for one named leadership, among all processes that use the storage.
 ///
-/// The leader is the holder of a blob's lease. When the leader stops, it releases the lease, and another candidate
-/// leads after at most one poll interval. When the leader dies, another candidate leads after at most the lease and a
-/// poll interval: 36 seconds with the defaults. Azure documents that it may take a minute more until an expired lease
-/// can be acquired. While another leads, a candidate only reads, once a poll interval; on a database and in memory it tries.
+/// The leader is the holder of a blob's lease. When the leader stops, it releases the lease, and another
+/// candidate leads after at most one poll interval. When the leader dies, another candidate leads after at
+/// most the lease and a poll interval: 36 seconds with the defaults. Azure documents that an expired lease
+/// may be blocked for another minute. While another candidate leads, a candidate reads the lease once per
+/// poll interval; on a database and in memory it tries to acquire the lease instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -71,15 +73,17 @@ pub struct Leader {
     poll: Option<Duration>,
     /// The highest term that this process has seen.
     seen: AtomicU64,
-    /// Locked by an attempt until it has ended, even if its caller was dropped.
-    candidacy: Arc<tokio::sync::Mutex<Candidacy>>,
-    current: Mutex<Weak<Hold>>,
+    /// Locked by an attempt until the attempt has ended, even if its caller was dropped.
+    candidacy: Arc<tokio::sync::Mutex<CandidateState>>,
+    current: Mutex<Weak<LeaderLease>>,
 }
 
 #[derive(Debug)]
-struct Candidacy {
-    /// The proposed lease id, kept until an acquisition is answered, so that repeating it is safe. None is proposed again after its release.
+struct CandidateState {
+    /// The proposed lease id, kept until an acquisition is answered, so that repeating the request is safe.
+    /// An id is never proposed again after its release.
     proposed: LeaseId,
+    /// The time before which this candidate does not try.
     not_before: Option<Instant>,
 }
 
@@ -100,7 +104,7 @@ impl Leader {
             lease: DEFAULT_LEASE,
             poll: None,
             seen: AtomicU64::new(0),
-            candidacy: Arc::new(tokio::sync::Mutex::new(Candidacy {
+            candidacy: Arc::new(tokio::sync::Mutex::new(CandidateState {
                 proposed: LeaseId::random(storage.runtime()),
                 not_before: None,
             })),
@@ -109,12 +113,13 @@ impl Leader {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every third of
-        /// that. [`try_lead`](Self::try_lead) and the methods built on it fail for another duration.
+        /// Sets the duration of the lease: 15–60 whole seconds; the default is 30. The lease is renewed every
+        /// third of its duration. [`try_lead`](Self::try_lead) and the methods built on it fail for another
+        /// duration.
         lease(lease: Duration);
 
-        /// Sets the interval at which a candidate tries while another leads, with a jitter of one fifth. The default is
-        /// one sixth of the lease.
+        /// Sets the interval at which a candidate tries while another candidate leads, with a jitter of a
+        /// fifth. The default is a sixth of the lease.
         poll_interval(interval: Duration) => poll =
             Some(interval.clamp(Duration::from_millis(10), WITHOUT_END));
     }
@@ -124,27 +129,27 @@ impl Leader {
         &self.name
     }
 
-    /// Returns whether this candidate leads now, by its own monotonic clock. Returns false shortly before the lease
-    /// can expire.
+    /// Returns whether this candidate leads now, by its own monotonic clock. Returns false shortly before the
+    /// lease can expire.
     pub fn has_control(&self) -> bool {
-        self.held().is_some_and(|hold| hold.has_control())
+        self.current_lease().is_some_and(|lease| lease.has_control())
     }
 
     /// Returns the term of this candidate while it leads.
     pub fn term(&self) -> Option<u64> {
-        self.held().filter(|hold| hold.has_control()).map(|hold| hold.term())
+        self.current_lease().filter(|lease| lease.has_control()).map(|lease| lease.term())
     }
 
-    fn held(&self) -> Option<Arc<Hold>> {
+    fn held(&self) -> Option<Arc<LeaderLease>> {
         lock(&self.current).upgrade()
     }
 
-    /// Tries once to become the leader. Returns `None` while another candidate leads, or while this candidate leads
-    /// already.
+    /// Tries once to become the leader. Returns `None` while another candidate leads, or while this candidate
+    /// already leads.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a [lease](Self::lease) outside 15–60 seconds,
-    /// [`Configuration`](ErrorKind::Configuration) if the renewing thread cannot be started,
+    /// [`Configuration`](ErrorKind::Configuration) if the thread that renews leases cannot be started,
     /// [`Storage`](ErrorKind::Storage) if the storage fails.
     ///
     /// # Cancel safety
@@ -153,12 +158,13 @@ impl Leader {
         self.attempt(false).await
     }
 
-    /// Tries once to become the leader; with `looks`, only if a read does not show that another candidate leads.
-    fn attempt(&self, looks: bool) -> BoxFuture<'_, Result<Option<Leadership>, Error>> {
+    /// Tries once to become the leader; with `reads_first`, only if a read does not show that another
+    /// candidate leads.
+    fn attempt(&self, reads_first: bool) -> BoxFuture<'_, Result<Option<Leadership>, Error>> {
         Box::pin(async move {
             check_lease(self.lease)?;
             let mut candidacy = Arc::clone(&self.candidacy).lock_owned().await;
-            if self.held().is_some_and(|hold| !hold.is_closed()) {
+            if self.current_lease().is_some_and(|lease| !lease.is_closed()) {
                 return Ok(None);
             }
             if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
@@ -166,16 +172,16 @@ impl Leader {
             }
             let blob = LeaderBlob::new(&self.storage, blob::name(&self.name)?, self.lease)?;
             let runtime = self.storage.runtime();
-            let (seen, now, standing) = (self.seen.load(Ordering::Acquire), runtime.now(), blob.clone());
-            let next = LeaseId::random(runtime);
-            // Runs where renewals run, with connections of its own: neither the application's runtime nor a hanging call
-            // of it can delay it.
-            let attempt = LeaseRenewer::spawn_apart(runtime, async move {
+            let (seen, now) = (self.seen.load(Ordering::Acquire), runtime.now());
+            let (candidate_blob, next) = (blob.clone(), LeaseId::random(runtime));
+            // Runs on the runtime of the renewals, over separate connections, so that neither the
+            // application's runtime nor its hanging calls can delay the attempt.
+            let attempt = LeaseRenewer::spawn_detached(runtime, async move {
                 let attempt = async {
-                    if looks && standing.is_held().await? {
+                    if reads_first && candidate_blob.is_held().await? {
                         return Ok(Attempt::Taken);
                     }
-                    standing.acquire(&mut candidacy.proposed, next, seen, now).await
+                    candidate_blob.acquire(&mut candidacy.proposed, next, seen, now).await
                 };
                 (attempt.await, candidacy)
             });
@@ -187,36 +193,39 @@ impl Leader {
             let Attempt::Acquired { requested, term } = attempt? else { return Ok(None) };
             let lease = std::mem::replace(&mut candidacy.proposed, LeaseId::random(runtime));
             self.seen.fetch_max(term, Ordering::AcqRel);
-            let hold = Hold::new(blob, lease, term, requested);
-            *lock(&self.current) = Arc::downgrade(&hold);
-            let renewals = LeaseRenewer::spawn_apart(runtime, Arc::clone(&hold).renew_until_closed());
+            let leader_lease = LeaderLease::new(blob, lease, term, requested);
+            *lock(&self.current) = Arc::downgrade(&leader_lease);
+            let renewals =
+                LeaseRenewer::spawn_detached(runtime, Arc::clone(&leader_lease).renew_until_closed());
             let renewals = renewals.map_err(no_renewer)?;
             crate::log::info!(leader = %self.name, term, "leading");
-            Ok(Some(Leadership::new(hold, renewals)))
+            Ok(Some(Leadership::new(leader_lease, renewals)))
         })
     }
 
-    /// Waits until this candidate leads. Logs failures on the way and tries again, after a pause that doubles up to the lease.
+    /// Waits until this candidate leads. Logs failures and tries again, after a pause that doubles up to the
+    /// lease.
     ///
     /// # Errors
-    /// Only errors that no waiting can fix: a [lease](Self::lease) outside 15–60 seconds, a storage without leases, a
-    /// thread that cannot be started.
+    /// Only errors that no retry can fix: a [lease](Self::lease) outside 15–60 seconds, a storage without
+    /// leases, a thread that cannot be started.
     ///
     /// # Cancel safety
     /// As [`try_lead`](Self::try_lead).
     pub async fn lead(&self) -> Result<Leadership, Error> {
-        // A database answers an attempt at no cost, and grants the lease of a process that has ended.
+        // On a database an attempt is free, and also acquires the lease of a process that has ended.
         let is_database = self.storage.blob_powers().transaction_place.is_some();
         let poll = self.poll.unwrap_or(self.lease / 6);
-        let (mut looks, mut pause) = (false, poll);
+        let (mut reads_first, mut pause) = (false, poll);
         loop {
-            match self.attempt(looks).await {
+            match self.attempt(reads_first).await {
                 Ok(Some(leadership)) => return Ok(leadership),
-                Ok(None) => (looks, pause) = (!is_database, poll),
+                Ok(None) => (reads_first, pause) = (!is_database, poll),
                 Err(error) if error.is_retryable() => {
                     crate::log::warn!(leader = %self.name, error = %chain(&error), "trying to become leader failed; trying again");
-                    // A lease that a look shows may be this candidate's own, by a request without an answer.
-                    (looks, pause) = (false, (pause * 2).min(self.lease.max(poll)));
+                    // A lease that a read shows may belong to this candidate, from a request without an
+                    // answer.
+                    (reads_first, pause) = (false, (pause * 2).min(self.lease.max(poll)));
                 }
                 Err(error) => return Err(error),
             }
@@ -224,21 +233,22 @@ impl Leader {
         }
     }
 
-    /// Waits for leadership, runs `work` while it lasts, and returns the result of `work`. When leadership is lost,
-    /// `work` is dropped, and called again in the next term that this candidate leads.
+    /// Waits for leadership, runs `work` while it lasts, and returns the result of `work`. When leadership is
+    /// lost, `work` is dropped, and called again in the next term that this candidate leads.
     ///
-    /// The token of the [`Leadership`] fires one sixth of the lease before the lease can expire, and `work` is
-    /// dropped before that moment. If the lease turns out to be broken or taken, `work` is dropped at once. After its
-    /// time is over `work` is never polled again, for instance when the process was suspended and continued. Tasks or
-    /// threads that `work` has started must watch [`Leadership::has_control`] or the token themselves.
+    /// The token of the [`Leadership`] fires one sixth of the lease before the lease can expire, and `work`
+    /// is dropped before the lease can expire. If the lease turns out to be broken or taken, `work` is
+    /// dropped immediately. Once control has ended, `work` is never polled again, for instance after the
+    /// process was suspended. Tasks or threads that `work` has started must watch [`Leadership::has_control`]
+    /// or the token themselves.
     ///
-    /// To stop, drop this future; the lease is then released in the background.
+    /// To stop, drop the future; the lease is then released in the background.
     ///
     /// # Errors
     /// As [`lead`](Self::lead).
     ///
     /// # Cancel safety
-    /// If the future is dropped, so is the work.
+    /// If the future is dropped, the work is dropped too.
     pub async fn run_while_leader<T, F: Future<Output = T>>(
         &self,
         mut work: impl FnMut(Leadership) -> F,
@@ -250,13 +260,15 @@ impl Leader {
         }
     }
 
-    /// Runs `work` in one term, and releases the lease. Returns the reason why leadership was lost if that happened first; `None` if
-    /// it is not known.
+    /// Runs `work` in one term, and releases the lease.
+    ///
+    /// # Errors
+    /// The reason why leadership was lost before `work` ended; `None` if the reason is not known.
     pub(super) async fn run_term<T, F: Future<Output = T>>(
         &self,
         leadership: Leadership,
         work: impl FnOnce(Leadership) -> F,
-    ) -> Result<T, Option<End>> {
+    ) -> Result<T, Option<LeadershipEnd>> {
         let done = while_leading(&leadership, work(leadership.share())).await;
         let end = leadership.end();
         leadership.release().await;
@@ -264,14 +276,14 @@ impl Leader {
             return Ok(output);
         }
         crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
-        if end == Some(End::Broken) {
-            self.stand_back().await;
+        if end == Some(LeadershipEnd::Broken) {
+            self.yield_leadership().await;
         }
         Err(end)
     }
 
-    /// Lets another candidate lead, if there is one: the lease was broken on purpose.
-    pub(super) async fn stand_back(&self) {
+    /// Pauses this candidate, so that another candidate can lead: the lease was broken on purpose.
+    pub(super) async fn yield_leadership(&self) {
         self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
     }
 }
@@ -279,10 +291,10 @@ impl Leader {
 /// Polls `work` while this process has control; `None` if control ended first.
 async fn while_leading<T>(leadership: &Leadership, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
-    let mut over = pin!(leadership.over());
+    let mut control_ended = pin!(leadership.control_ended());
     std::future::poll_fn(|context| {
         // The clock is checked first: after a suspension of the process, `work` must not be polled again.
-        if !leadership.has_control() || over.as_mut().poll(context).is_ready() {
+        if !leadership.has_control() || control_ended.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }
         work.as_mut().poll(context).map(Some)

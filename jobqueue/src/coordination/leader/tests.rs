@@ -16,7 +16,7 @@ async fn one_of_two_candidates_leads_and_terms_grow() {
     let (a, b) = (candidate(&storage), candidate(&storage));
     let first = a.lead().await.unwrap();
     assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
-    // The lease is renewed for much longer than one term of it.
+    // The lease is renewed for much longer than its duration.
     tokio::time::sleep(LEASE * 10).await;
     assert!(a.has_control() && b.try_lead().await.unwrap().is_none());
     first.release().await;
@@ -26,7 +26,7 @@ async fn one_of_two_candidates_leads_and_terms_grow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_container_is_deleted_and_terms_go_on_growing() {
+async fn terms_grow_after_the_container_is_deleted() {
     let storage = Storage::memory();
     let (a, b) = (candidate(&storage), candidate(&storage));
     let first = a.lead().await.unwrap();

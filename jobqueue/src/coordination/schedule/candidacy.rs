@@ -1,8 +1,9 @@
 //! One candidacy for all schedules of a worker.
 //!
-//! Every schedule has a leader of its own, because workers of several releases have different schedules. A worker with more than one
-//! first becomes the leader of its *set* of schedules, and only then a candidate for each. So the other workers with the same
-//! schedules watch one lease, whatever the number of schedules.
+//! Each schedule has its own leader, because workers of several releases have different schedules. A worker
+//! with more than one schedule first becomes the leader of its *set* of schedules, and only then a candidate
+//! for each schedule. So the other workers with the same schedules watch a single lease, whatever the number
+//! of schedules.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -22,19 +23,21 @@ use crate::worker::BackgroundContext;
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The pause after an error.
-pub(super) const RETRY: Duration = Duration::from_secs(5);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// The schedules of a worker, and whether the worker leads them as a set.
 #[derive(Debug, Default)]
 pub(super) struct Candidacy {
-    /// The names of the schedules, with their leases. Complete when the worker starts.
+    /// The leases of the schedules, by name. Complete when the worker starts.
     schedules: Mutex<BTreeMap<String, Duration>>,
+    /// True while the worker leads the set.
     leads: watch::Sender<bool>,
+    /// Notified when the lease of a schedule was broken.
     broken: Notify,
 }
 
 impl Candidacy {
-    /// Adds a schedule. Returns true for the second one, with which there is a set.
+    /// Adds a schedule. Returns true for the second schedule, which makes a set.
     pub(super) fn add(&self, name: &str, lease: Option<Duration>) -> bool {
         let mut schedules = lock(&self.schedules);
         let is_new = schedules.insert(name.to_owned(), lease.unwrap_or(DEFAULT_LEASE)).is_none();
@@ -45,12 +48,14 @@ impl Candidacy {
         lock(&self.schedules).len() > 1
     }
 
-    /// Returns the shortest lease of a schedule: that of the set holds up none of them for longer than its own.
+    /// Returns the lease of the set: the shortest lease of a schedule, so that the set delays no schedule for
+    /// longer than the schedule's own lease.
     fn lease(&self) -> Duration {
         lock(&self.schedules).values().min().copied().unwrap_or(DEFAULT_LEASE)
     }
 
-    /// Runs `lead`, which ends when the worker stops, while the worker leads its set of schedules, and again when it leads them again.
+    /// Runs `lead` whenever the worker leads its set of schedules, until the worker stops. `lead` itself ends
+    /// when the worker stops.
     pub(super) async fn whenever_leading<F: Future<Output = ()>>(
         &self,
         stop: &CancellationToken,
@@ -60,12 +65,16 @@ impl Candidacy {
             return lead().await;
         }
         let mut leads = self.leads.subscribe();
-        // The sender is in `self`.
-        while unless_stopped(stop, leads.wait_for(|leads| *leads)).await.is_some_and(|leads| leads.is_ok()) {
+        // An error would mean that the sender is gone, but it is in `self`.
+        while stop
+            .run_until_cancelled(leads.wait_for(|leads| *leads))
+            .await
+            .is_some_and(|leading| leading.is_ok())
+        {
             let mut lost = leads.clone();
             let lost = async {
                 drop(lost.wait_for(|leads| !*leads).await);
-                // The set is given up because the worker stops, and `lead` ends what is under way.
+                // When the worker stops, the set is released too; `lead` then finishes its current step.
                 if stop.is_cancelled() {
                     std::future::pending::<()>().await;
                 }
@@ -78,46 +87,37 @@ impl Candidacy {
         }
     }
 
-    /// Gives all schedules up, because the lease of one was broken so that another worker leads it.
+    /// Releases all schedules: the lease of a schedule was broken so that another worker leads the schedule.
     pub(super) fn step_down(&self) {
         self.broken.notify_waiters();
     }
 
-    /// Is a candidate for the set until the worker stops.
+    /// Stands as a candidate for the set until the worker stops. Retries after errors.
     pub(super) async fn run(self: Arc<Self>, context: BackgroundContext) {
         while let Err(error) = self.lead(context.storage(), &context.stop).await {
             crate::log::error!(error = %chain(&error), "leading the schedules failed; trying again");
-            unless_stopped(&context.stop, tokio::time::sleep(RETRY)).await;
+            context.stop.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
-    /// Is a candidate, and leads the set, until the worker stops.
+    /// Stands as a candidate, and leads the set, until the worker stops.
     async fn lead(&self, storage: &Storage, stop: &CancellationToken) -> Result<(), Error> {
         let names = lock(&self.schedules).keys().map(|name| format!("{name}\n")).collect::<String>();
         let digest = to_hex(&Sha256::digest(names)[..12]);
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
-        while let Some(leadership) = unless_stopped(stop, leader.lead()).await {
+        while let Some(leadership) = stop.run_until_cancelled(leader.lead()).await {
             let term = leader.run_term(leadership?, async |_| {
                 self.leads.send_replace(true);
                 let _leading = guard(&self.leads, |leads| {
                     leads.send_replace(false);
                 });
-                unless_stopped(stop, self.broken.notified()).await
+                stop.run_until_cancelled(self.broken.notified()).await
             });
             if let Ok(Some(())) = term.await {
-                leader.stand_back().await;
+                leader.yield_leadership().await;
             }
         }
         Ok(())
-    }
-}
-
-/// Waits until the worker stops, at most. Returns `None` then.
-pub(super) async fn unless_stopped<T>(stop: &CancellationToken, wait: impl Future<Output = T>) -> Option<T> {
-    tokio::select! {
-        biased;
-        () = stop.cancelled() => None,
-        done = wait => Some(done),
     }
 }
 

@@ -4,16 +4,16 @@
 //! leader of the schedule: wait for the next slot ─► write "slot pending" ─► send ─► write "slot done" ─► …
 //! ```
 //!
-//! Both writes are conditional: they fail if another process has written since. The workers with the same schedules elect one of them
-//! that becomes the leader of all.
+//! Both writes are conditional: they fail if another process has written since. The workers with the same
+//! schedules elect one worker, which becomes the leader of all their schedules.
 //!
 //! | what happened | who continues, and how |
 //! |---|---|
 //! | the leader dies before "slot pending" | the next leader: the slot is due, or missed |
-//! | the leader dies before "slot done" | the next leader sends the slot again under the same job id, unless it sees the message still waiting |
-//! | the leader was suspended, and another leads | its write is refused; it reads the state again |
+//! | the leader dies before "slot done" | the next leader sends the slot again under the same job id, unless it sees the message waiting |
+//! | the leader was suspended, and another process leads | the write of the former leader is refused; it reads the state again |
 //! | an operator pauses the schedule while a slot is pending | the slot is not sent again |
-//! | the leader dies before the answer to a trigger | the next leader, as for a slot, under the id of the trigger |
+//! | the leader dies before it has answered a trigger | the next leader, as for a slot, under the id of the trigger |
 
 mod candidacy;
 pub(crate) mod operate;
@@ -36,7 +36,7 @@ use crate::message::QueueMessage;
 use crate::worker::WorkerBuilder;
 use candidacy::Candidacy;
 use jobqueue_storage::fast::hex::to_hex;
-use record::About;
+use record::ScheduleDescription;
 use run::Runner;
 use timetable::Timetable;
 
@@ -44,9 +44,9 @@ const CONTAINER: &str = "jobqueue-schedules";
 
 /// The policy for slots that passed while no worker was running.
 ///
-/// A slot less than a minute late does not count as missed: it is sent under every policy. A fail-over takes 36 seconds
-/// with the default lease. With a longer lease, or on Azure, where an expired lease may be held for another minute,
-/// slots of that time can be missed.
+/// A slot less than a minute late does not count as missed: it is sent under every policy. A fail-over takes
+/// 36 seconds with the default lease. With a longer lease, or on Azure, where an expired lease may be blocked
+/// for another minute, slots can be missed during a fail-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum CatchUp {
@@ -62,23 +62,24 @@ pub enum CatchUp {
 /// The times at which a message is sent: a cron expression in a time zone, or an interval.
 ///
 /// # Names
-/// State and job ids belong to a schedule's name. Workers that use the same name run one schedule. If you change the
-/// expression but keep the name, the schedule continues after the slot that was sent last. Without
-/// [`name`](Self::name), the name is made from the message's [original kind](QueueMessage::original_kind) and the
-/// expression, so that another expression is a new schedule.
+/// State and job ids belong to a schedule's name. Workers that use the same name run one schedule. If you
+/// change the expression but keep the name, the schedule continues after the slot that was sent last. Without
+/// [`name`](Self::name), the name is made from the message's [original kind](QueueMessage::original_kind) and
+/// the expression, so that another expression is a new schedule.
 ///
 /// # Summer time
-/// An expression that names hours and minutes, by lists and ranges too (`30 2,14 * * *`), fires once a day at each of its times. A time
-/// that is skipped in spring fires at the first instant after the gap, once for all times in it; a time that occurs twice in autumn fires
-/// the first time. An expression that steps through hours, minutes or seconds (`*/15 * * * *`), or names more than 1,440 times of day, follows
+/// An expression that names hours and minutes, by lists and ranges too (`30 2,14 * * *`), fires once a day at
+/// each of its times. A time that is skipped in spring fires at the first instant after the gap, once for all
+/// times in the gap; a time that occurs twice in autumn fires at its first occurrence. An expression that
+/// steps through hours, minutes or seconds (`*/15 * * * *`), or names more than 1,440 times of day, follows
 /// real time: times in the gap do not exist, and times that occur twice fire twice.
 ///
 /// # Clocks
-/// The leader's wall clock decides which slots are due. A clock that is set back sends nothing twice. A clock that is
-/// set forward makes the slots in between missed ones. If the clock of a leader was far ahead, its slots up to that
-/// time are done: with a correct clock nothing is sent until time has caught up, and the worker logs a warning. To
-/// start again from now, delete the schedule's blob in the container `jobqueue-schedules`, or give the schedule
-/// another name.
+/// The leader's wall clock decides which slots are due. If the clock is set back, nothing is sent twice. If
+/// it is set forward, the slots in between are missed slots. If the clock of a leader was far ahead, all
+/// slots up to that time are done: under a correct clock nothing is sent until that time has come, and the
+/// worker logs a warning. To start again from now, delete the schedule's blob in the container
+/// `jobqueue-schedules`, or give the schedule another name.
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
@@ -99,7 +100,7 @@ pub enum CatchUp {
 pub struct Schedule {
     name: Option<String>,
     timetable: Result<Timetable, String>,
-    /// The text from which the name is made if none is given.
+    /// The text from which the name of an unnamed schedule is made.
     definition: String,
     missed: CatchUp,
     /// The lease of the schedule's leader; `None` for the leader's default.
@@ -107,8 +108,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Returns a schedule from a cron expression in an IANA time zone such as `Europe/Berlin`. The expression has
-    /// five fields, or six with seconds first. [`build`](WorkerBuilder::build) reports mistakes.
+    /// Returns a schedule from a cron expression in an IANA time zone such as `Europe/Berlin`. The expression
+    /// has five fields, or six with seconds first. [`build`](WorkerBuilder::build) reports mistakes.
     pub fn cron(expression: &str, zone: &str) -> Self {
         Self {
             name: None,
@@ -119,8 +120,8 @@ impl Schedule {
         }
     }
 
-    /// Returns a schedule that fires at every multiple of `interval` since 1970, so that all processes agree. The
-    /// interval is at least a second.
+    /// Returns a schedule that fires at every multiple of `interval` since 1970, so that all processes agree.
+    /// The interval is at least a second.
     pub fn every(interval: Duration) -> Self {
         Self {
             name: None,
@@ -135,12 +136,13 @@ impl Schedule {
         /// Gives the schedule a durable name: 1–100 ASCII letters, digits and `-_.=/`.
         name(name some String);
 
-        /// Sets the policy for slots that passed while no worker was running. The default is [`CatchUp::Once`].
+        /// Sets the policy for slots that passed while no worker was running. The default is
+        /// [`CatchUp::Once`].
         missed(policy: CatchUp) => missed;
 
-        /// Sets the lease of the schedule's leader: 15–60 whole seconds; the default is 30. If the leading worker dies,
-        /// this is the time for which it blocks the schedule; another leader then sends the slots of that time.
-        /// [`build`](WorkerBuilder::build) reports mistakes.
+        /// Sets the lease of the schedule's leader: 15–60 whole seconds; the default is 30. If the leading
+        /// worker dies, its lease blocks the schedule for up to this time; the next leader then sends the
+        /// slots of that time. [`build`](WorkerBuilder::build) reports mistakes.
         lease(lease: Duration);
     }
 
@@ -167,7 +169,7 @@ impl Schedule {
         }
         let (missed, lease) = (self.missed, self.lease);
         let cron = self.definition.split_once('\n');
-        let about = About {
+        let about = ScheduleDescription {
             queue: Some(M::QUEUE.to_owned()),
             kind: Some(M::KIND.to_owned()),
             cron: cron.map(|(cron, _)| cron.to_owned()),
@@ -180,18 +182,20 @@ impl Schedule {
 }
 
 impl WorkerBuilder {
-    /// Sends the message that `make` returns at the times of a cron expression in a time zone, once for all workers
-    /// that use the storage. See [`Schedule`] for names, summer time and clocks.
+    /// Sends the message that `make` returns at the times of a cron expression in a time zone, once for all
+    /// workers that use the storage. See [`Schedule`] for names, summer time and clocks.
     ///
-    /// The job's id is `schedule/<name>/<slot>`. A slot is sent once; there may be two messages with the same id if the process that leads
-    /// crashes, loses the leadership to another one, or stops and the storage takes longer than 3 seconds, before it is recorded that the slot
-    /// was sent, or if the answer to a send was lost: it is sent again after 5 seconds unless a peek shows it among the first 32 messages. A worker needs no handler for the
-    /// message, nor any handler at all.
+    /// The job's id is `schedule/<name>/<slot>`. A slot is sent once, with these exceptions: there may be two
+    /// messages with the same id if the leading process crashes, loses the leadership, or stops while the
+    /// storage takes longer than 3 seconds, before it has recorded that the slot was sent; or if the answer
+    /// to a send was lost. The slot is then sent again, after 5 seconds, unless a peek shows its message
+    /// among the first 32 messages. The worker needs no handler for the message, nor any handler at all.
     ///
-    /// If `make` or the message panics, or the message breaks the rules of its type, the worker logs that and tries the
-    /// slot again every 5 seconds, while the slots behind it wait. After 6 attempts it logs an error, skips the slot
-    /// and continues with the next. A slot that the storage fails to take is sent when it does; slots that have become more than a
-    /// minute late by then count as missed ([`CatchUp`]).
+    /// If `make` or the message panics, or the message breaks the rules of its type, the worker logs the
+    /// failure and retries the slot every 5 seconds, while later slots wait. After 6 attempts it logs an
+    /// error, skips the slot and continues with the next. If the storage does not accept a slot, the slot is
+    /// sent as soon as the storage accepts it; slots that are more than a minute late by then count as missed
+    /// ([`CatchUp`]).
     pub fn schedule<M: QueueMessage>(
         self,
         expression: &str,
@@ -210,8 +214,9 @@ impl WorkerBuilder {
         self.schedule_by(Schedule::every(interval), make)
     }
 
-    /// Like [`schedule`](Self::schedule), for a [`Schedule`] with a name or a policy for missed slots. If the message
-    /// depends on its slot's time, as a daily report does, use [`schedule_with_slot`](Self::schedule_with_slot).
+    /// Like [`schedule`](Self::schedule), for a [`Schedule`] with a name or a policy for missed slots. If the
+    /// message depends on its slot's time, as a daily report does, use
+    /// [`schedule_with_slot`](Self::schedule_with_slot).
     pub fn schedule_by<M: QueueMessage>(
         self,
         schedule: Schedule,
@@ -220,8 +225,9 @@ impl WorkerBuilder {
         self.schedule_with_slot(schedule, move |_| make())
     }
 
-    /// Like [`schedule_by`](Self::schedule_by), but passes the slot's time to `make`: the time for which the message
-    /// is sent. That can differ from the present time if slots were missed ([`CatchUp`]) or another leader took over.
+    /// Like [`schedule_by`](Self::schedule_by), but passes the slot's time to `make`: the time for which the
+    /// message is sent. The slot's time can differ from the present time if slots were missed ([`CatchUp`])
+    /// or another leader took over.
     ///
     /// ```
     /// # use jobqueue::schedule::Schedule;

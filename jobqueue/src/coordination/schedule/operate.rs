@@ -1,12 +1,13 @@
-//! The operators' view of schedules, and their requests to the leaders: to pause, to go on, to send now.
+//! The operators' view of schedules, and their requests to the leaders: pause, resume, send now.
 //!
-//! The state describes the schedule. A leader reads the state at least every 30 seconds; it contains the operators' requests.
+//! The stored state describes the schedule and contains the operators' requests. A leader reads the state at
+//! least every 30 seconds.
 
 use jiff::Timestamp;
 
 use super::CONTAINER;
-pub use super::record::Wish;
-use super::record::{About, Stored};
+pub use super::record::ScheduleRequest;
+use super::record::{ScheduleDescription, Stored};
 use super::state::{document, is_damaged, name, unreadable};
 use super::timetable::Timetable;
 use crate::error::{Error, ErrorKind};
@@ -20,20 +21,22 @@ pub struct ScheduleRecord {
     /// The name.
     pub name: String,
     /// The schedule's job and times; `None` if no leader has written them.
-    pub about: Option<About>,
-    /// The time up to which all slots were dealt with.
+    pub about: Option<ScheduleDescription>,
+    /// The time up to which all slots are done.
     pub done: Option<Timestamp>,
-    /// True while it sends nothing.
+    /// True while the schedule sends nothing.
     pub paused: bool,
-    /// The time at which an operator has asked for a job that was not sent yet.
+    /// The time at which an operator triggered a job that is not sent yet.
     pub triggered: Option<Timestamp>,
     /// The next slots.
     pub next: Vec<Timestamp>,
-    /// The reason why the state cannot be read: its leader sends nothing, and the rest is not known.
+    /// The reason why the state cannot be read. The leader then sends nothing, and the other fields are
+    /// unknown.
     pub problem: Option<String>,
 }
 
-/// Returns all schedules with their next `count` slots after `now`. Costs a listing, and a request for each.
+/// Returns all schedules with their next `count` slots after `now`. Costs a listing, and a request for each
+/// schedule.
 pub async fn schedules(
     storage: &Storage,
     now: Timestamp,
@@ -58,7 +61,7 @@ pub async fn schedules(
 fn record(unread: ScheduleRecord, stored: Stored, now: Timestamp, count: usize) -> ScheduleRecord {
     let moment = |millis| Timestamp::from_millisecond(millis).ok();
     let done = moment(stored.done);
-    let timetable = stored.about.as_ref().and_then(About::timetable);
+    let timetable = stored.about.as_ref().and_then(ScheduleDescription::timetable);
     let next = timetable.map(|timetable| slots(&timetable, done.unwrap_or(now).max(now), count));
     ScheduleRecord {
         about: stored.about,
@@ -75,12 +78,16 @@ fn slots(timetable: &Timetable, after: Timestamp, count: usize) -> Vec<Timestamp
     std::iter::successors(timetable.next_after(after), next).take(count).collect()
 }
 
-/// Writes a wish into the state of a schedule; returns false if the state says so already.
-pub async fn wish(storage: &Storage, schedule: &str, wish: Wish) -> Result<bool, Error> {
+/// Writes a request into the state of a schedule. Returns false if the state already contains it.
+pub async fn request_change(
+    storage: &Storage,
+    schedule: &str,
+    request: ScheduleRequest,
+) -> Result<bool, Error> {
     let document = document(storage, &name(schedule)?);
-    let granted =
-        document.change(Known::Nothing, |found| Stored::asked(found, wish)).await.map_err(unreadable)?;
-    granted
+    let changed = document.change(Known::Nothing, |found| Stored::asked(found, request)).await;
+    changed
+        .map_err(unreadable)?
         .result
         .ok_or_else(|| Error::new(ErrorKind::NotFound, format!("there is no schedule `{schedule}`")))
 }
@@ -90,7 +97,6 @@ mod tests {
     use super::*;
     use crate::storage::{PutBlob, put_creating};
 
-    // audit 23, coordination C4
     #[tokio::test]
     async fn schedule_whose_state_is_damaged_is_in_the_list_beside_the_others() {
         let storage = Storage::memory();

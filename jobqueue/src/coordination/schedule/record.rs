@@ -1,15 +1,16 @@
-//! The state of a schedule: what its leader and operators change. No request is made here.
+//! The stored state of a schedule, and its changes by the leader and by operators. Makes no request.
 //!
 //! | state | the leader | an operator |
 //! |---|---|---|
 //! | none | *described*: everything until now is done | refused |
-//! | `done` until a time | *begun*: its next slot is pending; or *finished* with a slot that it skips | – |
-//! | a slot is `pending` | *finished*: the slot is done, and no other pending | – |
+//! | `done` until a time | *begun*: the next slot is pending; or *finished* with a slot that is skipped | – |
+//! | a slot is `pending` | *finished*: the slot is done, and no slot is pending | – |
 //! | `triggered` at a time | *answered*: sent, no longer triggered | the first request counts |
-//! | `paused` or not | begins no slot while it is paused | pauses it, or lets it go on |
+//! | `paused` or not | begins no slot while paused | pauses or resumes the schedule |
 //!
-//! A leader changes its progress, which is `done` and `pending`, only if it is the one that it knows, so that a former leader cannot undo
-//! the work of its successor. The operators' requests are stored beside it, and survive the leader's writes.
+//! A leader changes the progress (`done` and `pending`) only if it is the progress that the leader knows, so
+//! that a former leader cannot undo the work of its successor. The operators' requests are separate fields,
+//! and survive the leader's writes.
 
 use std::time::Duration;
 
@@ -31,27 +32,31 @@ pub(super) struct Stored {
     pub(super) pending: Option<i64>,
     /// The schedule's job and times, for operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) about: Option<About>,
+    pub(super) about: Option<ScheduleDescription>,
     /// True if an operator has paused the schedule.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) paused: bool,
-    /// The time at which an operator has asked for a job.
+    /// The time at which an operator triggered a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) triggered: Option<i64>,
 }
 
 /// A request of an operator to a schedule.
 #[derive(Debug, Clone, Copy)]
-pub enum Wish {
-    /// It sends nothing while this is true.
+pub enum ScheduleRequest {
+    /// The schedule sends nothing while this is true.
     Pause(bool),
-    /// It sends a job for this time.
+    /// The schedule sends a job for this time.
     Trigger(Timestamp),
 }
 
 impl Stored {
-    /// Describes the schedule for operators. A new one begins `now`.
-    pub(super) fn described(found: Option<Self>, about: &About, now: Timestamp) -> Edit<Self, ()> {
+    /// Stores the description of the schedule for operators. A new schedule begins `now`.
+    pub(super) fn described(
+        found: Option<Self>,
+        about: &ScheduleDescription,
+        now: Timestamp,
+    ) -> Edit<Self, ()> {
         let about = Some(about).filter(|about| about.fits());
         match found {
             Some(stored) if stored.about.as_ref() == about => Edit::Keep(()),
@@ -63,7 +68,7 @@ impl Stored {
         }
     }
 
-    /// Makes a change of the leader that knows the progress of `known`. Returns whether it still stands.
+    /// Applies a leader's change if the progress is still that of `known`. Returns whether it is.
     pub(super) fn led(found: Option<Self>, known: &Self, change: impl Fn(Self) -> Self) -> Edit<Self, bool> {
         match found {
             Some(stored) if (stored.done, stored.pending) == (known.done, known.pending) => {
@@ -73,29 +78,30 @@ impl Stored {
         }
     }
 
-    /// Notes that `slot` is about to be sent.
+    /// Records that `slot` is about to be sent.
     pub(super) fn begun(self, slot: Timestamp) -> Self {
         Self { pending: Some(slot.as_millisecond()), ..self }
     }
 
-    /// Notes that everything up to `slot` is done.
+    /// Records that everything up to `slot` is done.
     pub(super) fn finished(self, slot: Timestamp) -> Self {
         Self { done: self.done.max(slot.as_millisecond()), pending: None, ..self }
     }
 
-    /// Notes that the job for which an operator has asked at `at` was sent. A later request stays.
+    /// Records that the job that an operator triggered at `at` was sent. A later trigger stays.
     pub(super) fn answered(self, at: Timestamp) -> Self {
         Self { triggered: self.triggered.filter(|asked| *asked != at.as_millisecond()), ..self }
     }
 
-    /// Makes the request of an operator. Returns false if the state has it already, and `None` if there is no schedule.
-    pub(super) fn asked(found: Option<Self>, wish: Wish) -> Edit<Self, Option<bool>> {
-        match (found, wish) {
+    /// Applies the request of an operator. Returns false if the state already contains it, and `None` if
+    /// there is no schedule.
+    pub(super) fn asked(found: Option<Self>, request: ScheduleRequest) -> Edit<Self, Option<bool>> {
+        match (found, request) {
             (None, _) => Edit::Keep(None),
-            (Some(stored), Wish::Pause(paused)) if stored.paused != paused => {
+            (Some(stored), ScheduleRequest::Pause(paused)) if stored.paused != paused => {
                 Edit::Write(Self { paused, ..stored }, Some(true))
             }
-            (Some(stored), Wish::Trigger(at)) if stored.triggered.is_none() => {
+            (Some(stored), ScheduleRequest::Trigger(at)) if stored.triggered.is_none() => {
                 Edit::Write(Self { triggered: Some(at.as_millisecond()), ..stored }, Some(true))
             }
             (Some(_), _) => Edit::Keep(Some(false)),
@@ -103,9 +109,9 @@ impl Stored {
     }
 }
 
-/// The job of a schedule, and the times at which it is sent.
+/// The job of a schedule, and the times at which the job is sent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct ScheduleDescription {
     pub queue: Option<String>,
     pub kind: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +122,7 @@ pub struct About {
     pub every_ms: Option<i64>,
 }
 
-impl About {
+impl ScheduleDescription {
     pub(super) fn timetable(&self) -> Option<Timetable> {
         match (&self.cron, &self.zone, self.every_ms) {
             (Some(cron), Some(zone), _) => Timetable::cron(cron, zone).ok(),
@@ -138,7 +144,7 @@ mod tests {
         Timestamp::from_second(seconds).unwrap()
     }
 
-    fn described(found: Option<Stored>, about: &About) -> Stored {
+    fn described(found: Option<Stored>, about: &ScheduleDescription) -> Stored {
         match Stored::described(found, about, at(100)) {
             Edit::Write(stored, ()) => stored,
             Edit::Keep(()) => panic!("the state already describes the schedule"),
@@ -147,29 +153,33 @@ mod tests {
 
     #[test]
     fn new_schedule_begins_now_and_keeps_its_progress_when_it_is_described_anew() {
-        let about = About::default();
+        let about = ScheduleDescription::default();
         let new = described(None, &about);
-        assert_eq!((new.done, new.pending), (100_000, None));
+        assert_eq!(new.done, 100_000);
+        assert_eq!(new.pending, None);
         assert!(matches!(Stored::described(Some(new.clone()), &about, at(200)), Edit::Keep(())));
-        let other = About { cron: Some("0 6 * * *".to_owned()), ..About::default() };
+        let other =
+            ScheduleDescription { cron: Some("0 6 * * *".to_owned()), ..ScheduleDescription::default() };
         let asked = Stored { paused: true, triggered: Some(1), ..new.begun(at(160)) };
         let about = Some(other.clone());
         assert_eq!(described(Some(asked.clone()), &other), Stored { about, ..asked });
     }
 
     #[test]
-    fn leader_walks_from_done_to_pending_to_done() {
-        let known = described(None, &About::default());
+    fn leader_moves_a_slot_from_done_to_pending_to_done() {
+        let known = described(None, &ScheduleDescription::default());
         let begun = match Stored::led(Some(known.clone()), &known, |stored| stored.begun(at(160))) {
             Edit::Write(begun, true) => begun,
-            _ => panic!("the progress is the one that the leader knows"),
+            _ => panic!("the leader knows the stored progress"),
         };
-        assert_eq!((begun.done, begun.pending), (100_000, Some(160_000)));
+        assert_eq!(begun.done, 100_000);
+        assert_eq!(begun.pending, Some(160_000));
         let finished = begun.clone().finished(at(160));
-        assert_eq!((finished.done, finished.pending), (160_000, None));
+        assert_eq!(finished.done, 160_000);
+        assert_eq!(finished.pending, None);
         // A clock that was set back undoes nothing.
         assert_eq!(finished.clone().finished(at(130)), finished);
-        // A former leader, and one whose state was deleted.
+        // A former leader, and a leader whose state was deleted.
         for found in [Some(begun), Some(finished), None] {
             assert!(matches!(
                 Stored::led(found, &known, |stored| stored.answered(at(110))),
@@ -180,25 +190,27 @@ mod tests {
 
     #[test]
     fn requests_of_operators_survive_the_leader_and_count_once() {
-        let known = described(None, &About::default());
-        let ask = |found, wish| match Stored::asked(found, wish) {
+        let known = described(None, &ScheduleDescription::default());
+        let ask = |found, request| match Stored::asked(found, request) {
             Edit::Write(stored, Some(true)) => Some(stored),
             Edit::Keep(Some(false)) => None,
             _ => panic!("there is a schedule"),
         };
-        let paused = ask(Some(known.clone()), Wish::Pause(true)).unwrap();
-        assert!(ask(Some(paused.clone()), Wish::Pause(true)).is_none());
-        let triggered = ask(Some(paused), Wish::Trigger(at(110))).unwrap();
-        assert!(ask(Some(triggered.clone()), Wish::Trigger(at(120))).is_none());
+        let paused = ask(Some(known.clone()), ScheduleRequest::Pause(true)).unwrap();
+        assert!(ask(Some(paused.clone()), ScheduleRequest::Pause(true)).is_none());
+        let triggered = ask(Some(paused), ScheduleRequest::Trigger(at(110))).unwrap();
+        assert!(ask(Some(triggered.clone()), ScheduleRequest::Trigger(at(120))).is_none());
         let led = match Stored::led(Some(triggered), &known, |stored| stored.finished(at(160))) {
             Edit::Write(led, true) => led,
             _ => panic!("the requests are no progress"),
         };
-        assert_eq!((led.paused, led.triggered), (true, Some(110_000)));
-        // A former leader has sent another one.
+        assert!(led.paused);
+        assert_eq!(led.triggered, Some(110_000));
+        // A former leader has sent the job of another trigger.
         assert_eq!(led.clone().answered(at(100)).triggered, Some(110_000));
-        let answered = ask(Some(led.answered(at(110))), Wish::Pause(false)).unwrap();
-        assert_eq!((answered.paused, answered.triggered), (false, None));
-        assert!(matches!(Stored::asked(None, Wish::Pause(true)), Edit::Keep(None)));
+        let answered = ask(Some(led.answered(at(110))), ScheduleRequest::Pause(false)).unwrap();
+        assert!(!answered.paused);
+        assert_eq!(answered.triggered, None);
+        assert!(matches!(Stored::asked(None, ScheduleRequest::Pause(true)), Edit::Keep(None)));
     }
 }

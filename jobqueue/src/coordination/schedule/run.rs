@@ -9,11 +9,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::CatchUp;
-use super::candidacy::{Candidacy, RETRY, unless_stopped};
-use super::record::About;
+use super::candidacy::{Candidacy, RETRY_PAUSE};
+use super::record::ScheduleDescription;
 use super::state::ScheduleState;
 use super::timetable::Timetable;
-use crate::coordination::leader::{End, Leader, Leadership};
+use crate::coordination::leader::{Leader, Leadership, LeadershipEnd};
 use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -24,80 +24,81 @@ use crate::runtime::Runtime;
 use crate::storage::BlobName;
 use crate::worker::BackgroundContext;
 
-/// The source of all scheduled jobs. It is the same for all programs: if two leaders send the same slot, it is one
-/// job.
+/// The source of all scheduled jobs. It is the same for all programs, so that a slot that two leaders send is
+/// a single job.
 const SOURCE: &str = "/jobqueue/schedule";
 
-/// The interval at which the wall clock is read, in case it was set.
-const LOOK: Duration = Duration::from_secs(30);
+/// The maximum time between two readings of the wall clock, which may have been set.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// The delay up to which a slot is on time: longer than a fail-over.
-const ON_TIME: SignedDuration = SignedDuration::from_secs(60);
-/// The difference between the clocks of workers that is not logged.
-const AHEAD: SignedDuration = SignedDuration::from_secs(300);
-/// The time that a step which is under way has when the worker stops. The worker waits for two seconds more, in which the lease is released.
-const LAST_STEP: Duration = Duration::from_secs(3);
-/// The maximum number of attempts to make the message of a slot before the slot is skipped. It takes half a minute,
-/// so that the slots behind it are still on time.
-const TRIES: u32 = 6;
+const MAX_ON_TIME_DELAY: SignedDuration = SignedDuration::from_secs(60);
+/// The difference between the clocks of workers up to which no warning is logged.
+const TOLERATED_SKEW: SignedDuration = SignedDuration::from_secs(300);
+/// The time that the current step has left when the worker stops. The worker waits two seconds longer, in
+/// which the lease is released.
+const STEP_GRACE: Duration = Duration::from_secs(3);
+/// The number of failures to make the message of a slot after which the slot is skipped. The attempts take
+/// half a minute, so that later slots are still on time.
+const MAX_SLOT_FAILURES: u32 = 6;
 
-/// A schedule with all that is needed to run it.
+/// A schedule with everything that is needed to run it.
 pub(super) struct Runner<M> {
     pub(super) name: String,
     pub(super) state: BlobName,
-    pub(super) about: About,
+    pub(super) about: ScheduleDescription,
     pub(super) timetable: Timetable,
     pub(super) missed: CatchUp,
     pub(super) lease: Option<Duration>,
     /// Makes the message of a slot from its time.
     pub(super) make: Arc<dyn Fn(SystemTime) -> M + Send + Sync>,
-    /// Locked for a term of leadership.
-    pub(super) sent: Mutex<Sent>,
+    /// Locked during a term of leadership.
+    pub(super) sent: Mutex<SentSlots>,
 }
 
 impl<M: QueueMessage> Runner<M> {
     pub(super) async fn run(self, candidacy: Arc<Candidacy>, context: BackgroundContext) {
-        candidacy.whenever_leading(&context.stop, || self.stand(&candidacy, &context)).await;
+        candidacy.whenever_leading(&context.stop, || self.campaign(&candidacy, &context)).await;
     }
 
-    /// Is a candidate, and leads, until the worker stops.
-    async fn stand(&self, candidacy: &Candidacy, context: &BackgroundContext) {
-        while let Err(error) = self.stand_once(candidacy, context).await {
+    /// Stands as a candidate, and leads, until the worker stops. Retries after errors.
+    async fn campaign(&self, candidacy: &Candidacy, context: &BackgroundContext) {
+        while let Err(error) = self.campaign_once(candidacy, context).await {
             crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
-            unless_stopped(&context.stop, tokio::time::sleep(RETRY)).await;
+            context.stop.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
-    async fn stand_once(&self, candidacy: &Candidacy, context: &BackgroundContext) -> Result<(), Error> {
+    async fn campaign_once(&self, candidacy: &Candidacy, context: &BackgroundContext) -> Result<(), Error> {
         let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
         let leader = match self.lease {
             Some(lease) => leader.lease(lease),
             None => leader,
         };
-        while let Some(leadership) = unless_stopped(&context.stop, leader.lead()).await {
+        while let Some(leadership) = context.stop.run_until_cancelled(leader.lead()).await {
             let led = leader.run_term(leadership?, |leadership| self.lead_until_stopped(context, leadership));
-            if led.await == Err(Some(End::Broken)) {
+            if led.await == Err(Some(LeadershipEnd::Broken)) {
                 candidacy.step_down();
             }
         }
         Ok(())
     }
 
-    /// Sends slots while leadership lasts. A slot that is being sent when the worker stops has a while to be noted as done: the next leader
-    /// would send it again.
+    /// Sends slots while leadership lasts. When the worker stops, a slot that is being sent has
+    /// [`STEP_GRACE`] to be recorded as done: otherwise the next leader sends it again.
     async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: Leadership) {
-        let given_up = async {
+        let grace_ended = async {
             context.stop.cancelled().await;
-            tokio::time::sleep(LAST_STEP).await;
+            tokio::time::sleep(STEP_GRACE).await;
         };
         tokio::select! {
             biased;
             () = self.lead(context, leadership) => {}
-            () = given_up => {}
+            () = grace_ended => {}
         }
     }
 
     async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
-        if let Err(error) = self.warn_of_the_future(context).await {
+        if let Err(error) = self.warn_if_sent_ahead(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut sent = self.sent.lock().await;
@@ -106,18 +107,18 @@ impl<M: QueueMessage> Runner<M> {
                 Ok(pause) => pause,
                 Err(error) => {
                     crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
-                    RETRY
+                    RETRY_PAUSE
                 }
             };
-            unless_stopped(&context.stop, tokio::time::sleep(pause)).await;
+            context.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
     }
 
-    /// Warns if slots were sent whose time has not come yet: a clock was ahead.
-    async fn warn_of_the_future(&self, context: &BackgroundContext) -> Result<(), Error> {
+    /// Warns if slots are done whose time has not come yet: the clock of a leader was ahead.
+    async fn warn_if_sent_ahead(&self, context: &BackgroundContext) -> Result<(), Error> {
         let now = timestamp(context.storage().runtime())?;
         let state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
-        if state.done.duration_since(now) > AHEAD {
+        if state.done.duration_since(now) > TOLERATED_SKEW {
             crate::log::warn!(
                 schedule = %self.name,
                 until = %state.done,
@@ -127,25 +128,24 @@ impl<M: QueueMessage> Runner<M> {
         Ok(())
     }
 
-    /// Sends the due slots. Returns how long to wait.
+    /// Sends the due slots. Returns the time to wait until the next step.
     async fn step(
         &self,
         context: &BackgroundContext,
         leadership: &Leadership,
-        sent: &mut Sent,
+        sent: &mut SentSlots,
     ) -> Result<Duration, Error> {
         let runtime = context.storage().runtime();
         let now = timestamp(runtime)?;
         let mut state = ScheduleState::load(context.storage(), &self.state, now, &self.about).await?;
         let queue = context.queue::<M>().await?;
         if let Some(slot) = state.pending {
-            // The former leader may have sent it.
-            if sent.slot != Some(slot) && !self.is_waiting(&queue, self.id(slot)).await {
-                match state.paused {
-                    true => {
-                        crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
-                    }
-                    false => self.send_or_skip(&queue, slot, sent).await?,
+            // The former leader may have sent the slot.
+            if sent.slot != Some(slot) && !self.is_waiting(&queue, self.slot_id(slot)).await {
+                if state.paused {
+                    crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
+                } else {
+                    self.send_or_skip(&queue, slot, sent).await?;
                 }
             }
             state = state.finish(slot).await?;
@@ -155,7 +155,7 @@ impl<M: QueueMessage> Runner<M> {
                 self.send_trigger(&queue, at).await?;
                 sent.trigger = Some(at);
             }
-            state = state.triggered(at).await?;
+            state = state.answer_trigger(at).await?;
         }
         for slot in self.due(state.done, now) {
             // Slots that become due during the pause are skipped.
@@ -166,7 +166,7 @@ impl<M: QueueMessage> Runner<M> {
                 return Ok(Duration::ZERO);
             }
             state = state.begin(slot).await?;
-            // An operator may have paused it since it was read.
+            // An operator may have paused the schedule since the state was read.
             if !state.paused {
                 self.send_or_skip(&queue, slot, sent).await?;
             }
@@ -178,10 +178,12 @@ impl<M: QueueMessage> Runner<M> {
         }
         let next = self.timetable.next_after(state.done.max(now));
         let wait = next.map(|next| next.duration_since(timestamp(runtime).unwrap_or(now)));
-        Ok(wait.map_or(LOOK, |wait| Duration::try_from(wait).unwrap_or_default().min(LOOK)))
+        Ok(wait.map_or(CLOCK_CHECK_INTERVAL, |wait| {
+            Duration::try_from(wait).unwrap_or_default().min(CLOCK_CHECK_INTERVAL)
+        }))
     }
 
-    /// Sends the job of a trigger, unless its message cannot be made.
+    /// Sends the job of a trigger. Skips the trigger if its message cannot be made.
     async fn send_trigger(&self, queue: &Queue<M>, at: Timestamp) -> Result<(), Error> {
         match self.send_under(queue, at, self.trigger_id(at)).await {
             Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
@@ -193,7 +195,7 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     fn due(&self, done: Timestamp, now: Timestamp) -> Vec<Timestamp> {
-        let since = now.checked_sub(ON_TIME).unwrap_or(Timestamp::MIN);
+        let since = now.checked_sub(MAX_ON_TIME_DELAY).unwrap_or(Timestamp::MIN);
         // At most one slot per second.
         let on_time = self.timetable.due(done.max(since), now, usize::MAX);
         match self.missed {
@@ -204,16 +206,22 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
-    /// Sends a slot. If its message cannot be made, skips the slot in the end: the cause may concern no other slot,
-    /// and must not delay the others forever. If the storage fails, it waits, and the slots behind it may be missed.
-    async fn send_or_skip(&self, queue: &Queue<M>, slot: Timestamp, sent: &mut Sent) -> Result<(), Error> {
-        if let Err(error) = self.send_under(queue, slot, self.id(slot)).await {
+    /// Sends a slot. If its message cannot be made, skips the slot after [`MAX_SLOT_FAILURES`] failures: the
+    /// cause may concern no other slot, and must not delay the others forever. If the storage fails, the slot
+    /// waits, and later slots may be missed.
+    async fn send_or_skip(
+        &self,
+        queue: &Queue<M>,
+        slot: Timestamp,
+        sent: &mut SentSlots,
+    ) -> Result<(), Error> {
+        if let Err(error) = self.send_under(queue, slot, self.slot_id(slot)).await {
             let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
-            if !is_of_message || sent.another_failure(slot) < TRIES {
+            if !is_of_message || sent.count_failure(slot) < MAX_SLOT_FAILURES {
                 return Err(error);
             }
             crate::log::error!(
-                schedule = %self.name, %slot, error = %chain(&error), tries = TRIES,
+                schedule = %self.name, %slot, error = %chain(&error), tries = MAX_SLOT_FAILURES,
                 "the slot is skipped: its message cannot be created"
             );
         }
@@ -226,7 +234,8 @@ impl<M: QueueMessage> Runner<M> {
             let message = (self.make)(slot.into());
             queue.send(&message).source(SOURCE).id(id).await
         };
-        // A panic of `make`, or of the message while it is validated and encoded, would silently end the schedule on this worker.
+        // A panic of `make`, or of the message during validation and encoding, would silently end the
+        // schedule on this worker.
         let sent = AssertUnwindSafe(send).catch_unwind().await.unwrap_or_else(|_| {
             let text = "the function that makes the message, or the message, has panicked";
             Err(Error::new(ErrorKind::Invalid, text))
@@ -239,30 +248,32 @@ impl<M: QueueMessage> Runner<M> {
         format!("schedule/{}/trigger/{at}", self.name)
     }
 
-    fn id(&self, slot: Timestamp) -> String {
+    fn slot_id(&self, slot: Timestamp) -> String {
         format!("schedule/{}/{slot}", self.name)
     }
 
-    /// Returns whether the message with this id is visible in the queue, among the first 32 messages that a peek returns.
+    /// Returns whether the message with this id is visible in the queue, among the first 32 messages that a
+    /// peek returns.
     async fn is_waiting(&self, queue: &Queue<M>, id: String) -> bool {
         is_waiting(queue.core(), &Identity::new(SOURCE, id)).await
     }
 }
 
-/// The memory of this process of what it has sent, also if the schedule's state does not show it yet. It holds for all terms of leadership.
+/// The slots that this process has sent, even if the schedule's state does not show them yet. Kept over all
+/// terms of leadership.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentSlots {
     /// The last slot that was sent or skipped.
     slot: Option<Timestamp>,
     /// The last trigger whose job was sent or skipped.
     trigger: Option<Timestamp>,
-    /// The slot whose message could not be made, and how often.
+    /// The slot whose message could not be made, and the number of failures.
     failed: Option<(Timestamp, u32)>,
 }
 
-impl Sent {
-    /// Counts one more failure to make the message of `slot`, and returns their number.
-    fn another_failure(&mut self, slot: Timestamp) -> u32 {
+impl SentSlots {
+    /// Counts a failure to make the message of `slot`, and returns the number of failures.
+    fn count_failure(&mut self, slot: Timestamp) -> u32 {
         let former = self.failed.filter(|(failed, _)| *failed == slot).map_or(0, |(_, failures)| failures);
         self.failed = Some((slot, former + 1));
         former + 1

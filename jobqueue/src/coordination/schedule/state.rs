@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::record::{About, MAX_BYTES, Stored};
+use super::record::{MAX_BYTES, ScheduleDescription, Stored};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::{JsonBlob, Known, Version};
 use crate::storage::{BlobName, ContainerName, NameError, Storage, StoreError, StoreErrorKind};
@@ -27,12 +27,13 @@ pub(super) struct ScheduleState {
 }
 
 impl ScheduleState {
-    /// Reads the state. A new schedule begins `now`. Updates the description of the schedule if it differs.
+    /// Reads the state. A new schedule begins `now`. Updates the stored description if it differs from
+    /// `about`.
     pub(super) async fn load(
         storage: &Storage,
         name: &BlobName,
         now: Timestamp,
-        about: &About,
+        about: &ScheduleDescription,
     ) -> Result<Self, Error> {
         let document = document(storage, name);
         let describe = |found| Stored::described(found, about, now);
@@ -63,15 +64,15 @@ impl ScheduleState {
         self.write(|stored| stored.finished(slot)).await
     }
 
-    /// Records that the job for which an operator has asked at `at` was sent.
-    pub(super) async fn triggered(self, at: Timestamp) -> Result<Self, Error> {
+    /// Records that the job that an operator triggered at `at` was sent.
+    pub(super) async fn answer_trigger(self, at: Timestamp) -> Result<Self, Error> {
         self.write(|stored| stored.answered(at)).await
     }
 
     /// Changes the state, on condition that no other process has changed the progress of the schedule.
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) if another leader has, or if the state was deleted.
+    /// [`Conflict`](ErrorKind::Conflict) if another process has changed it, or if the state was deleted.
     async fn write(self, change: impl Fn(Stored) -> Stored) -> Result<Self, Error> {
         let known = self.version.value.clone();
         let edit = |found| Stored::led(found, &known, &change);
@@ -86,7 +87,7 @@ impl ScheduleState {
     }
 }
 
-/// Returns the error of a state that cannot be read or written.
+/// Returns the error for a state that cannot be read or written.
 pub(super) fn unreadable(error: StoreError) -> Error {
     if !is_damaged(&error) {
         return error.into();
@@ -94,7 +95,7 @@ pub(super) fn unreadable(error: StoreError) -> Error {
     Error::new(ErrorKind::Undecodable, "the state of a schedule is damaged; delete it").with_source(error)
 }
 
-/// Returns whether a blob is no state of a schedule.
+/// Returns whether the error says that the blob is not a valid state of a schedule.
 pub(super) fn is_damaged(error: &StoreError) -> bool {
     matches!(error.kind(), StoreErrorKind::Corrupt | StoreErrorKind::TooLarge)
 }

@@ -20,7 +20,7 @@ fn time_skipped_in_spring_is_the_first_instant_after() {
 }
 
 #[test]
-fn a_time_that_comes_twice_in_autumn_is_taken_once() {
+fn time_that_occurs_twice_in_autumn_fires_once() {
     let found = slots("30 2 * * *", "2026-10-24T12:00:00Z", 2);
     assert_eq!(found, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
 }
@@ -53,7 +53,7 @@ fn times_named_by_lists_and_ranges_come_once_on_the_days_of_the_change() {
         autumn("0 0 2,3 * * *"),
         ["2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z", "2026-10-26T01:00:00Z"]
     );
-    // Steps follow real time: two in the morning comes twice.
+    // Steps follow real time: two in the morning occurs twice.
     assert_eq!(
         autumn("0 2-23/21 * * *"),
         ["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T22:00:00Z"]
@@ -104,7 +104,7 @@ fn due_slots_are_the_newest_in_order_and_bounded() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn mistakes_are_reported() {
     assert!(Timetable::cron("61 * * * *", "UTC").is_err());
     assert!(Timetable::cron("0 6 * * *", "Europe/Berlim").is_err());
     assert!(Timetable::cron("0 0 30 2 *", "UTC").is_err());

@@ -10,12 +10,12 @@ use croner::errors::CronError;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// The greatest number of times of day that an expression may name by lists and ranges: each minute of a day.
+/// The maximum number of times of day that an expression may name by lists and ranges: each minute of a day.
 const MAX_TIMES: usize = 1_440;
 
 #[derive(Debug, Clone)]
 pub(super) enum Timetable {
-    /// Comes when one of the expressions does.
+    /// The slots of all expressions together.
     Cron {
         crons: Vec<Cron>,
         zone: TimeZone,
@@ -47,7 +47,7 @@ impl Timetable {
         }
     }
 
-    /// Returns the interval, of a timetable without a cron expression.
+    /// Returns the interval in milliseconds; `None` for a cron expression.
     pub(super) fn millis(&self) -> Option<i64> {
         match self {
             Self::Cron { .. } => None,
@@ -70,19 +70,23 @@ impl Timetable {
         }
     }
 
+    /// Returns the last slot up to `moment`.
     pub(super) fn last_until(&self, moment: Timestamp) -> Option<Timestamp> {
         self.parts().filter_map(|part| self.last_of(part, moment)).max()
     }
 
-    /// Returns the numbers of the expressions, or that of the interval.
+    /// Returns the numbers of the expressions; an interval counts as a single expression.
     fn parts(&self) -> Range<usize> {
         0..if let Self::Cron { crons, .. } = self { crons.len() } else { 1 }
     }
 
+    /// Returns the last slot of an expression up to `moment`.
+
     fn last_of(&self, part: usize, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron { crons, zone } => {
-                // At the end of summer time a search that begins within a second finds a slot at the end of this second.
+                // At the end of summer time, a search that begins within a second finds a slot at the end of
+                // that second.
                 let second = Timestamp::from_second(moment.as_second()).ok()?.to_zoned(zone.clone());
                 let last = crons[part].find_previous_occurrence(&second, true);
                 Some(last.ok()?.timestamp())
@@ -94,21 +98,21 @@ impl Timetable {
         }
     }
 
-    /// Returns the latest slots after `done` and up to `now`, at most `most` of them, the oldest first.
-    pub(super) fn due(&self, done: Timestamp, now: Timestamp, most: usize) -> Vec<Timestamp> {
+    /// Returns the latest slots after `done` and up to `now`, at most `limit` of them, the oldest first.
+    pub(super) fn due(&self, done: Timestamp, now: Timestamp, limit: usize) -> Vec<Timestamp> {
         let last = |part, moment| {
             let slot = self.last_of(part, moment).filter(|slot| *slot > done)?;
             Some((slot, part))
         };
         let mut latest: BTreeSet<_> = self.parts().filter_map(|part| last(part, now)).collect();
         let mut due = Vec::new();
-        while due.len() < most
+        while due.len() < limit
             && let Some((slot, part)) = latest.pop_last()
         {
             if due.last() != Some(&slot) {
                 due.push(slot);
             }
-            // The others are found already.
+            // The latest slots of the other expressions are already in `latest`.
             let before = slot.checked_sub(SignedDuration::from_millis(1)).ok();
             latest.extend(before.and_then(|before| last(part, before)));
         }
@@ -117,9 +121,11 @@ impl Timetable {
     }
 }
 
-/// Returns an expression for each time of day that `cron` names by lists and ranges, and `cron` itself if it steps through hours or minutes.
+/// Returns an expression for each time of day that `cron` names by lists and ranges. Returns `cron` itself if
+/// it steps through hours, minutes or seconds, or names more than [`MAX_TIMES`] times of day.
 ///
-/// Only an expression with a single time fires once where summer time begins or ends: croner takes any other for an interval.
+/// Only an expression with a single time of day fires once when summer time begins or ends: croner treats any
+/// other expression as an interval.
 fn by_time_of_day(cron: Cron, expression: &str) -> Result<Vec<Cron>, CronError> {
     let (seconds, minutes, hours) = (&cron.pattern.seconds, &cron.pattern.minutes, &cron.pattern.hours);
     let steps = [seconds, minutes, hours].iter().any(|field| field.from_wildcard || field.step != 1);

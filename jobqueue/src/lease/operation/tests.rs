@@ -34,7 +34,7 @@ impl Scene {
 
     /// Returns a scene whose storage answers at once.
     async fn quiet() -> Self {
-        // Quiet, for immediate answers, and for refusals that certainly changed nothing.
+        // Quiet: for immediate answers, and for refusals that certainly changed nothing.
         Self::over(Faulty::quiet).await
     }
 
@@ -62,7 +62,7 @@ impl Scene {
         let queue = LeasedQueue {
             name: self.queue.clone(),
             store: Arc::clone(storage.queues()),
-            renewer_store: storage.queues_apart(),
+            renewer_store: storage.detached_queues(),
             renewer: self.renewer.clone(),
             observers: Arc::default(),
         };

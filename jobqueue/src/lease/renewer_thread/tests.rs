@@ -27,7 +27,7 @@ async fn leases(
         let queue = LeasedQueue {
             name: name.clone(),
             store: Arc::clone(storage.queues()),
-            renewer_store: storage.queues_apart(),
+            renewer_store: storage.detached_queues(),
             renewer: renewer.clone(),
             observers: Arc::default(),
         };

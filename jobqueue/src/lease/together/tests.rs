@@ -40,7 +40,7 @@ async fn many_leased_through(
         let queue = LeasedQueue {
             name: queue.clone(),
             store: Arc::clone(storage.queues()),
-            renewer_store: storage.queues_apart(),
+            renewer_store: storage.detached_queues(),
             renewer: renewer.clone(),
             observers: Arc::default(),
         };

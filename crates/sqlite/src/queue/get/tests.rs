@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 const NOW: i64 = 1_500_000;
 
-/// Returns a queue with this number of messages, surrounded by those of others. The first eighth is leased, and its head is behind them. Of
-/// eight others one is delayed, one is visible by its time, and six are received by their numbers.
+/// Returns a queue with this number of messages, between the messages of other queues. The first eighth is
+/// leased, and the head is behind it. Of each eight others one is delayed, one is visible by its time, and
+/// six are received by their numbers.
 fn filled(messages: u32) -> Connection {
     let connection = file(&[]);
     let rows = |queue| {
@@ -41,7 +42,7 @@ fn filled(messages: u32) -> Connection {
     connection
 }
 
-/// Returns the cost of one claim of 32 messages in steps of SQLite's virtual machine.
+/// Returns the cost of a claim of 32 messages, in steps of SQLite's virtual machine.
 fn steps_of_a_claim(connection: &Connection) -> i32 {
     let now = std::time::UNIX_EPOCH + Duration::from_millis(NOW as u64);
     let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
@@ -72,14 +73,24 @@ fn claim_cost_is_independent_of_queue_length() {
 
 #[test]
 fn claims_use_the_index_and_sort_nothing() {
-    for sql in [VISIBLE, NEXT, TAKE, END, ENDED, OF_ENDED, FIRST_END, BY_NUMBER, LEASED] {
+    for sql in [
+        VISIBLE,
+        NEXT_VISIBLE,
+        TAKE,
+        DELETE_LEASE,
+        ENDED_LEASES,
+        MESSAGE_OF_ENDED_LEASE,
+        FIRST_LEASE_END,
+        BY_NUMBER,
+        LEASED,
+    ] {
         let text = crate::plan_tests::of(sql);
         assert!(text.starts_with("SEARCH "), "{sql}: {text}");
         assert!(!text.contains("TEMP B-TREE") && !text.contains("SCAN"), "{sql}: {text}");
     }
 }
 
-/// A get asks for the leases of its queue only when one may have ended.
+/// A get reads the leases of its queue only if a lease may have ended.
 #[test]
 fn leases_are_read_when_one_is_due() {
     let connection = file(&["queue"]);
@@ -113,7 +124,8 @@ fn leases_are_read_when_one_is_due() {
     assert_eq!(transact(&mut |batch| get(batch)), 0, "the second lease lasts for thirty seconds more");
 }
 
-/// Puts messages into a queue, then fills the file. Long texts are in pages of their own, which a longer or shorter row would need twice.
+/// Puts messages into a queue, then fills the file. Long texts have separate pages, of which a longer or
+/// shorter row would need twice as many.
 fn messages_of_a_full_file_are_leased_twice(message: &dyn Fn(PutMessage, usize) -> PutMessage) {
     let connection = file(&["queue"]);
     let clock = Arc::new(ManualClock::new());
@@ -140,7 +152,7 @@ fn messages_of_a_full_file_are_leased_twice(message: &dyn Fn(PutMessage, usize) 
     clock.advance(Duration::from_secs(2));
     let mut batch = begin(&connection, &store, known);
     let again = lease(&mut batch);
-    assert!(again.len() == 4 && again.iter().all(|one| one.dequeue_count == 2));
+    assert_eq!(again.iter().map(|one| one.dequeue_count).collect::<Vec<_>>(), [2; 4]);
     assert!(lease(&mut batch).is_empty());
 }
 
@@ -160,7 +172,7 @@ fn delayed_messages_are_given_although_the_file_is_full() {
     messages_of_a_full_file_are_leased_twice(&|message, _| message.with_visibility_delay(second));
 }
 
-/// A clock that is set wrong goes no further than to the last instant, and leased messages are behind it.
+/// The time of a clock that is wrong ends at the last instant, and leased messages sort after it.
 #[test]
 fn leased_messages_are_not_found_at_the_end_of_time() {
     let connection = file(&["queue"]);
@@ -177,7 +189,7 @@ fn leased_messages_are_not_found_at_the_end_of_time() {
     }
 }
 
-/// Returns a queue in which all messages are leased until one of a thousand times, and one is not.
+/// Returns a queue in which all messages but one are leased, until one of a thousand different times.
 fn leased(messages: u32) -> Connection {
     let connection = file(&["queue"]);
     let rows = "WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
@@ -189,7 +201,7 @@ fn leased(messages: u32) -> Connection {
     connection
 }
 
-/// Gets one message, and all, and looks how many steps the reading of leases took.
+/// Returns the steps that the reading of leases takes in `gets` gets of `count` messages.
 fn steps_of_gets(connection: &Connection, clock: &StoreClock, gets: usize, count: u32) -> i32 {
     let mut batch = begin(connection, clock, Known::default());
     let name: QueueName = "queue".parse().unwrap();
@@ -198,7 +210,7 @@ fn steps_of_gets(connection: &Connection, clock: &StoreClock, gets: usize, count
         get(&mut batch, &name, options).unwrap_or_else(|_| panic!("refused"));
     }
     let steps = |sql| batch.statement(sql).unwrap().get_status(StatementStatus::VmStep);
-    [ENDED, FIRST_END].map(steps).iter().sum()
+    [ENDED_LEASES, FIRST_LEASE_END].map(steps).iter().sum()
 }
 
 fn clock() -> StoreClock {
@@ -206,7 +218,7 @@ fn clock() -> StoreClock {
     StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::at(now))))
 }
 
-/// Other leases have ended and are left: a get of a few does not read all of them again.
+/// Other leases have ended and are not taken: a get of a few messages does not read all of them again.
 #[test]
 fn leases_are_read_once_for_many_gets() {
     let steps = |gets| steps_of_gets(&leased(10_000), &clock(), gets, 1);
@@ -214,7 +226,7 @@ fn leases_are_read_once_for_many_gets() {
     assert!(many < one + one / 10, "{one} and {many} steps");
 }
 
-/// One worker was killed, thousands of jobs run, and what waits was put before that lease ended.
+/// A worker was killed while thousands of jobs run, and the waiting messages were put before its lease ended.
 #[test]
 fn ended_lease_behind_a_backlog_costs_no_read_of_all_leases_at_each_get() {
     let steps = |gets| {
@@ -237,7 +249,7 @@ fn gets_that_find_too_few_messages_do_not_read_all_leases_each_time() {
     assert!(many < two + two / 10, "{two} and {many} steps");
 }
 
-/// Jobs that kill their workers again and again do not hide those of higher rows.
+/// Jobs that kill their workers again and again do not hide the messages of higher rows.
 #[test]
 fn leases_that_ended_first_are_taken_first_whatever_their_rows() {
     let connection = leased(5_000);

@@ -11,14 +11,14 @@ pub(super) struct Message {
     pub(super) visible_at: i64,
     pub(super) expires_at: Option<i64>,
     pub(super) dequeue_count: u32,
-    /// The time until which the receipt is good; `None` for that of a put.
+    /// The time until which the receipt is valid; `None` for the receipt of a put.
     pub(super) good_until: Option<i64>,
     pub(super) put_back: bool,
     pub(super) group: Option<String>,
     pub(super) receipt: PopReceipt,
 }
 
-/// All messages of the file by their ids, with nothing but what the port promises.
+/// All messages of the file by their ids, with only the promises of the port.
 #[derive(Clone, Default)]
 pub(super) struct Model {
     pub(super) messages: BTreeMap<MessageId, Message>,
@@ -47,12 +47,15 @@ impl Model {
         }
     }
 
-    /// Returns the ids of a state in the order of a page.
+    /// Returns the ids of the messages of a state in the order of a page.
     pub(super) fn page(&self, queue: usize, state: MessageState, now: i64) -> Vec<MessageId> {
         let of_state = self.alive(queue, now).filter(|(_, one)| self.state(one, now) == state);
-        let place = |one: &Message| match self.waits(one) {
-            true => (true, 0, one.group.clone(), one.order),
-            false => (false, one.visible_at, None, one.order),
+        let place = |one: &Message| {
+            if self.waits(one) {
+                (true, 0, one.group.clone(), one.order)
+            } else {
+                (false, one.visible_at, None, one.order)
+            }
         };
         let mut found: Vec<_> = of_state.map(|(id, one)| (place(one), id.clone())).collect();
         found.sort();

@@ -19,7 +19,7 @@ fn held(since: u64, id: LeaseId) -> BlobLease {
     BlobLease::Held { id, duration: TERM, until: at(since) + TERM }
 }
 
-/// Returns the states at second 100: available, held by A, and held by A until its time was over.
+/// Returns the states at second 100: available, held by A, and held by A but expired.
 fn states() -> [BlobLease; 3] {
     let (a, _) = ids();
     [BlobLease::Available, held(90, a), held(60, a)]
@@ -30,9 +30,10 @@ fn row<T>(action: impl Fn(BlobLease) -> Result<T, K>) -> [Result<T, K>; 3] {
 }
 
 #[test]
-fn a_lease_is_active_until_its_time_is_over() {
+fn lease_is_active_until_its_time_is_over() {
     assert_eq!(states().map(|lease| lease.is_active(at(100))), [false, true, false]);
-    assert!(states()[1].is_active(at(119)) && !states()[1].is_active(at(120)));
+    assert!(states()[1].is_active(at(119)));
+    assert!(!states()[1].is_active(at(120)));
 }
 
 #[test]
